@@ -1,0 +1,1 @@
+"""The broker: requests to the store and back."""

@@ -1,0 +1,324 @@
+"""Every exception RocketPy raises on purpose, in one tree.
+
+- RocketPyError
+    - ProtocolError                 the peer sent bytes no correct peer sends; the connection closes
+        - FrameTooLongError
+        - BadFrameError
+        - BadHeaderError            the frame is whole, its header is not
+    - HeaderFieldError              a request lacks a field, or a field has a wrong value
+    - BadBodyError                  a body that cannot be decoded
+    - BrokerError                   the peer answered with a failure code
+        - SystemBusyError           2    retriable (flow control)
+        - ...                       one class a code, see below
+    - ClientError                   the client side could not do it
+        - IllegalMessageError       the caller's message breaks a limit; never retried
+        - NoNameServerError         retriable
+        - NoRouteError              retriable
+        - ConnectError              retriable
+        - ConnectionLostError       retriable
+        - RequestTimeoutError       retriable, also a TimeoutError
+        - TooManyInFlightError      retriable
+        - ClosedError
+    - StoreError                    the files on disk cannot be trusted or written
+        - StoreLockedError          another process has the directory
+        - StoreFormatError          a directory or file that is not what it should be
+        - StoreReadOnlyError        a flush failed earlier; restart to recover
+        - DiskFullError             retriable
+        - CorruptRecordError
+        - QueueGapError
+    - ConfigError                   a wrong value in a configuration file, with file, line and key
+    - StartError                    a server cannot start (port taken, ...)
+
+Ask three questions of an error: *whose fault*, *may I retry*, *what did the peer
+say*. The class answers the first, ``retriable`` the second, ``code`` and
+``remark`` the third. A programmer's mistake is an ``assert``, never one of these.
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "BadBodyError",
+    "BadFrameError",
+    "BadHeaderError",
+    "BrokerError",
+    "ClientError",
+    "ClosedError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLostError",
+    "ConsumerNotOnlineError",
+    "CorruptRecordError",
+    "DiskFullError",
+    "FlowControlError",
+    "FrameTooLongError",
+    "HeaderFieldError",
+    "IllegalMessageError",
+    "InvalidParameterError",
+    "MessageIllegalError",
+    "NoNameServerError",
+    "NoPermissionError",
+    "NoRouteError",
+    "ProtocolError",
+    "QueryNotFoundError",
+    "QueueGapError",
+    "RequestCodeNotSupportedError",
+    "RequestTimeoutError",
+    "RocketPyError",
+    "ServiceNotAvailableError",
+    "StartError",
+    "StoreError",
+    "StoreFormatError",
+    "StoreLockedError",
+    "StoreReadOnlyError",
+    "SubscriptionGroupNotExistError",
+    "SystemBusyError",
+    "SystemFaultError",
+    "TooManyInFlightError",
+    "TooManyRequestsError",
+    "TopicNotExistError",
+]
+
+
+class RocketPyError(Exception):
+    """Root of the tree; catch it to catch everything RocketPy raises on purpose."""
+
+    retriable: ClassVar[bool] = False
+
+
+class ProtocolError(RocketPyError):
+    """The peer sent bytes that no correct peer sends; the connection must close."""
+
+
+class FrameTooLongError(ProtocolError):
+    """A length prefix asks for more than the agreed limit."""
+
+    def __init__(self, length_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"frame of {length_bytes} bytes exceeds the limit of {limit_bytes} bytes")
+        self.length_bytes = length_bytes
+        self.limit_bytes = limit_bytes
+
+
+class BadFrameError(ProtocolError):
+    """A frame whose parts do not add up."""
+
+
+class BadHeaderError(ProtocolError):
+    """A frame whose header cannot be decoded."""
+
+
+class HeaderFieldError(RocketPyError):
+    """A request lacks a header field, or the field's value does not fit its type.
+
+    Attributes:
+        field: the wire name of the field.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"header field {field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+class BadBodyError(RocketPyError):
+    """A body that cannot be decoded as what its code says it is."""
+
+
+class BrokerError(RocketPyError):
+    """A response whose code is not SUCCESS.
+
+    Attributes:
+        code: the wire value, kept even when no class stands for it.
+        remark: the peer's own words, untouched.
+    """
+
+    _by_code: ClassVar[dict[int, type["BrokerError"]]] = {}
+
+    def __init_subclass__(cls, code: int) -> None:
+        """Register the class under its wire code, refusing a code taken twice."""
+        super().__init_subclass__()
+        assert code not in cls._by_code, cls
+        cls._by_code[code] = cls
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(f"[{code}] {remark}")
+        self.code = code
+        self.remark = remark
+
+    @classmethod
+    def from_code(cls, code: int, remark: str | None) -> "BrokerError":
+        """Return the most precise error for a wire code; unknown codes keep the base class."""
+        return cls._by_code.get(code, BrokerError)(code, remark or "")
+
+
+class SystemFaultError(BrokerError, code=1):
+    """The server failed inside (SYSTEM_ERROR); another broker may do better."""
+
+    retriable = True
+
+
+class SystemBusyError(BrokerError, code=2):
+    """The server is over its capacity; retry after a pause."""
+
+    retriable = True
+
+
+class RequestCodeNotSupportedError(BrokerError, code=3):
+    """The server does not know this request."""
+
+
+class MessageIllegalError(BrokerError, code=13):
+    """The broker refused the message itself (too large, bad properties)."""
+
+
+class ServiceNotAvailableError(BrokerError, code=14):
+    """The broker cannot write now (full disk, read-only store, shutting down)."""
+
+    retriable = True
+
+
+class NoPermissionError(BrokerError, code=16):
+    """The broker, topic or group does not allow this."""
+
+
+class TopicNotExistError(BrokerError, code=17):
+    """The server has no such topic and may not create it."""
+
+
+class QueryNotFoundError(BrokerError, code=22):
+    """What was asked for is not there."""
+
+
+class SubscriptionGroupNotExistError(BrokerError, code=26):
+    """The server has no such consumer group and may not create it."""
+
+
+class InvalidParameterError(BrokerError, code=29):
+    """A parameter of the request is outside its limits."""
+
+
+class ConsumerNotOnlineError(BrokerError, code=206):
+    """The consumer group has no connected member."""
+
+
+class FlowControlError(BrokerError, code=215):
+    """The broker limits this client; retry after a pause."""
+
+    retriable = True
+
+
+class TooManyRequestsError(BrokerError, code=530):
+    """A RocketPy broker is over its capacity; retry after a pause."""
+
+    retriable = True
+
+
+class ClientError(RocketPyError):
+    """The client could not do what was asked."""
+
+
+class IllegalMessageError(ClientError):
+    """The message breaks a limit or rule and was not sent."""
+
+
+class NoNameServerError(ClientError):
+    """No name server is configured, or none of them answers; the message lists them."""
+
+    retriable = True
+
+
+class NoRouteError(ClientError):
+    """No broker serves the topic now."""
+
+    retriable = True
+
+
+class ConnectError(ClientError):
+    """A connection could not be opened."""
+
+    retriable = True
+
+
+class ConnectionLostError(ClientError):
+    """The connection closed before the answer came; the request may have been executed."""
+
+    retriable = True
+
+
+class RequestTimeoutError(ClientError, TimeoutError):
+    """No answer came in time; the request may have been executed."""
+
+    retriable = True
+
+
+class TooManyInFlightError(ClientError):
+    """The limit of unanswered requests is reached; wait for some to finish."""
+
+    retriable = True
+
+
+class ClosedError(ClientError):
+    """The object was closed, or was never started."""
+
+
+class StoreError(RocketPyError):
+    """The files on disk cannot be trusted or written."""
+
+
+class StoreLockedError(StoreError):
+    """Another process has the store directory open."""
+
+
+class StoreFormatError(StoreError):
+    """A directory or file that is not what a store of this configuration holds."""
+
+
+class StoreReadOnlyError(StoreError):
+    """A flush failed, so nothing more is acknowledged until a restart recovers the store."""
+
+
+class DiskFullError(StoreError):
+    """No space could be allocated; sending resumes by itself when there is space again."""
+
+    retriable = True
+
+
+class CorruptRecordError(StoreError):
+    """A record in the commit log that does not match its own checks.
+
+    Attributes:
+        phy_offset: where in the commit log, in bytes.
+    """
+
+    def __init__(self, phy_offset: int, reason: str) -> None:
+        super().__init__(f"record at physical offset {phy_offset}: {reason}")
+        self.phy_offset = phy_offset
+
+
+class QueueGapError(StoreError):
+    """A consume queue was asked to skip an entry, which would lose a message."""
+
+    def __init__(self, expected: int, got: int) -> None:
+        super().__init__(f"consume queue expects entry {expected}, was given entry {got}")
+        self.expected = expected
+        self.got = got
+
+
+class ConfigError(RocketPyError):
+    """A configuration value that cannot be used.
+
+    Attributes:
+        source: file name or option that holds it.
+        line: line number from 1, or None.
+        key: the configuration key.
+    """
+
+    def __init__(self, reason: str, *, source: str = "", line: int | None = None, key: str = "") -> None:
+        place = f"{source}:{line}: " if line is not None else f"{source}: " if source else ""
+        super().__init__(f"{place}{key + ': ' if key else ''}{reason}")
+        self.source = source
+        self.line = line
+        self.key = key
+
+
+class StartError(RocketPyError):
+    """A server cannot start; the message says why and what to do."""

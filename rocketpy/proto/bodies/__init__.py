@@ -1,0 +1,1 @@
+"""Typed bodies, one module a concern."""

@@ -1,0 +1,1 @@
+"""Sockets, loops and pools: requests in, answers out."""

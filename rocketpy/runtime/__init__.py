@@ -1,0 +1,1 @@
+"""Clock, services, configuration and logging: what every process needs and no protocol knows."""

@@ -1,0 +1,1 @@
+"""Commit log, consume queues and index on disk; no network, no event loop."""

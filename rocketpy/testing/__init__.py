@@ -1,0 +1,1 @@
+"""In-process clusters, simulated clock and files, for our tests and yours."""
