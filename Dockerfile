@@ -1,0 +1,16 @@
+# One image for every role; docker-compose.yml gives each service its command.
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY rocketpy rocketpy
+RUN pip wheel --no-cache-dir --wheel-dir /wheels .
+
+FROM python:3.11-slim
+RUN useradd --system --uid 10001 --home-dir /data rocketpy && install -d -o rocketpy /data
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir --no-index --find-links /wheels rocketpy && rm -rf /wheels
+USER rocketpy
+VOLUME /data
+EXPOSE 9876 10911
+STOPSIGNAL SIGTERM
+CMD ["rocketpy", "standalone", "--data", "/data", "--host", "0.0.0.0"]

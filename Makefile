@@ -1,0 +1,67 @@
+# One line a verb; `make help` lists them. The two that matter: `make demo` and `make test`.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick fmt lint types layers clean
+
+help: ## list the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## virtual environment with RocketPy and its development tools
+
+$(STAMP): pyproject.toml scripts/setup.sh
+	@PYTHON=$(PYTHON) VENV=$(VENV) sh scripts/setup.sh
+	@touch $@
+
+jdk: ## JDK and Maven, through apt when absent (the official clients need them)
+	@sh scripts/ensure_jdk.sh
+
+demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, checked
+	@$(BIN)/python examples/flights_demo.py
+
+test: setup jdk check ## everything CI runs
+	@bash tests/peer/peer.sh fetch
+	$(PYTEST) tests -q
+
+check: setup fmt-check lint types layers ## formatting, lint, types, layers
+
+unit: setup ## tests that need no JDK
+	$(PYTEST) tests -q -m "not interop and not crash"
+
+interop: setup jdk ## the official Java clients, mqadmin and broker against ours
+	$(PYTEST) tests -q -m interop
+
+crash: setup ## kill -9 loops
+	$(PYTEST) tests -q -m crash
+
+sim: setup ## seeded simulation; SEED=n repeats one run
+	$(PYTEST) tests/simulation -q
+
+bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minutes)
+	@$(BIN)/python -m bench
+
+bench-quick: setup jdk ## the same in about 2 minutes, for a first look
+	@$(BIN)/python -m bench --quick
+
+fmt: setup ## format
+	$(BIN)/ruff format rocketpy tests bench examples
+	$(BIN)/ruff check --fix -q rocketpy tests bench examples
+
+fmt-check: setup
+	$(BIN)/ruff format --check -q rocketpy tests bench examples
+
+lint: setup
+	$(BIN)/ruff check rocketpy tests bench examples
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports --no-cache
+
+clean: ## remove what the verbs made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo .bench dist
