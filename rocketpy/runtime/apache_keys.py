@@ -1,0 +1,228 @@
+"""Every configuration key Apache 5.4.0 knows: an unsupported key is not a typing error.
+
+Source: the fields of MessageStoreConfig, BrokerConfig, BrokerIdentity, NamesrvConfig,
+NettyServerConfig, NettyClientConfig, AuthConfig and TlsSystemConfig, 5.4.0
+"""
+
+from typing import Final
+
+__all__ = ["APACHE_KEYS", "unsupported_reason"]
+
+_STORE: Final = """
+    storePathRootDir storePathCommitLog storePathDLedgerCommitLog storePathEpochFile
+    storePathBrokerIdentity readOnlyCommitLogStorePaths mappedFileSizeCommitLog
+    compactionMappedFileSize compactionCqMappedFileSize compactionScheduleInternal
+    maxOffsetMapSize compactionThreadNum enableCompaction mappedFileSizeTimerLog
+    timerPrecisionMs timerRollWindowSlot timerFlushIntervalMs timerGetMessageThreadNum
+    timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics
+    timerInterceptDelayLevel timerMaxDelaySec timerWheelSnapshotFlush timerWheelEnable
+    disappearTimeAfterStart timerStopEnqueue timerCheckMetricsWhen timerSkipUnknownError
+    timerWarmEnable timerStopDequeue timerEnableRetryUntilSuccess timerCongestNumEachSlot
+    timerMetricSmallThreshold timerProgressLogIntervalMs timerWheelSnapshotIntervalMs
+    commitLogRecoverMaxNum timerRocksDBEnable timerRocksDBStopScan timerRocksDBPrecisionMs
+    timerRocksDBRollMaxTps timerRocksDBTimeExpiredMaxTps timerRocksDBRollIntervalHours
+    timerRocksDBRollRangeHours timerRecallToTimeWheelEnable timerRecallToTimelineEnable
+    transRocksDBEnable transWriteOriginTransHalfEnable indexRocksDBEnable
+    maxRocksDBIndexQueryDays indexFileWriteEnable indexFileReadEnable storeType
+    mappedFileSizeConsumeQueue enableConsumeQueueExt mappedFileSizeConsumeQueueExt
+    mapperFileSizeBatchConsumeQueue bitMapLengthConsumeQueueExt flushIntervalCommitLog
+    commitIntervalCommitLog maxRecoveryCommitlogFiles diskSpaceWarningLevelRatio
+    diskSpaceCleanForciblyRatio useReentrantLockWhenPutMessage flushCommitLogTimed
+    flushIntervalConsumeQueue cleanResourceInterval deleteCommitLogFilesInterval
+    deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly redeleteHangedFileInterval
+    deleteWhen diskMaxUsedSpaceRatio fileReservedTime deleteFileBatchMax putMsgIndexHightWater
+    maxMessageSize maxFilterMessageSize checkCRCOnRecover flushCommitLogLeastPages
+    commitCommitLogLeastPages flushLeastPagesWhenWarmMapedFile flushConsumeQueueLeastPages
+    flushCommitLogThoroughInterval commitCommitLogThoroughInterval
+    flushConsumeQueueThoroughInterval maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk
+    maxTransferCountOnMessageInDisk accessMessageInMemoryMaxRatio messageIndexEnable
+    maxHashSlotNum maxIndexNum maxMsgsNumBatch messageIndexSafe haListenPort
+    haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize haMasterAddress
+    haMaxGapNotInSync brokerRole flushDiskType syncFlushTimeout putMessageTimeout slaveTimeout
+    messageDelayLevel flushDelayOffsetInterval cleanFileForciblyEnable warmMapedFileEnable
+    offsetCheckInSlave debugLockEnable duplicationEnable diskFallRecorded
+    osPageCacheBusyTimeOutMills defaultQueryMaxNum transientStorePoolEnable
+    transientStorePoolSize fastFailIfNoBufferInStorePool writeWithoutMmap enableDLegerCommitLog
+    dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId enableBatchPush
+    enableScheduleMessageStats enableLmq enableMultiDispatch maxLmqConsumeQueueNum
+    enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit
+    scheduleAsyncDeliverMaxResendNum2Blocked maxBatchDeleteFilesNum dispatchCqThreads
+    dispatchCqCacheNum enableAsyncReput recheckReputOffsetFromCq maxTopicLength
+    autoMessageVersionOnTopicLen enableRunningFlagsInFlush enabledAppendPropCRC
+    forceVerifyPropCRC travelCqFileNumWhenGetMessage correctLogicMinOffsetSleepInterval
+    correctLogicMinOffsetForceInterval mappedFileSwapEnable commitLogForceSwapMapInterval
+    commitLogSwapMapInterval commitLogSwapMapReserveFileNum logicQueueForceSwapMapInterval
+    logicQueueSwapMapInterval cleanSwapedMapInterval logicQueueSwapMapReserveFileNum
+    searchBcqByCacheEnable dispatchFromSenderThread wakeCommitWhenPutMessage
+    wakeFlushWhenPutMessage enableCleanExpiredOffset maxAsyncPutMessageRequests
+    pullBatchMaxMessageCount totalReplicas inSyncReplicas minInSyncReplicas allAckInSyncStateSet
+    enableAutoInSyncReplicas haFlowControlEnable maxHaTransferByteInSecond
+    haMaxTimeSlaveNotCatchup syncMasterFlushOffsetWhenStartup maxChecksumRange
+    replicasPerDiskPartition logicalDiskSpaceCleanForciblyThreshold maxSlaveResendLength
+    syncFromLastFile asyncLearner maxConsumeQueueScan sampleCountThreshold
+    coldDataFlowControlEnable coldDataScanEnable dataReadAheadEnable
+    timerColdDataCheckIntervalMs sampleSteps accessMessageInMemoryHotRatio
+    enableBuildConsumeQueueConcurrently batchDispatchRequestThreadPoolNums
+    cleanRocksDBDirtyCQIntervalMin statRocksDBCQIntervalSec memTableFlushIntervalMs
+    realTimePersistRocksDBConfig enableRocksDBLog topicQueueLockNum readUnCommitted
+    putConsumeQueueDataByFileChannel rocksdbCQDoubleWriteEnable combineCQLoadingCQTypes
+    combineCQPreferCQType combineAssignOffsetCQType combineCQEnableCheckSelf
+    combineCQMaxExtraSearchCommitLogFiles bottomMostCompressionTypeForConsumeQueueStore
+    rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
+    enableAcceleratedRecovery sharedByteBufferNum spinLockCollisionRetreatOptimalDegree
+    useABSLock enableLogConsumeQueueRepeatedlyBuildWhenRecover appendTopicForTimerDeleteKey
+"""
+
+_BROKER: Final = """
+    brokerConfigPath rocketmqHome namesrvAddr listenPort brokerIP1 brokerIP2 recoverConcurrently
+    brokerPermission defaultTopicQueueNums autoCreateTopicEnable clusterTopicEnable
+    brokerTopicEnable autoCreateSubscriptionGroup messageStorePlugIn msgTraceTopicName
+    traceTopicEnable sendMessageThreadPoolNums putMessageFutureThreadPoolNums
+    pullMessageThreadPoolNums litePullMessageThreadPoolNums ackMessageThreadPoolNums
+    processReplyMessageThreadPoolNums queryMessageThreadPoolNums adminBrokerThreadPoolNums
+    clientManageThreadPoolNums consumerManageThreadPoolNums loadBalanceProcessorThreadPoolNums
+    heartbeatThreadPoolNums recoverThreadPoolNums endTransactionThreadPoolNums
+    flushConsumerOffsetInterval flushConsumerOffsetHistoryInterval rejectTransactionMessage
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer sendThreadPoolQueueCapacity
+    putThreadPoolQueueCapacity pullThreadPoolQueueCapacity litePullThreadPoolQueueCapacity
+    ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity
+    clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
+    heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity
+    adminBrokerThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity longPollingEnable
+    shortPollingTimeMills notifyConsumerIdsChangedEnable highSpeedMode commercialBaseCount
+    commercialSizePerMsg accountStatsEnable accountStatsPrintZeroValues
+    maxStatsIdleTimeInMinutes transferMsgByHeap regionId registerBrokerTimeoutMills
+    sendHeartbeatTimeoutMillis slaveReadEnable disableConsumeIfConsumerReadSlowly
+    consumerFallbehindThreshold brokerFastFailureEnable waitTimeMillsInSendQueue
+    waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue waitTimeMillsInHeartbeatQueue
+    waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    startAcceptSendRequestTimeStamp traceOn enableCalcFilterBitMap rejectPullConsumerEnable
+    expectConsumerNumUseFilter maxErrorRateOfBloomFilter filterDataCleanTimeSpan
+    filterSupportRetry enablePropertyFilter compressedRegister forceRegister
+    registerNameServerPeriod updateNameServerAddrPeriod brokerHeartbeatInterval
+    brokerNotActiveTimeoutMillis enableNetWorkFlowControl enableBroadcastOffsetStore
+    broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond popPollingSize popPollingMapSize
+    popPollingMapExpireTimeSeconds maxPopPollingSize reviveQueueNum reviveInterval reviveMaxSlow
+    reviveScanTime enableSkipLongAwaitingAck reviveAckWaitMs enablePopLog enablePopBufferMerge
+    popCkStayBufferTime popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize
+    enablePopBatchAck popLongPollingForceNotifyInterval enableNotifyBeforePopCalculateLag
+    enableNotifyAfterPopOrderLockRelease initPopOffsetByCheckMsgInMem
+    retrieveMessageFromPopRetryTopicV1 enableRetryTopicV2 popFromRetryProbability
+    popFromRetryProbabilityForPriority priorityOrderAsc popConsumerFSServiceInit
+    popConsumerKVServiceLog popConsumerKVServiceInit popConsumerKVServiceEnable
+    popReviveMaxReturnSizePerRead popReviveConcurrency popReviveMaxAttemptTimes
+    useSeparateRetryQueue realTimeNotifyConsumerChange litePullMessageEnable
+    syncBrokerMemberGroupPeriod loadBalancePollNameServerInterval cleanOfflineBrokerInterval
+    serverLoadBalancerEnable defaultMessageRequestMode defaultPopShareQueueNum
+    transactionTimeOut transactionCheckMax transactionCheckInterval
+    transactionMetricFlushInterval transactionOpMsgMaxSize transactionOpBatchInterval aclEnable
+    storeReplyMessageEnable enableDetailStat autoDeleteUnusedStats isolateLogEnable
+    forwardTimeout enableSlaveActingMaster enableRemoteEscape skipPreOnline asyncSendEnable
+    useServerSideResetOffset consumerOffsetUpdateVersionStep delayOffsetUpdateVersionStep
+    lockInStrictMode compatibleWithOldNameSrv enableControllerMode controllerAddr
+    fetchControllerAddrByDnsLookup syncBrokerMetadataPeriod checkSyncStateSetPeriod
+    syncControllerMetadataPeriod controllerHeartBeatTimeoutMills
+    validateSystemTopicWhenUpdateTopic brokerElectionPriority useStaticSubscription
+    metricsExporterType metricsOtelCardinalityLimit metricsGrpcExporterTarget
+    metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
+    metricLoggingExporterIntervalInMills metricsPromExporterPort metricsPromExporterHost
+    metricsLabel metricsInDelta enableRemotingMetrics enableMessageStoreMetrics enablePopMetrics
+    enableConnectionMetrics enableTransactionMetrics enableStatsMetrics enableRequestMetrics
+    enableLagAndDlqMetrics channelExpiredTimeout subscriptionExpiredTimeout estimateAccumulation
+    coldCtrStrategyEnable usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold
+    fetchNamesrvAddrInterval popResponseReturnActualRetryTopic enableSingleTopicRegister
+    enableMixedMessageType enableSplitRegistration enableSplitMetadata splitMetadataSize
+    popInflightMessageThreshold enablePopMessageThreshold enableFastChannelEventProcess
+    printChannelGroups printChannelGroupsMinNum splitRegistrationSize configBlackList
+    skipWhenCKRePutReachMaxTimes appendAckAsync appendCkAsync clearRetryTopicWhenDeleteTopic
+    enableLmqStats configManagerVersion useSingleRocksDBForAllConfigs
+    allowRecallWhenBrokerNotWriteable recallMessageEnable enableRegisterProducer
+    enableCreateSysGroup brokerName brokerClusterName brokerId isBrokerContainer
+    isInBrokerContainer
+"""
+
+_NAMESRV: Final = """
+    rocketmqHome kvConfigPath configStorePath productEnvName clusterTest orderMessageEnable
+    returnOrderTopicConfigToBroker clientRequestThreadPoolNums defaultThreadPoolNums
+    clientRequestThreadPoolQueueCapacity defaultThreadPoolQueueCapacity
+    scanNotActiveBrokerInterval unRegisterBrokerQueueCapacity supportActingMaster
+    enableAllTopicList enableTopicList notifyMinBrokerIdChanged enableControllerInNamesrv
+    needWaitForService waitSecondsForService deleteTopicWithBrokerRegistration configBlackList
+"""
+
+_SERVER: Final = """
+    bindAddress listenPort serverWorkerThreads serverCallbackExecutorThreads
+    serverSelectorThreads serverOnewaySemaphoreValue serverAsyncSemaphoreValue
+    serverChannelMaxIdleTimeSeconds serverSocketSndBufSize serverSocketRcvBufSize
+    writeBufferHighWaterMark writeBufferLowWaterMark serverSocketBacklog
+    serverNettyWorkerGroupEnable serverPooledByteBufAllocatorEnable enableShutdownGracefully
+    shutdownWaitTimeSeconds useEpollNativeSelector
+"""
+
+_CLIENT: Final = """
+    clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue
+    clientAsyncSemaphoreValue connectTimeoutMillis channelNotActiveInterval
+    isScanAvailableNameSrv clientChannelMaxIdleTimeSeconds clientSocketSndBufSize
+    clientSocketRcvBufSize clientPooledByteBufAllocatorEnable clientCloseSocketIfTimeout useTLS
+    socksProxyConfig disableCallbackExecutor disableNettyWorkerGroup
+    maxReconnectIntervalTimeSeconds enableReconnectForGoAway
+"""
+
+_AUTH: Final = """
+    configName clusterName authConfigPath authenticationEnabled authenticationProvider
+    authenticationMetadataProvider authenticationStrategy authenticationWhitelist
+    initAuthenticationUser innerClientAuthenticationCredentials authorizationEnabled
+    authorizationProvider authorizationMetadataProvider authorizationStrategy
+    authorizationWhitelist migrateAuthFromV1Enabled userCacheMaxNum userCacheExpiredSecond
+    userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond
+    statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond
+    statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond
+"""
+
+_TLS: Final = """
+    tls.server.mode tls.server.keyPath tls.server.keyPassword tls.server.certPath
+    tls.server.trustCertPath tls.server.authClient tls.server.need.client.auth
+    tls.client.keyPath tls.client.keyPassword tls.client.certPath tls.client.authServer
+    tls.client.trustCertPath tls.config.file tls.enable
+"""
+
+APACHE_KEYS: Final = frozenset(
+    f"{_STORE}{_BROKER}{_NAMESRV}{_SERVER}{_CLIENT}{_AUTH}{_TLS}".split()
+)
+"""All of them; names are case-sensitive."""
+
+_REASONS: Final = (
+    # The first fragment found in the lower-cased key gives the reason.
+    ("rocksdb", "RocketPy has no RocksDB engine; files are the default store type's"),
+    ("dleger", "RocketPy has no DLedger; replication is by role"),
+    ("dledger", "RocketPy has no DLedger; replication is by role"),
+    ("controller", "RocketPy does not embed Apache's controller"),
+    ("compaction", "compacted topics are not supported"),
+    ("lmq", "light message queues are not supported"),
+    ("colddata", "cold data flow control is not needed: nothing is locked in memory"),
+    ("coldctr", "cold data flow control is not needed: nothing is locked in memory"),
+    ("transientstore", "there is no off-heap buffer between a message and its file"),
+    ("bytebuf", "it tunes Netty, which is not used here"),
+    ("netty", "it tunes Netty, which is not used here"),
+    ("epoll", "it tunes Netty, which is not used here"),
+    ("semaphore", "it tunes Netty, which is not used here"),
+    ("warmmaped", "files are allocated ahead instead of warmed"),
+    ("swap", "files are not unmapped and mapped again"),
+    ("configstorepath", "no path is ever written because of a request from the network"),
+    ("rocketmqhome", "RocketPy needs no home directory"),
+    ("blacklist", "remote changes are an allow-list here"),
+)
+
+
+def unsupported_reason(key: str) -> str:
+    """Say why a key of Apache's has no effect here.
+
+    Args:
+        key: one of `APACHE_KEYS`.
+    """
+    lowered = key.lower()
+    for fragment, reason in _REASONS:
+        if fragment in lowered:
+            return reason
+    return "not used by this part of RocketPy"

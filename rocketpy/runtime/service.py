@@ -1,0 +1,176 @@
+"""Background services: a pure step, and the two things that drive it.
+
+A service never sleeps and never reads the clock. It is told the time, does a
+bounded amount of work, and says when it next wants to run. In production a
+`ServiceThread` or a `LoopService` drives it; in tests the simulator calls ``step``
+itself, in any order and at any speed.
+
+A step that raises is logged and tried again later, whoever drives it: a flusher that
+dies silently would lose data long before anyone looked.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Protocol
+
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["LoopService", "LoopServices", "Service", "ServiceThread", "run_services_on_loop"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_WAIT_MS = 3_600_000
+"""Longest single wait; a service that wants less often is woken in vain once an hour."""
+
+
+class Service(Protocol):
+    """Work that runs on its own, beside the requests."""
+
+    @property
+    def name(self) -> str:
+        """Short name, used for the thread and in logs."""
+        ...
+
+    def step(self, now_ms: int) -> int:
+        """Do what is due and return when to be called next.
+
+        Args:
+            now_ms: ``Clock.monotonic_ms()`` of this moment.
+
+        Returns:
+            The next due time on the same clock; a time in the past means "at once".
+        """
+        ...
+
+
+def _step_or_retry(service: Service, clock: Clock, retry_ms: int) -> int:
+    """Run one step; after a failure the next one is due in ``retry_ms``."""
+    now_ms = clock.monotonic_ms()
+    try:
+        return service.step(now_ms)
+    except Exception:
+        logger.exception("service step failed, will be tried again: service=%s", service.name)
+        return now_ms + retry_ms
+
+
+class ServiceThread:
+    """Runs one service on one daemon thread until stopped.
+
+    Args:
+        service: what to run; its ``step`` is only ever called by this thread.
+        clock: told to the service, and used to wait.
+        retry_ms: pause after a step that raised.
+    """
+
+    def __init__(self, service: Service, clock: Clock, *, retry_ms: int = 1_000) -> None:
+        self._service = service
+        self._clock = clock
+        self._retry_ms = retry_ms
+        self._wakeup = threading.Event()
+        self._stopping = False
+        self._started = False
+        self._thread = threading.Thread(target=self._run, name=service.name, daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread; the first step runs at once."""
+        self._started = True
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Run the next step now instead of when it is due (any thread)."""
+        self._wakeup.set()
+
+    def stop(self) -> None:
+        """Run one last step and end the thread; again or before start is harmless."""
+        self._stopping = True
+        self._wakeup.set()
+        if self._started and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            due_ms = _step_or_retry(self._service, self._clock, self._retry_ms)
+            wait_ms = min(due_ms - self._clock.monotonic_ms(), _MAX_WAIT_MS)
+            if wait_ms > 0:
+                self._wakeup.wait(timeout=wait_ms / 1_000)
+            self._wakeup.clear()
+        _step_or_retry(self._service, self._clock, self._retry_ms)
+
+
+class LoopService:
+    """Runs one service on the running asyncio loop, for work that owns what the loop owns.
+
+    Steps must be short: they block the loop. All methods are called on that loop.
+
+    Args:
+        service: what to run.
+        clock: told to the service, and used to compute the delay.
+        retry_ms: pause after a step that raised.
+    """
+
+    def __init__(self, service: Service, clock: Clock, *, retry_ms: int = 1_000) -> None:
+        self._service = service
+        self._clock = clock
+        self._retry_ms = retry_ms
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handle: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        """Schedule the first step for the next turn of the running loop."""
+        assert self._loop is None, "started twice"
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_soon(self._run)
+
+    def wake(self) -> None:
+        """Run the next step on the next turn of the loop; nothing when not running."""
+        if self._loop is None or self._handle is None:
+            return
+        self._handle.cancel()
+        self._handle = self._loop.call_soon(self._run)
+
+    def stop(self) -> None:
+        """Run one last step and schedule no more; again or before start is harmless."""
+        if self._handle is None:
+            return
+        self._handle.cancel()
+        self._handle = None
+        _step_or_retry(self._service, self._clock, self._retry_ms)
+
+    def _run(self) -> None:
+        due_ms = _step_or_retry(self._service, self._clock, self._retry_ms)
+        if self._handle is None or self._loop is None:  # the step itself stopped us
+            return
+        wait_ms = min(max(0, due_ms - self._clock.monotonic_ms()), _MAX_WAIT_MS)
+        self._handle = self._loop.call_later(wait_ms / 1_000, self._run)
+
+
+class LoopServices:
+    """Several services on one loop, started and stopped together."""
+
+    def __init__(self, runners: tuple[LoopService, ...]) -> None:
+        self._runners = runners
+
+    def wake(self) -> None:
+        """Run the next step of each service now."""
+        for runner in self._runners:
+            runner.wake()
+
+    def stop(self) -> None:
+        """Stop in reverse order of start, each after one last step."""
+        for runner in reversed(self._runners):
+            runner.stop()
+
+
+def run_services_on_loop(services: Iterable[Service], clock: Clock) -> LoopServices:
+    """Start every service on the running loop and return the handle that stops them."""
+    runners = tuple(LoopService(service, clock) for service in services)
+    for runner in runners:
+        runner.start()
+    return LoopServices(runners)
