@@ -1,0 +1,60 @@
+"""What is measured: runs of the official Java client's load driver against one side."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+
+from bench.processes import PEER, Side
+
+__all__ = ["WORKLOADS", "Round", "Workload", "run_load"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of load; ``args`` as the driver takes them, seconds left out."""
+
+    name: str
+    args: tuple[str, ...]
+    target_ratio: float = 1.0
+
+
+WORKLOADS = (
+    Workload("sync, 1 caller, 100 B", ("send", "sync", "1", "100")),
+    Workload("sync, 32 callers, 100 B", ("send", "sync", "32", "100")),
+    Workload("async, 256 in flight, 100 B", ("send", "async", "256", "100")),
+    Workload("async, 256 in flight, 1 KB", ("send", "async", "256", "1024")),
+    Workload("batches of 32, 4 callers, 100 B", ("send", "batch", "4", "100")),
+    Workload("drain", ("drain",)),
+    Workload("end to end, 2,000/s, 100 B", ("e2e", "2000", "100")),
+)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of one workload against one side."""
+
+    per_s: float
+    cpu_us: float
+    p50_us: float | None
+    p99_us: float | None
+    failed: int
+    messages: int
+
+
+def run_load(side: Side, topic: str, workload: Workload, seconds: int, drain_count: int) -> Round:
+    """Run the driver once and return rates and the broker's CPU a message."""
+    tail = [str(drain_count), "60"] if workload.args[0] == "drain" else [str(seconds)]
+    command = ["bash", str(PEER), "load", side.namesrv, topic, *workload.args, *tail]
+    cpu_before = side.cpu_s()
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    cpu_s = side.cpu_s() - cpu_before
+    result = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
+    messages = max(1, int(result["messages"]))
+    return Round(
+        per_s=result["per_s"],
+        cpu_us=cpu_s / messages * 1e6,
+        p50_us=result.get("p50_us"),
+        p99_us=result.get("p99_us"),
+        failed=result["failed"],
+        messages=messages,
+    )

