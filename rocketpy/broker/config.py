@@ -1,0 +1,205 @@
+"""Everything a broker.conf may say about the broker itself, typed.
+
+Field names are Apache's keys in snake case (``sendMessageThreadPoolNums`` is
+``send_message_thread_pool_nums``); where that rule does not give Apache's own
+spelling back, the field's metadata holds it as ``key``. Metadata ``live`` marks what
+UPDATE_BROKER_CONFIG may change while the broker runs: an allow-list, so nothing that
+names a path, an address or a class is ever taken from the network.
+
+Pool sizes default to 0 where a request runs inline on its selector: measured, a
+hand-off costs more than the work (docs/ARCHITECTURE.md).
+
+Source: BrokerConfig.java (5.4.0).
+"""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, cast
+
+from rocketpy.errors import ConfigError
+
+__all__ = ["MASTER_ID", "BrokerConfig", "live_broker_fields"]
+
+MASTER_ID: Final = 0
+
+
+def _live(default: object) -> Any:  # noqa: ANN401 - dataclasses.field, with our metadata
+    return field(default=default, metadata={"live": True})
+
+
+def _named(key: str, default: object) -> Any:  # noqa: ANN401 - as above
+    return field(default=default, metadata={"key": key})
+
+
+def _host_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Settings of one broker process; times in ms, sizes in bytes unless named otherwise.
+
+    Attributes:
+        broker_cluster_name: cluster this broker belongs to; also a topic of that name.
+        broker_name: master and slaves of one set share it; the host's name by default.
+        broker_id: 0 is the master.
+        broker_ip1: address told to clients and written into message ids; found by
+            itself when empty.
+        broker_ip2: address told to slaves.
+        listen_port: 0 takes a free port.
+        bind_address: local address to listen on.
+        fast_listen_enable: also listen on listen_port - 2 (the VIP port of old clients).
+            Apache always does; off here because no client since 4.5.1 uses it.
+        namesrv_addr: ``host:port`` separated by ``;``; empty runs without a name server.
+        broker_permission: 2 write, 4 read, 6 both; 0 neither.
+        default_topic_queue_nums: queues of TBW102, so the most an auto-created topic gets.
+        auto_create_topic_enable: a send to an unknown topic may create it.
+        auto_create_subscription_group: a heartbeat or pull of an unknown group creates it.
+        long_polling_enable: hold a pull until something arrives.
+        short_polling_time_mills: how long a pull is held when long polling is off.
+        max_held_pulls: bound of pulls parked at the same time; the next is answered at once.
+        register_name_server_period: 10,000 to 60,000 ms.
+        flush_consumer_offset_interval: how often consumerOffset.json is written.
+        channel_expired_timeout: a client silent for this long is forgotten.
+        region_id: value of MSG_REGION on every message.
+        trace_on: value of TRACE_ON on every message.
+    """
+
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = field(default_factory=_host_name)
+    broker_id: int = MASTER_ID
+    broker_ip1: str = _named("brokerIP1", "")
+    broker_ip2: str = _named("brokerIP2", "")
+    listen_port: int = 10911
+    bind_address: str = "0.0.0.0"  # noqa: S104 - a broker serves other machines
+    fast_listen_enable: bool = False
+    namesrv_addr: str = ""
+    ha_listen_port: int = 10912
+
+    broker_permission: int = _live(6)
+    default_topic_queue_nums: int = _live(8)
+    auto_create_topic_enable: bool = _live(True)
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    auto_create_subscription_group: bool = _live(True)
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    validate_system_topic_when_update_topic: bool = _live(True)
+
+    send_message_thread_pool_nums: int = 0
+    pull_message_thread_pool_nums: int = 0
+    lite_pull_message_thread_pool_nums: int = 0
+    query_message_thread_pool_nums: int = 1
+    admin_broker_thread_pool_nums: int = 1
+    client_manage_thread_pool_nums: int = 0
+    consumer_manage_thread_pool_nums: int = 0
+    heartbeat_thread_pool_nums: int = 0
+    end_transaction_thread_pool_nums: int = 0
+    ack_message_thread_pool_nums: int = 0
+    process_reply_message_thread_pool_nums: int = 0
+    load_balance_processor_thread_pool_nums: int = 0
+
+    send_thread_pool_queue_capacity: int = 10_000
+    pull_thread_pool_queue_capacity: int = 100_000
+    lite_pull_thread_pool_queue_capacity: int = 100_000
+    query_thread_pool_queue_capacity: int = 20_000
+    admin_broker_thread_pool_queue_capacity: int = 10_000
+    client_manager_thread_pool_queue_capacity: int = 1_000_000
+    consumer_manager_thread_pool_queue_capacity: int = 1_000_000
+    heartbeat_thread_pool_queue_capacity: int = 50_000
+    end_transaction_pool_queue_capacity: int = 100_000
+    ack_thread_pool_queue_capacity: int = 100_000
+    reply_thread_pool_queue_capacity: int = 10_000
+    load_balance_thread_pool_queue_capacity: int = 100_000
+
+    broker_fast_failure_enable: bool = True
+    wait_time_mills_in_send_queue: int = 200
+    wait_time_mills_in_pull_queue: int = 5_000
+    wait_time_mills_in_lite_pull_queue: int = 5_000
+    wait_time_mills_in_heartbeat_queue: int = 31_000
+    wait_time_mills_in_transaction_queue: int = 3_000
+    wait_time_mills_in_ack_queue: int = 3_000
+    wait_time_mills_in_admin_broker_queue: int = 5_000
+    start_accept_send_request_time_stamp: int = _live(0)
+
+    long_polling_enable: bool = _live(True)
+    short_polling_time_mills: int = _live(1_000)
+    max_held_pulls: int = _live(100_000)
+    lite_pull_message_enable: bool = _live(True)
+    reject_pull_consumer_enable: bool = _live(False)
+    slave_read_enable: bool = _live(False)
+    enable_property_filter: bool = False
+    filter_support_retry: bool = False
+    use_server_side_reset_offset: bool = _live(True)
+    enable_broadcast_offset_store: bool = True
+    notify_consumer_ids_changed_enable: bool = _live(True)
+    real_time_notify_consumer_change: bool = _live(True)
+    flush_consumer_offset_interval: int = 5_000
+    consumer_offset_update_version_step: int = _live(500)
+    channel_expired_timeout: int = 120_000
+    subscription_expired_timeout: int = _live(600_000)
+    lock_in_strict_mode: bool = _live(False)
+    default_message_request_mode: str = "PULL"
+    server_load_balancer_enable: bool = _live(True)
+
+    region_id: str = "DefaultRegion"
+    trace_on: bool = _live(True)
+    register_name_server_period: int = 30_000
+    register_broker_timeout_mills: int = 24_000
+    force_register: bool = True
+    compressed_register: bool = False
+    enable_detail_stat: bool = _live(True)
+    account_stats_enable: bool = _live(True)
+
+    reject_transaction_message: bool = _live(False)
+    transaction_time_out: int = _live(6_000)
+    transaction_check_max: int = _live(15)
+    transaction_check_interval: int = _live(30_000)
+    store_reply_message_enable: bool = _live(True)
+    recall_message_enable: bool = _live(False)
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigError: a value is outside its range; the key is named.
+        """
+        self._check(0 <= self.listen_port <= 65_535, "listenPort", "0 to 65535")
+        self._check(self.broker_permission in range(8), "brokerPermission", "0 to 7")
+        self._check(self.broker_id >= 0, "brokerId", "0 or more")
+        self._check(self.default_topic_queue_nums >= 1, "defaultTopicQueueNums", "1 or more")
+        self._check(bool(self.broker_name), "brokerName", "a name")
+        self._check(bool(self.broker_cluster_name), "brokerClusterName", "a name")
+        for part in fields(self):
+            if part.name.endswith(("_thread_pool_nums", "_capacity")):
+                value = cast("int", getattr(self, part.name))
+                self._check(value >= 0, part.name, "0 or more")
+
+    def _check(self, ok: bool, key: str, wanted: str) -> None:  # noqa: FBT001
+        if not ok:
+            raise ConfigError(f"must be {wanted}", key=key)
+
+    @property
+    def name_server_addresses(self) -> tuple[str, ...]:
+        """The parts of `namesrv_addr`, in order, without blanks and repeats."""
+        parts = (part.strip() for part in self.namesrv_addr.split(";"))
+        return tuple(dict.fromkeys(part for part in parts if part))
+
+    @property
+    def register_period_ms(self) -> int:
+        """`register_name_server_period`, within Apache's 10 to 60 s."""
+        return max(10_000, min(self.register_name_server_period, 60_000))
+
+
+def live_broker_fields() -> dict[str, Callable[[str], object]]:
+    """Names of the fields that may change while the broker runs, with their type.
+
+    Returns:
+        Field name (snake case) to ``int``, ``str`` or ``bool``.
+    """
+    return {
+        part.name: cast("Callable[[str], object]", part.type)
+        for part in fields(BrokerConfig)
+        if part.metadata.get("live")
+    }

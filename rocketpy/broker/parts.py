@@ -1,0 +1,60 @@
+"""What a broker is made of, for those who need many of its parts (the admin requests)."""
+
+from dataclasses import dataclass
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_set import ConfigSet
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.long_polling import PullRequestHold
+from rocketpy.broker.name_server import NameServerLink
+from rocketpy.broker.queue_locks import QueueLocks
+from rocketpy.broker.registry import ConsumerTable, ProducerTable
+from rocketpy.broker.stats import BrokerStats
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.message_store import MessageStore
+
+__all__ = ["BrokerParts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerParts:
+    """The parts of one running broker.
+
+    Attributes:
+        configs: the settings in force; `ConfigSet.update_broker` changes live ones.
+        address: ``host:port`` as told to clients.
+        start_ms: wall time of the start.
+        store: the message store.
+        topics: topic table.
+        groups: subscription group table.
+        offsets: consumer offsets.
+        producers: connected producers.
+        consumers: connected consumers.
+        locks: queue locks of orderly consumers.
+        stats: counters.
+        name_servers: registration with the name servers.
+        holds: parked pulls.
+        clock: time.
+    """
+
+    configs: ConfigSet
+    address: str
+    start_ms: int
+    store: MessageStore
+    topics: TopicTable
+    groups: SubscriptionGroupTable
+    offsets: ConsumerOffsets
+    producers: ProducerTable
+    consumers: ConsumerTable
+    locks: QueueLocks
+    stats: BrokerStats
+    name_servers: NameServerLink
+    holds: PullRequestHold
+    clock: Clock
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's own settings in force."""
+        return self.configs.broker

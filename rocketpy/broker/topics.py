@@ -1,0 +1,290 @@
+"""The topics of this broker: topics.json, the topics every broker has, and auto-creation.
+
+A send to an unknown topic may create it from a topic whose permission has the inherit
+bit (TBW102 unless the client names another): the smaller of both sides' queue counts, the
+template's permission without that bit.
+
+Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
+from rocketpy.runtime.clock import Clock
+
+__all__ = [
+    "AUTO_CREATE_TOPIC",
+    "NOT_SENDABLE_TOPICS",
+    "PERM_INHERIT",
+    "PERM_READ",
+    "PERM_WRITE",
+    "TopicConfig",
+    "TopicTable",
+    "system_topics",
+]
+
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SCHEDULE_QUEUE_NUMS: Final = 18
+NOT_SENDABLE_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic as this broker has it.
+
+    Attributes:
+        topic_name: its name.
+        read_queue_nums: queues consumers may read.
+        write_queue_nums: queues producers may write.
+        perm: 2 write, 4 read, 1 inherit (a template for auto-creation).
+        topic_filter_type: SINGLE_TAG or MULTI_TAG.
+        topic_sys_flag: unit bits.
+        order: globally ordered.
+        attributes: such as ``message.type`` and ``queue.type``.
+    """
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: object, name: str = "") -> "TopicConfig":
+        """Read one entry of topics.json or of an admin request; missing keys keep the default."""
+        table = as_table(value)
+        attributes = as_table(table.get("attributes"))
+        return cls(
+            topic_name=str(table.get("topicName") or name),
+            read_queue_nums=as_int(table.get("readQueueNums"), 16),
+            write_queue_nums=as_int(table.get("writeQueueNums"), 16),
+            perm=as_int(table.get("perm"), PERM_READ | PERM_WRITE),
+            topic_filter_type=str(table.get("topicFilterType") or "SINGLE_TAG"),
+            topic_sys_flag=as_int(table.get("topicSysFlag"), 0),
+            order=table.get("order") is True,
+            attributes={str(key): str(text) for key, text in attributes.items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in topics.json and on the wire."""
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.topic_name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @property
+    def is_batch_cq(self) -> bool:
+        """Whether its queues keep whole batches (queue.type BatchCQ)."""
+        return self.attributes.get("queue.type") == "BatchCQ"
+
+
+class TopicTable:
+    """Every topic of this broker; safe from any thread, reads take no lock.
+
+    Attributes:
+        on_change: called with each created or changed topic, after it was written to disk.
+    """
+
+    def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
+        self.on_change: Callable[[TopicConfig], None] | None = None
+        self._config = config
+        self._file = file
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._version = DataVersion(clock.time_ms())
+        self._system = {one.topic_name: one for one in system_topics(config)}
+        self._topics: dict[str, TopicConfig] = dict(self._system)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings (auto-creation on or off)."""
+        self._config = config
+
+    def load(self) -> None:
+        """Read topics.json; topics that every broker has are added when it lacks them."""
+        value = as_table(self._file.load())
+        with self._lock:
+            for name, entry in as_table(value.get("topicConfigTable")).items():
+                self._topics[name] = TopicConfig.from_json(entry, name)
+            for name, topic in self._system.items():
+                self._topics.setdefault(name, topic)
+            self._version.load(value.get("dataVersion"))
+
+    def persist(self) -> None:
+        """Write topics.json."""
+        with self._lock:
+            self._save()
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """A topic, or None."""
+        return self._topics.get(topic)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """A copy of the whole table."""
+        return dict(self._topics)
+
+    def is_system(self, topic: str) -> bool:
+        """Whether the name belongs to the broker itself."""
+        return topic in self._system or topic.startswith("rmq_sys_")
+
+    @property
+    def data_version(self) -> dict[str, int]:
+        """The table's DataVersion as JSON."""
+        return self._version.to_json()
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of topics.json."""
+        return {
+            "dataVersion": self._version.to_json(),
+            "topicConfigTable": {name: one.to_json() for name, one in self.all().items()},
+        }
+
+    def put(self, topic: TopicConfig) -> None:
+        """Create or replace a topic, write the file, report the change."""
+        with self._lock:
+            self._put(topic)
+        self._report(topic)
+
+    def delete(self, topic: str) -> TopicConfig | None:
+        """Forget a topic; the one that was there, or None."""
+        with self._lock:
+            old = self._topics.pop(topic, None)
+            if old is not None:
+                self._version.bump(self._clock)
+                self._save()
+        return old
+
+    def create_on_send(
+        self, topic: str, template: str, client_queue_nums: int, topic_sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Create a topic because someone sends to it.
+
+        Args:
+            topic: the unknown topic.
+            template: topic to inherit from, TBW102 for nearly every client.
+            client_queue_nums: at most this many queues.
+            topic_sys_flag: unit bits of the new topic.
+
+        Returns:
+            The topic (perhaps created by another thread meanwhile), or None when it may
+            not be created.
+        """
+        source = self._topics.get(template)
+        if source is None or not source.perm & PERM_INHERIT:
+            return self._topics.get(topic)
+        if template == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
+            return self._topics.get(topic)
+        nums = max(0, min(client_queue_nums, source.write_queue_nums))
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=nums,
+            write_queue_nums=nums,
+            perm=source.perm & ~PERM_INHERIT,
+            topic_filter_type=source.topic_filter_type,
+            topic_sys_flag=topic_sys_flag,
+        )
+        return self._put_if_absent(created)
+
+    def create_on_send_back(
+        self,
+        topic: str,
+        queue_nums: int,
+        perm: int = PERM_READ | PERM_WRITE,
+        topic_sys_flag: int = 0,
+    ) -> TopicConfig:
+        """Ensure a retry or dead-letter topic; whatever exists already stays as it is."""
+        found = self._topics.get(topic)
+        if found is not None:
+            return found
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=perm,
+            topic_sys_flag=topic_sys_flag,
+        )
+        return self._put_if_absent(created)
+
+    def _put_if_absent(self, topic: TopicConfig) -> TopicConfig:
+        with self._lock:
+            found = self._topics.get(topic.topic_name)
+            if found is not None:
+                return found
+            self._put(topic)
+        self._report(topic)
+        return topic
+
+    def _put(self, topic: TopicConfig) -> None:
+        topic = replace(topic, attributes=dict(topic.attributes))
+        self._topics[topic.topic_name] = topic
+        self._version.bump(self._clock)
+        self._save()
+
+    def _save(self) -> None:
+        self._file.save(self.to_json())
+
+    def _report(self, topic: TopicConfig) -> None:
+        if self.on_change is not None:
+            self.on_change(topic)
+
+
+def system_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics a 5.4.0 broker has from its first start."""
+
+    def topic(name: str, queue_nums: int, perm: int = PERM_READ | PERM_WRITE) -> TopicConfig:
+        return TopicConfig(name, queue_nums, queue_nums, perm)
+
+    cluster, broker = config.broker_cluster_name, config.broker_name
+    inherit = PERM_INHERIT
+    cluster_perm = inherit | (PERM_READ | PERM_WRITE if config.cluster_topic_enable else 0)
+    broker_perm = inherit | (PERM_READ | PERM_WRITE if config.broker_topic_enable else 0)
+    found = [
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1024),
+        topic(cluster, 16, cluster_perm),
+        topic(broker, 1, broker_perm),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic(SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
+        topic(f"{cluster}_REPLY_TOPIC", 1),
+        topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, inherit),
+        topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+        topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 1),
+        topic("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1),
+        topic("rmq_sys_wheel_timer", 1),
+    ]
+    if config.auto_create_topic_enable:
+        nums = config.default_topic_queue_nums
+        found.append(topic(AUTO_CREATE_TOPIC, nums, inherit | PERM_READ | PERM_WRITE))
+    if config.trace_topic_enable:
+        found.append(topic(config.msg_trace_topic_name, 1))
+    return found
