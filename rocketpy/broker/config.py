@@ -13,23 +13,23 @@ Source: BrokerConfig.java (5.4.0).
 """
 
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, cast
 
 from rocketpy.errors import ConfigError
+from rocketpy.runtime.config import option
 
-__all__ = ["MASTER_ID", "BrokerConfig", "live_broker_fields"]
+__all__ = ["MASTER_ID", "BrokerConfig"]
 
 MASTER_ID: Final = 0
 
 
-def _live(default: object) -> Any:  # noqa: ANN401 - dataclasses.field, with our metadata
-    return field(default=default, metadata={"live": True})
+def _live(default: object) -> Any:  # noqa: ANN401 - as dataclasses.field
+    return option(default, live=True)
 
 
-def _named(key: str, default: object) -> Any:  # noqa: ANN401 - as above
-    return field(default=default, metadata={"key": key})
+def _named(key: str, default: object) -> Any:  # noqa: ANN401 - as dataclasses.field
+    return option(default, key=key)
 
 
 def _host_name() -> str:
@@ -176,7 +176,7 @@ class BrokerConfig:
                 value = cast("int", getattr(self, part.name))
                 self._check(value >= 0, part.name, "0 or more")
 
-    def _check(self, ok: bool, key: str, wanted: str) -> None:  # noqa: FBT001
+    def _check(self, ok: bool, key: str, wanted: str) -> None:
         if not ok:
             raise ConfigError(f"must be {wanted}", key=key)
 
@@ -190,16 +190,3 @@ class BrokerConfig:
     def register_period_ms(self) -> int:
         """`register_name_server_period`, within Apache's 10 to 60 s."""
         return max(10_000, min(self.register_name_server_period, 60_000))
-
-
-def live_broker_fields() -> dict[str, Callable[[str], object]]:
-    """Names of the fields that may change while the broker runs, with their type.
-
-    Returns:
-        Field name (snake case) to ``int``, ``str`` or ``bool``.
-    """
-    return {
-        part.name: cast("Callable[[str], object]", part.type)
-        for part in fields(BrokerConfig)
-        if part.metadata.get("live")
-    }

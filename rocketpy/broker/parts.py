@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.config_set import ConfigSet
+from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.long_polling import PullRequestHold
 from rocketpy.broker.name_server import NameServerLink
@@ -23,7 +23,7 @@ class BrokerParts:
     """The parts of one running broker.
 
     Attributes:
-        configs: the settings in force; `ConfigSet.update_broker` changes live ones.
+        configs: the settings in force; `ConfigHolder.update` changes live ones.
         address: ``host:port`` as told to clients.
         start_ms: wall time of the start.
         store: the message store.
@@ -39,7 +39,7 @@ class BrokerParts:
         clock: time.
     """
 
-    configs: ConfigSet
+    configs: ConfigHolder
     address: str
     start_ms: int
     store: MessageStore

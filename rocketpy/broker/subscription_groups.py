@@ -208,7 +208,7 @@ class SubscriptionGroupTable:
         bits = self._forbidden.get(group, {}).get(topic, 0)
         return bool(bits >> _READ_FORBIDDEN_INDEX & 1)
 
-    def set_forbidden(self, group: str, topic: str, forbidden: bool) -> None:  # noqa: FBT001
+    def set_forbidden(self, group: str, topic: str, forbidden: bool) -> None:
         """Forbid or allow a group to read a topic, and write the file."""
         with self._lock:
             topics = self._forbidden.setdefault(group, {})
