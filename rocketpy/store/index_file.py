@@ -1,0 +1,311 @@
+"""One index file: a hash table from a message key to places in the commit log.
+
+A header, a table of slots, and entries written one after the other. A slot holds the
+number of the newest entry of its chain; each entry names the one before it::
+
+    0        8       16         24       32          36          40
+    | begin  | end   | begin    | end    | slots     | next      | slots ...
+    | ms i64 | ms    | phy i64  | phy    | used i32  | entry i32 |
+
+    slot  s at 40 + 4 s:             | newest entry: i32 |
+    entry k at 40 + 4 slots + 20 k:  | key hash: i32 | phy: i64 | seconds: i32 | previous: i32 |
+
+Entry 0 is never used, so 0 means "none"; "next entry" begins at 1. The seconds count
+from the file's begin. The hash is all that is kept of a key: two keys with one hash
+come back together, and the caller compares the keys.
+
+Invariants:
+    - an entry is written before the slot that names it, and both before the header
+      that counts it: a reader never follows a number at or above "next entry" (an
+      unwritten entry), and a half-done put is simply not counted;
+    - chains go strictly down, so walking one always ends;
+    - the file can be rebuilt from the commit log: losing it costs time only.
+
+Source: IndexFile.java, IndexHeader.java, 5.4.0.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.store.files import Region
+
+__all__ = [
+    "ENTRY_BYTES",
+    "HEADER_BYTES",
+    "IndexFile",
+    "IndexHeader",
+    "index_file_bytes",
+]
+
+_HEADER: Final = struct.Struct(">qqqqii")
+_SLOT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">iqii")
+_pack_header: Final = _HEADER.pack_into
+_pack_slot: Final = _SLOT.pack_into
+_unpack_slot: Final = _SLOT.unpack_from
+_pack_entry: Final = _ENTRY.pack_into
+HEADER_BYTES: Final = 40
+SLOT_BYTES: Final = 4
+ENTRY_BYTES: Final = 20
+_ALLOCATE_STEP_BYTES: Final = 1 << 20
+_SECONDS_MAX: Final = (1 << 31) - 1
+assert _HEADER.size == HEADER_BYTES
+assert _ENTRY.size == ENTRY_BYTES
+
+
+def index_file_bytes(max_hash_slots: int, max_index_count: int) -> int:
+    """Length of an index file with these limits, bytes."""
+    return HEADER_BYTES + SLOT_BYTES * max_hash_slots + ENTRY_BYTES * max_index_count
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """What the first 40 bytes say."""
+
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_phy_offset: int
+    end_phy_offset: int
+    hash_slot_count: int
+    index_count: int
+
+
+class IndexFile:
+    """Reads and writes one mapped index file; one writer, any number of readers."""
+
+    __slots__ = (
+        "_allocated",
+        "_begin_ms",
+        "_begin_phy",
+        "_buffer",
+        "_count",
+        "_end_ms",
+        "_end_phy",
+        "_entries_at",
+        "_max_count",
+        "_region",
+        "_slots",
+        "_slots_used",
+        "_total",
+        "name",
+    )
+
+    def __init__(
+        self, name: str, region: Region, *, max_hash_slots: int, max_index_count: int
+    ) -> None:
+        """Wrap a mapped file, new (all zeros) or old.
+
+        Raises:
+            StoreFormatError: the file is not as long as the limits say.
+        """
+        self.name = name
+        self._region = region
+        self._buffer = region.buffer
+        self._slots = max_hash_slots
+        self._max_count = max_index_count
+        self._entries_at = HEADER_BYTES + SLOT_BYTES * max_hash_slots
+        self._total = index_file_bytes(max_hash_slots, max_index_count)
+        if region.size_bytes != self._total:
+            raise StoreFormatError(
+                f"index file {name} has {region.size_bytes} bytes, not {self._total}"
+            )
+        self._allocated = 0
+        header = IndexHeader(*_HEADER.unpack_from(self._buffer, 0))
+        self._begin_ms = header.begin_timestamp_ms
+        self._end_ms = header.end_timestamp_ms
+        self._begin_phy = header.begin_phy_offset
+        self._end_phy = header.end_phy_offset
+        self._slots_used = header.hash_slot_count
+        count = header.index_count
+        self._count = count if 0 < count <= max_index_count else 1
+
+    @property
+    def header(self) -> IndexHeader:
+        """The header as it is now."""
+        return IndexHeader(
+            self._begin_ms,
+            self._end_ms,
+            self._begin_phy,
+            self._end_phy,
+            self._slots_used,
+            self._count,
+        )
+
+    @property
+    def begin_timestamp_ms(self) -> int:
+        """Store time of the first message indexed here, ms."""
+        return self._begin_ms
+
+    @property
+    def end_timestamp_ms(self) -> int:
+        """Store time of the last message indexed here, ms."""
+        return self._end_ms
+
+    @property
+    def end_phy_offset(self) -> int:
+        """Where the last message indexed here begins in the commit log."""
+        return self._end_phy
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further entry fits."""
+        return self._count >= self._max_count
+
+    def begin_after(self, end_timestamp_ms: int, end_phy_offset: int) -> None:
+        """Prepare a new file that follows one which ends there.
+
+        Raises:
+            DiskFullError: there is no space for the slot table.
+        """
+        self._allocate(self._entries_at + ENTRY_BYTES)
+        self._begin_ms = self._end_ms = end_timestamp_ms
+        self._begin_phy = self._end_phy = end_phy_offset
+        self._write_header()
+
+    def put(self, key_hashes: Sequence[int], phy_offset: int, store_timestamp_ms: int) -> int:
+        """Add one message under several keys; return how many of them fitted.
+
+        Args:
+            key_hashes: from `rocketpy.proto.tags.IndexKeyHasher`, 0 to 2^31 - 1.
+            phy_offset: where the message begins in the commit log.
+            store_timestamp_ms: when the message was stored.
+
+        Raises:
+            DiskFullError: there is no space for the entries; nothing was counted.
+        """
+        count = first = self._count
+        buffer, slots, entries_at = self._buffer, self._slots, self._entries_at
+        last = min(count + len(key_hashes), self._max_count)
+        end = entries_at + ENTRY_BYTES * last
+        if end > self._allocated:
+            self._allocate(end)
+        if count == 1:
+            self._begin_ms = store_timestamp_ms
+            self._begin_phy = phy_offset
+        seconds = (store_timestamp_ms - self._begin_ms) // 1000
+        if seconds < 0:
+            seconds = 0
+        elif seconds > _SECONDS_MAX:
+            seconds = _SECONDS_MAX
+        for key_hash in key_hashes:
+            if count >= last:
+                break
+            slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % slots)
+            (previous,) = _unpack_slot(buffer, slot_at)
+            if not 0 < previous < count:
+                previous = 0
+                self._slots_used += 1
+            _pack_entry(
+                buffer, entries_at + ENTRY_BYTES * count, key_hash, phy_offset, seconds, previous
+            )
+            _pack_slot(buffer, slot_at, count)
+            count += 1
+        if count > first:
+            self._count = count
+            self._end_ms = store_timestamp_ms
+            self._end_phy = phy_offset
+            self._write_header()
+        return count - first
+
+    def put_one(self, key_hash: int, phy_offset: int, store_timestamp_ms: int) -> bool:
+        """Do what `put` does for one key, quicker; False when full or indexed before.
+
+        Raises:
+            DiskFullError: there is no space for the entry; nothing was counted.
+        """
+        count = self._count
+        if count >= self._max_count or phy_offset < self._end_phy:
+            return False
+        buffer = self._buffer
+        entry_at = self._entries_at + ENTRY_BYTES * count
+        if entry_at + ENTRY_BYTES > self._allocated:
+            self._allocate(entry_at + ENTRY_BYTES)
+        if count == 1:
+            self._begin_ms = store_timestamp_ms
+            self._begin_phy = phy_offset
+        begin_ms = self._begin_ms
+        seconds = (store_timestamp_ms - begin_ms) // 1000
+        if not 0 <= seconds <= _SECONDS_MAX:
+            seconds = 0 if seconds < 0 else _SECONDS_MAX
+        slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % self._slots)
+        previous = _unpack_slot(buffer, slot_at)[0]
+        if not 0 < previous < count:
+            previous = 0
+            self._slots_used += 1
+        _pack_entry(buffer, entry_at, key_hash, phy_offset, seconds, previous)
+        _pack_slot(buffer, slot_at, count)
+        self._count = count = count + 1
+        self._end_ms = store_timestamp_ms
+        self._end_phy = phy_offset
+        _pack_header(
+            buffer,
+            0,
+            begin_ms,
+            store_timestamp_ms,
+            self._begin_phy,
+            phy_offset,
+            self._slots_used,
+            count,
+        )
+        return True
+
+    def covers(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether any message of this file may lie in the window (both ends included)."""
+        return begin_ms <= self._end_ms and end_ms >= self._begin_ms
+
+    def select(
+        self, found: list[int], key_hash: int, max_count: int, begin_ms: int, end_ms: int
+    ) -> None:
+        """Append matching physical offsets, newest first, until ``found`` has ``max_count``.
+
+        A place that is already the newest in ``found`` is not added again: after a
+        crash the last message can be indexed twice.
+        """
+        buffer, count = self._buffer, self._count
+        slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % self._slots)
+        (number,) = _unpack_slot(buffer, slot_at)
+        above = count
+        while 0 < number < above and len(found) < max_count:
+            entry_hash, phy_offset, seconds, previous = _ENTRY.unpack_from(
+                buffer, self._entries_at + ENTRY_BYTES * number
+            )
+            stored_ms = self._begin_ms + seconds * 1000
+            if seconds < 0 or stored_ms < begin_ms:
+                return
+            if (
+                entry_hash == key_hash
+                and stored_ms <= end_ms
+                and (not found or found[-1] != phy_offset)
+            ):
+                found.append(phy_offset)
+            above = number
+            number = previous
+
+    def flush(self) -> None:
+        """Put everything written so far on disk."""
+        self._region.flush()
+
+    def close(self) -> None:
+        """Unmap the file; the object is of no use afterwards."""
+        self._region.close()
+
+    def _allocate(self, end: int) -> None:
+        start = self._allocated
+        stop = min(self._total, max(end, start + _ALLOCATE_STEP_BYTES))
+        self._region.allocate(start, stop)
+        self._allocated = stop
+
+    def _write_header(self) -> None:
+        _pack_header(
+            self._buffer,
+            0,
+            self._begin_ms,
+            self._end_ms,
+            self._begin_phy,
+            self._end_phy,
+            self._slots_used,
+            self._count,
+        )

@@ -1,0 +1,424 @@
+"""The message index: every index file of a store as one table, newest first.
+
+``put`` is called for every message. It never fails a send: when the disk is full the
+service *falls behind* and remembers from which place in the commit log on messages
+are missing. While it is behind, new messages are not put (their turn would come
+before older ones, and the order of physical offsets is what makes a rebuild safe to
+repeat); `IndexCatchUpService` reads the missing part back from the log, and when it
+has reached the end the service takes messages again as they come.
+
+After a crash a file is trusted when it is full, lies wholly before what the
+checkpoint vouches for, and all files before it are trusted too; the others are
+deleted and their messages read back from the log. (Apache rebuilds only what recovery
+happens to scan; older messages of a deleted file can no longer be found there.)
+
+Source: IndexService.java, 5.4.0.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+from rocketpy.errors import DiskFullError, StoreFormatError
+from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.files import Region, StoreFiles
+from rocketpy.store.index_file import IndexFile, IndexHeader, index_file_bytes
+from rocketpy.store.results import QueryIndexResult
+
+__all__ = [
+    "INDEX_TYPE_TAG",
+    "IndexCatchUpService",
+    "IndexService",
+    "IndexedMessage",
+]
+
+logger = logging.getLogger(__name__)
+
+INDEX_TYPE_TAG: Final = "T"
+_NAME_DIGITS: Final = 17
+_QUERY_MAX: Final = 64
+
+
+class IndexedMessage(Protocol):
+    """What the index needs of a record read back from the commit log."""
+
+    @property
+    def topic(self) -> str: ...  # noqa: D102
+    @property
+    def uniq_key(self) -> str | None: ...  # noqa: D102
+    @property
+    def keys(self) -> str | None: ...  # noqa: D102
+    @property
+    def tags(self) -> str | None: ...  # noqa: D102
+    @property
+    def phy_offset(self) -> int: ...  # noqa: D102
+    @property
+    def size_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def store_timestamp_ms(self) -> int: ...  # noqa: D102
+
+
+class IndexService:
+    """Puts and finds messages by key; one writer, any number of readers."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        max_hash_slots: int,
+        max_index_count: int,
+        clock: Clock,
+        files: StoreFiles,
+        on_file_flushed: Callable[[int], None] | None = None,
+        query_max: int = _QUERY_MAX,
+    ) -> None:
+        """Build the service; `load` opens the files.
+
+        Args:
+            directory: ``index`` in the store's root; made when first needed.
+            max_hash_slots: slots a file (``maxHashSlotNum``).
+            max_index_count: entries a file, the unused first one included (``maxIndexNum``).
+            clock: its wall time names new files.
+            files: the file system.
+            on_file_flushed: called with a full file's end timestamp (ms) once it is on
+                disk; the checkpoint's ``indexMsgTimestamp``.
+            query_max: most offsets one query returns (``maxMsgsNumBatch``).
+        """
+        self._directory = directory
+        self._max_hash_slots = max_hash_slots
+        self._max_index_count = max_index_count
+        self._clock = clock
+        self._files = files
+        self._on_file_flushed = on_file_flushed
+        self._query_max = query_max
+        self._hasher = IndexKeyHasher()
+        self._query_hasher = IndexKeyHasher()
+        self._index_files: tuple[IndexFile, ...] = ()
+        self._current: IndexFile | None = None
+        self._unflushed_full: list[IndexFile] = []
+        self._missing_from: int | None = None
+        self._retire_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+
+    @property
+    def missing_from(self) -> int | None:
+        """Messages from this place in the commit log on are not indexed; None when all are."""
+        return self._missing_from
+
+    @property
+    def end_phy_offset(self) -> int:
+        """Where the last message indexed begins; -1 when there is none."""
+        files = self._index_files
+        return files[-1].end_phy_offset if files else -1
+
+    @property
+    def headers(self) -> list[IndexHeader]:
+        """The header of every file, oldest first."""
+        return [file.header for file in self._index_files]
+
+    def load(self, after_crash: bool, index_msg_timestamp: int) -> None:
+        """Open the files of the directory.
+
+        Args:
+            after_crash: the store was not closed; delete what nothing vouches for.
+            index_msg_timestamp: the checkpoint's, ms.
+
+        Raises:
+            StoreFormatError: a file has the wrong length, and there was no crash.
+        """
+        loaded: list[IndexFile] = []
+        trusted = True
+        for name in self._names():
+            if trusted and after_crash:
+                file = self._open_trusted(name, index_msg_timestamp)
+                trusted = file is not None
+            else:
+                file = self._open(name) if trusted else None
+            if file is None:
+                self._files.remove(self._directory / name)
+            else:
+                loaded.append(file)
+        self._index_files = tuple(loaded)
+        self._current = loaded[-1] if loaded else None
+
+    def begin_recovery(self, first_phy_offset: int, min_phy_offset: int) -> None:
+        """Tell from where recovery dispatches again; what lies before is left to catch-up.
+
+        Args:
+            first_phy_offset: the first record that recovery will `put`.
+            min_phy_offset: start of the commit log.
+        """
+        indexed_to = max(self.end_phy_offset, min_phy_offset)
+        if indexed_to < first_phy_offset:
+            self._missing_from = indexed_to
+
+    def put(
+        self,
+        topic: str,
+        uniq_key: str | None,
+        keys: str | None,
+        tags: str | None,
+        phy_offset: int,
+        store_timestamp_ms: int,
+    ) -> None:
+        """Index one message; does nothing for one that was indexed before.
+
+        Args:
+            topic: the topic stored in the record.
+            uniq_key: property UNIQ_KEY.
+            keys: property KEYS: any number of keys separated by single spaces.
+            tags: property TAGS.
+            phy_offset: where the message begins in the commit log.
+            store_timestamp_ms: when it was stored.
+        """
+        if self._missing_from is not None:
+            return
+        current = self._current
+        if current is not None and uniq_key is not None and not keys and not tags:
+            try:
+                if current.put_one(
+                    self._hasher.hash(topic, uniq_key), phy_offset, store_timestamp_ms
+                ):
+                    return
+            except DiskFullError:
+                self._fall_behind(phy_offset)
+                return
+        hashes = self._hashes(topic, uniq_key, keys, tags)
+        if not self._put_hashes(hashes, phy_offset, store_timestamp_ms):
+            self._fall_behind(phy_offset)
+
+    def replay(self, message: IndexedMessage) -> bool:
+        """Index a message read back from the log; False when there is still no space."""
+        hashes = self._hashes(message.topic, message.uniq_key, message.keys, message.tags)
+        if not self._put_hashes(hashes, message.phy_offset, message.store_timestamp_ms):
+            return False
+        self._missing_from = message.phy_offset + message.size_bytes
+        return True
+
+    def end_replay(self) -> None:
+        """Take messages as they come again; nothing is missing any more."""
+        self._missing_from = None
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        index_type: str | None = None,
+    ) -> QueryIndexResult:
+        """Return where messages with a key may be, newest first.
+
+        Args:
+            topic: the stored topic.
+            key: a UNIQ_KEY, one of the KEYS, or a tag.
+            max_count: most offsets wanted; a limit of the configuration applies too.
+            begin_ms: earliest store time.
+            end_ms: latest store time.
+            index_type: "T" looks for a tag.
+        """
+        max_count = min(max_count, self._query_max)
+        key = f"T#{key}" if index_type == INDEX_TYPE_TAG else key
+        found: list[int] = []
+        with self._retire_lock:
+            key_hash = self._query_hasher.hash(topic, key)
+            files = self._index_files
+            for file in reversed(files):
+                if len(found) >= max_count:
+                    break
+                if file.covers(begin_ms, end_ms):
+                    file.select(found, key_hash, max_count, begin_ms, end_ms)
+                if file.begin_timestamp_ms < begin_ms:
+                    break
+            if not files:
+                return QueryIndexResult(found, 0, 0)
+            return QueryIndexResult(found, files[-1].end_timestamp_ms, files[-1].end_phy_offset)
+
+    def flush_full_files(self) -> None:
+        """Put files that became full on disk, and report their end timestamps."""
+        with self._flush_lock:
+            while self._unflushed_full:
+                file = self._unflushed_full[0]
+                file.flush()
+                if self._on_file_flushed is not None:
+                    self._on_file_flushed(file.end_timestamp_ms)
+                self._unflushed_full.pop(0)
+
+    def flush(self) -> None:
+        """Put every file on disk."""
+        self.flush_full_files()
+        with self._flush_lock:
+            current = self._current
+            if current is not None:
+                current.flush()
+
+    def close(self) -> None:
+        """Flush and unmap every file."""
+        self.flush()
+        with self._retire_lock:
+            files, self._index_files, self._current = self._index_files, (), None
+            for file in files:
+                file.close()
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete leading files that only name deleted messages; return how many.
+
+        The last file always stays.
+        """
+        with self._flush_lock, self._retire_lock:
+            count = 0
+            while (
+                count < len(self._index_files) - 1
+                and self._index_files[count].end_phy_offset < min_phy_offset
+            ):
+                count += 1
+            expired = self._index_files[:count]
+            self._index_files = self._index_files[count:]
+            for file in expired:
+                if file in self._unflushed_full:
+                    self._unflushed_full.remove(file)
+                file.close()
+                self._files.remove(self._directory / file.name)
+        return count
+
+    def _fall_behind(self, phy_offset: int) -> None:
+        self._missing_from = phy_offset
+        logger.warning("no space for the message index: messages are not found by key for now")
+
+    def _hashes(
+        self, topic: str, uniq_key: str | None, keys: str | None, tags: str | None
+    ) -> list[int]:
+        key_hash = self._hasher.hash
+        hashes = [key_hash(topic, uniq_key)] if uniq_key is not None else []
+        if keys:
+            hashes += [key_hash(topic, key) for key in keys.split(" ") if key]
+        if tags:
+            hashes.append(key_hash(topic, "T#" + tags))
+        return hashes
+
+    def _put_hashes(self, hashes: list[int], phy_offset: int, store_timestamp_ms: int) -> bool:
+        """Put all hashes, rolling as needed; False when the disk is full."""
+        current = self._current
+        try:
+            if current is None or current.is_full:
+                current = self._roll()
+            if phy_offset < current.end_phy_offset:
+                return True
+            done = current.put(hashes, phy_offset, store_timestamp_ms)
+            while done < len(hashes):
+                current = self._roll()
+                done += current.put(hashes[done:], phy_offset, store_timestamp_ms)
+        except DiskFullError:
+            return False
+        return True
+
+    def _roll(self) -> IndexFile:
+        full = self._current
+        name = self._next_name(full)
+        path = self._directory / name
+        size_bytes = index_file_bytes(self._max_hash_slots, self._max_index_count)
+        file = self._wrap(name, self._files.create(path, size_bytes))
+        try:
+            file.begin_after(
+                full.end_timestamp_ms if full else 0, full.end_phy_offset if full else 0
+            )
+        except DiskFullError:
+            file.close()
+            self._files.remove(path)
+            raise
+        if full is not None:
+            self._unflushed_full.append(full)
+        self._index_files = (*self._index_files, file)
+        self._current = file
+        return file
+
+    def _next_name(self, last: IndexFile | None) -> str:
+        """Local time as yyyyMMddHHmmssSSS, but always above the last file's name."""
+        now_ms = self._clock.time_ms()
+        name = f"{time.strftime('%Y%m%d%H%M%S', time.localtime(now_ms // 1000))}{now_ms % 1000:03d}"
+        if last is not None and name <= last.name:
+            return f"{int(last.name) + 1:0{_NAME_DIGITS}d}"
+        return name
+
+    def _names(self) -> list[str]:
+        names = self._files.list_files(self._directory)
+        return sorted(name for name in names if len(name) == _NAME_DIGITS and name.isdigit())
+
+    def _open(self, name: str) -> IndexFile:
+        return self._wrap(name, self._files.open(self._directory / name))
+
+    def _wrap(self, name: str, region: Region) -> IndexFile:
+        return IndexFile(
+            name,
+            region,
+            max_hash_slots=self._max_hash_slots,
+            max_index_count=self._max_index_count,
+        )
+
+    def _open_trusted(self, name: str, index_msg_timestamp: int) -> IndexFile | None:
+        try:
+            file = self._open(name)
+        except StoreFormatError:
+            return None
+        if file.is_full and file.end_timestamp_ms <= index_msg_timestamp:
+            return file
+        file.close()
+        return None
+
+
+class IndexCatchUpService:
+    """Reads messages that the index missed back from the commit log, a slice a step."""
+
+    name: Final = "IndexCatchUpService"
+
+    def __init__(
+        self,
+        index: IndexService,
+        read_records: Callable[[int, int], Iterable[IndexedMessage]],
+        append_lock: threading.Lock,
+        *,
+        slice_bytes: int = 1 << 20,
+        idle_ms: int = 1_000,
+    ) -> None:
+        """Build the service.
+
+        Args:
+            index: what to complete.
+            read_records: messages of the log from a physical offset on, about that many
+                bytes of them; nothing when the offset is the end of what was dispatched.
+            append_lock: held by whoever puts messages into the index.
+            slice_bytes: how much log one step reads.
+            idle_ms: pause when nothing is missing, or when the disk is full.
+        """
+        self._index = index
+        self._read_records = read_records
+        self._append_lock = append_lock
+        self._slice_bytes = slice_bytes
+        self._idle_ms = idle_ms
+
+    def step(self, now_ms: int) -> int:
+        """Read one slice; see `rocketpy.runtime.service.Service.step`."""
+        missing_from = self._index.missing_from
+        if missing_from is None:
+            return now_ms + self._idle_ms
+        count = 0
+        for message in self._read_records(missing_from, self._slice_bytes):
+            if not self._index.replay(message):
+                return now_ms + self._idle_ms
+            count += 1
+        return now_ms if count or not self._finish() else now_ms + self._idle_ms
+
+    def _finish(self) -> bool:
+        """End the replay unless a message came in between."""
+        with self._append_lock:
+            missing_from = self._index.missing_from
+            assert missing_from is not None
+            for _ in self._read_records(missing_from, 1):
+                return False
+            self._index.end_replay()
+            return True

@@ -1,0 +1,109 @@
+"""The JSON configuration files, as Apache reads and writes them, but never without a copy.
+
+A file has a sibling ``<name>.bak`` with the content before. Apache renames the file to
+``.bak`` and writes the new one in place: a crash in between leaves a cut file. Here the
+new content is complete and on disk under a third name before anything is renamed::
+
+    write name.tmp, sync | name -> name.bak | name.tmp -> name | sync directory
+
+so at every moment one of ``name`` and ``name.bak`` is whole. A main file that cannot be
+read never replaces the ``.bak`` that can.
+
+Source: ConfigManager.java, MixAll.string2File, FileUtils, 5.4.0.
+"""
+
+import json
+import logging
+from pathlib import Path
+
+from rocketpy.errors import BadBodyError
+from rocketpy.proto import fastjson
+from rocketpy.store.files import StoreFiles
+
+__all__ = ["JsonFile", "dump_pretty"]
+
+logger = logging.getLogger(__name__)
+
+
+class JsonFile:
+    """One configuration file and its ``.bak``; one writer at a time."""
+
+    def __init__(self, path: Path, files: StoreFiles) -> None:
+        """Name the file; nothing is read or made yet."""
+        self._path = path
+        self._bak = path.with_name(path.name + ".bak")
+        self._tmp = path.with_name(path.name + ".tmp")
+        self._files = files
+        self._main_is_whole: bool | None = None
+
+    def load(self) -> object | None:
+        """Return the parsed file, else the parsed ``.bak``, else None."""
+        value = self._read(self._path)
+        self._main_is_whole = value is not None
+        if value is None:
+            value = self._read(self._bak)
+            if value is not None:
+                logger.warning("%s is missing or damaged: read its .bak", self._path)
+        return value
+
+    def save(self, value: object) -> None:
+        """Replace the content by ``value``, keeping the present content as ``.bak``.
+
+        Args:
+            value: dicts, lists, strings, numbers, booleans and None; a dict's integer
+                keys are written without quotes.
+
+        Raises:
+            DiskFullError: the new content did not fit; the old files are untouched.
+        """
+        if self._main_is_whole is None:
+            self._main_is_whole = self._read(self._path) is not None
+        self._files.write_bytes(self._tmp, dump_pretty(value).encode())
+        if self._main_is_whole:
+            self._files.rename(self._path, self._bak)
+        self._files.rename(self._tmp, self._path)
+        self._files.sync_directories()
+        self._main_is_whole = True
+
+    def _read(self, path: Path) -> object | None:
+        try:
+            data = self._files.read_bytes(path)
+        except FileNotFoundError:
+            return None
+        if not data.strip():
+            return None
+        try:
+            return fastjson.loads(data)
+        except BadBodyError as error:
+            logger.warning("%s cannot be parsed: %s", path, error)
+            return None
+
+
+def dump_pretty(value: object) -> str:
+    """Return JSON indented by tabs, with integer keys bare, in the shape fastjson gives it."""
+    pieces: list[str] = []
+    _append(pieces, value, "\n")
+    return "".join(pieces)
+
+
+def _append(pieces: list[str], value: object, line_end: str) -> None:
+    if isinstance(value, dict):
+        inner = line_end + "\t"
+        opening = "{" + inner
+        for key, item in value.items():
+            name = str(key) if type(key) is int else json.dumps(str(key))
+            pieces.append(f"{opening}{name}:")
+            _append(pieces, item, inner)
+            opening = "," + inner
+        pieces.append((line_end if value else "{" + inner + line_end) + "}")
+    elif isinstance(value, list | tuple):
+        nested = any(isinstance(item, dict | list | tuple | str) for item in value)
+        inner = line_end + "\t" if nested else ""
+        opening = "[" + inner
+        for item in value:
+            pieces.append(opening)
+            _append(pieces, item, line_end + "\t")
+            opening = "," + inner
+        pieces.append((line_end if nested else "" if value else "[") + "]")
+    else:
+        pieces.append(json.dumps(value))
