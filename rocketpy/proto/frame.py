@@ -1,0 +1,139 @@
+"""Frames: the outermost layer of the remoting protocol.
+
+One frame carries one command. All integers are big-endian; offsets in bytes::
+
+    0         4        5         8                8+H              4+L
+    | L: i32  | T: u8  | H: u24  | header, H bytes | body, L-4-H bytes |
+
+``L`` counts everything after itself. ``T`` says how the header is written (0
+JSON, 1 ROCKETMQ, 2 MSGPACK). A whole frame has at most 16 MiB, its header at
+most 1 MiB (a header of 500 long ext fields, which Apache's peers take, has 64 KiB
+and more).
+
+Source: NettyDecoder, RemotingCommand of 5.4.0.
+"""
+
+import struct
+from typing import Final
+
+from rocketpy.errors import BadFrameError, FrameTooLongError, ProtocolError
+from rocketpy.proto.binary_header import decode_binary_header
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.json_header import decode_json_header
+from rocketpy.proto.msgpack_header import decode_msgpack_header
+
+__all__ = ["MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "CommandReader", "decode_command"]
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""Default limit of a whole frame, its first word included."""
+
+MAX_HEADER_BYTES: Final = 1024 * 1024
+"""The most a header may have."""
+
+_PREFIX: Final = struct.Struct(">iI")
+_LENGTH: Final = struct.Struct(">i")
+_DECODERS: Final = (decode_json_header, decode_binary_header, decode_msgpack_header)
+
+
+class CommandReader:
+    """Turns a stream of bytes into commands; one for each connection.
+
+    Feed it what a read returned. Whole frames before a malformed one are returned and
+    ``error`` is set; from then on nothing more is read, and the caller closes the
+    connection. At most one frame's bytes are held, and never more than were received.
+    """
+
+    __slots__ = ("_max_frame_bytes", "_needed_bytes", "_pending", "error")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.error: ProtocolError | None = None
+        self._max_frame_bytes = max_frame_bytes
+        self._pending = bytearray()
+        self._needed_bytes = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of an unfinished frame are held."""
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> list[RemotingCommand]:
+        """Take in what was read, and return the commands that are whole now."""
+        commands: list[RemotingCommand] = []
+        if self.error is not None:
+            return commands
+        pending = self._pending
+        if pending:
+            if len(pending) + len(data) < self._needed_bytes:
+                pending += data
+                return commands
+            data = b"".join((pending, data))
+            pending.clear()
+        position = 0
+        end = len(data)
+        try:
+            while end - position >= 8:
+                following = position + 4 + self._check_length(data, position)
+                if following > end:
+                    break
+                commands.append(_decode_frame(data, position, following))
+                position = following
+            if position < end:
+                self._hold(data, position)
+        except ProtocolError as error:
+            self.error = error
+        return commands
+
+    def _check_length(self, data: bytes, position: int) -> int:
+        length: int = _LENGTH.unpack_from(data, position)[0]
+        if length < 4:
+            msg = f"frame length {length} is too small"
+            raise BadFrameError(msg)
+        if length + 4 > self._max_frame_bytes:
+            raise FrameTooLongError(length + 4, self._max_frame_bytes)
+        return length
+
+    def _hold(self, data: bytes, position: int) -> None:
+        available = len(data) - position
+        if available < 4:
+            self._needed_bytes = 4
+        else:
+            self._needed_bytes = 4 + self._check_length(data, position)
+        self._pending += memoryview(data)[position:]
+
+
+def _decode_frame(data: bytes, position: int, following: int) -> RemotingCommand:
+    """Decode the whole frame that lies in ``data`` from ``position`` to ``following``."""
+    word: int = _PREFIX.unpack_from(data, position)[1]
+    header_at = position + 8
+    header_bytes = word & 0xFFFFFF
+    body_at = header_at + header_bytes
+    if body_at > following:
+        msg = f"header of {header_bytes} bytes is longer than its frame"
+        raise BadFrameError(msg)
+    if header_bytes > MAX_HEADER_BYTES:
+        raise FrameTooLongError(header_bytes, MAX_HEADER_BYTES)
+    header = data[header_at:body_at]
+    body = data[body_at:following]
+    serialize_type = word >> 24
+    if serialize_type == 0:
+        return RemotingCommand(*decode_json_header(header), body)
+    if serialize_type > 2:
+        msg = f"unknown header serialization {serialize_type}"
+        raise BadFrameError(msg)
+    return RemotingCommand(*_DECODERS[serialize_type](header), body, serialize_type)
+
+
+def decode_command(frame: bytes) -> RemotingCommand:
+    """Decode exactly one whole frame (tests and tools; connections use ``CommandReader``).
+
+    Raises:
+        ProtocolError: the frame is malformed, cut, or followed by something else.
+    """
+    reader = CommandReader()
+    commands = reader.feed(frame)
+    if reader.error is not None:
+        raise reader.error
+    if len(commands) != 1 or reader.pending_bytes:
+        msg = f"{len(commands)} frames and {reader.pending_bytes} more bytes instead of one frame"
+        raise BadFrameError(msg)
+    return commands[0]

@@ -1,0 +1,400 @@
+"""Messages: stored records decoded, batches, hosts.
+
+``record`` has the record's layout and its hot path; what the append and the
+dispatch need of it is offered here as well.
+
+Source: MessageDecoder, MessageExt of 5.4.0.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final, NamedTuple
+
+from rocketpy.errors import BadBodyError, CorruptRecordError
+from rocketpy.proto.compression import MAX_INFLATED_BYTES, inflate
+from rocketpy.proto.properties import (
+    KEY_SEPARATOR,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    encode_properties,
+    parse_properties,
+)
+from rocketpy.proto.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    ReadBuffer,
+    body_crc,
+    iter_records,
+    pack_record,
+    patch_record,
+    record_properties,
+    record_queue_id,
+    record_queue_offset,
+    record_size,
+    record_store_timestamp_ms,
+    record_topic,
+    topic_field,
+)
+from rocketpy.proto.sys_flag import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    STORE_HOST_V6,
+    clear_compressed,
+    compression_type,
+)
+
+__all__ = [
+    "BatchItem",
+    "MessageExt",
+    "body_crc",
+    "bytes_to_host",
+    "decode_batch",
+    "decode_message",
+    "decode_messages",
+    "encode_batch",
+    "encode_message",
+    "host_to_bytes",
+    "iter_records",
+    "pack_record",
+    "patch_record",
+    "record_properties",
+    "record_queue_id",
+    "record_queue_offset",
+    "record_size",
+    "record_store_timestamp_ms",
+    "record_topic",
+    "topic_field",
+]
+
+_FIVE_INTS: Final = struct.Struct(">iiiii")
+_INT: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
+_HEAD: Final = struct.Struct(">iiiiiqqiq")
+_LONG: Final = struct.Struct(">q")
+_TAIL: Final = struct.Struct(">iqi")
+
+
+@lru_cache(maxsize=16_384)
+def host_to_bytes(host: str) -> bytes:
+    """Return ``ip:port`` (``[ip]:port`` for IPv6) as stored: 4 or 16 bytes and an i32 port.
+
+    Raises:
+        ValueError: not an address with a port; names are not looked up.
+    """
+    address, separator, port_text = host.rpartition(":")
+    try:
+        port = int(port_text)
+        if ":" in address:
+            packed = IPv6Address(address.strip("[]").partition("%")[0]).packed
+        else:
+            packed = IPv4Address(address).packed
+    except ValueError as error:
+        msg = f"{host!r} is not ip:port"
+        raise ValueError(msg) from error
+    if not separator or not 0 <= port <= 65_535:
+        msg = f"{host!r} is not ip:port"
+        raise ValueError(msg)
+    return packed + _INT.pack(port)
+
+
+@lru_cache(maxsize=16_384)
+def bytes_to_host(stored: bytes) -> str:
+    """Return stored host bytes (8 or 20) as ``ip:port``, IPv6 as ``[ip]:port``.
+
+    Raises:
+        ValueError: another number of bytes.
+    """
+    (port,) = _INT.unpack(stored[-4:])
+    if len(stored) == 8:
+        return f"{stored[0]}.{stored[1]}.{stored[2]}.{stored[3]}:{port}"
+    return f"[{IPv6Address(stored[:-4])}]:{port}"
+
+
+@dataclass(slots=True)
+class MessageExt:
+    """A stored message, decoded.
+
+    Attributes:
+        body: as the producer gave it (inflated), unless decoded with ``inflate=False``.
+        sys_flag: as stored; the compressed bit is cleared when the body was inflated.
+        body_crc: of the stored body.
+        store_size_bytes: of the whole record.
+        offset_msg_id: where it is stored: broker host and physical offset, 32 or 56 hex digits.
+        version: 1, or 2 with a long topic.
+    """
+
+    topic: str = ""
+    queue_id: int = 0
+    flag: int = 0
+    queue_offset: int = 0
+    phy_offset: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int = 0
+    born_host: str = "0.0.0.0:0"
+    store_timestamp_ms: int = 0
+    store_host: str = "0.0.0.0:0"
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    body: bytes = b""
+    properties: dict[str, str] = field(default_factory=dict)
+    body_crc: int = 0
+    store_size_bytes: int = 0
+    offset_msg_id: str = ""
+    version: int = 1
+
+    @property
+    def tags(self) -> str | None:
+        """The message's tag."""
+        return self.properties.get(PROPERTY_TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys it can be found by."""
+        return self.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR) if self.has_keys else []
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it has any key."""
+        return PROPERTY_KEYS in self.properties
+
+    @property
+    def msg_id(self) -> str:
+        """The producer's id for it; the offset id when the producer gave none."""
+        return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
+
+
+def decode_message(
+    buffer: ReadBuffer,
+    offset: int = 0,
+    *,
+    inflate: bool = True,
+    check_crc: bool = False,
+    max_body_bytes: int = MAX_INFLATED_BYTES,
+) -> MessageExt:
+    """Decode the record at ``offset`` of ``buffer``.
+
+    Args:
+        buffer: holds the whole record.
+        offset: where it starts in the buffer.
+        inflate: decompress a compressed body.
+        check_crc: compare the body with its checksum.
+        max_body_bytes: the most a compressed body may inflate to.
+
+    Raises:
+        CorruptRecordError: not a whole, consistent record. Its ``phy_offset`` is the stored
+            one where that could be read, else ``offset``.
+    """
+    try:
+        return _decode(buffer, offset, inflate, check_crc, max_body_bytes)
+    except struct.error as error:
+        raise CorruptRecordError(offset, "record is cut short") from error
+
+
+def _decode(
+    buffer: ReadBuffer, offset: int, inflate_body: bool, check_crc: bool, max_body_bytes: int
+) -> MessageExt:
+    (
+        size,
+        magic,
+        crc,
+        queue_id,
+        flag,
+        queue_offset,
+        phy_offset,
+        sys_flag,
+        born_timestamp_ms,
+    ) = _HEAD.unpack_from(buffer, offset)
+    if magic not in {MAGIC_V1, MAGIC_V2}:
+        raise CorruptRecordError(offset, f"magic {magic & 0xFFFFFFFF:#010x} is unknown")
+    end = offset + size
+    if size < 91 or end > len(buffer):
+        raise CorruptRecordError(phy_offset, f"size {size} is impossible here")
+    born_at = offset + 48
+    stamp_at = born_at + (20 if sys_flag & BORN_HOST_V6 else 8)
+    store_at = stamp_at + 8
+    tail_at = store_at + (20 if sys_flag & STORE_HOST_V6 else 8)
+    store_host = bytes(buffer[store_at:tail_at])
+    reconsume_times, prepared_offset, body_bytes = _TAIL.unpack_from(buffer, tail_at)
+    body_at = tail_at + 16
+    topic_at = body_at + body_bytes
+    if body_bytes < 0 or topic_at + 3 > end:
+        raise CorruptRecordError(phy_offset, f"body length {body_bytes} is impossible here")
+    if magic == MAGIC_V1:
+        topic_end = topic_at + 1 + buffer[topic_at]
+        topic_at += 1
+    else:
+        topic_end = topic_at + 2 + _SHORT.unpack_from(buffer, topic_at)[0]
+        topic_at += 2
+    if topic_end < topic_at or topic_end + 2 > end:
+        raise CorruptRecordError(phy_offset, "topic length is impossible here")
+    properties_at = topic_end + 2
+    if properties_at + _SHORT.unpack_from(buffer, topic_end)[0] != end:
+        raise CorruptRecordError(phy_offset, "lengths do not add up to the record's size")
+    body = bytes(buffer[body_at : body_at + body_bytes])
+    if check_crc and body and body_crc(body) != crc:
+        raise CorruptRecordError(phy_offset, "body does not match its checksum")
+    if inflate_body and sys_flag & COMPRESSED and body:
+        try:
+            body = inflate(body, compression_type(sys_flag), max_body_bytes)
+        except BadBodyError as error:
+            raise CorruptRecordError(phy_offset, str(error)) from error
+        sys_flag = clear_compressed(sys_flag)
+    return MessageExt(
+        str(buffer[topic_at:topic_end], "utf-8", "replace"),
+        queue_id,
+        flag,
+        queue_offset,
+        phy_offset,
+        sys_flag,
+        born_timestamp_ms,
+        bytes_to_host(bytes(buffer[born_at:stamp_at])),
+        _LONG.unpack_from(buffer, stamp_at)[0],
+        bytes_to_host(store_host),
+        reconsume_times,
+        prepared_offset,
+        body,
+        parse_properties(str(buffer[properties_at:end], "utf-8", "replace")),
+        crc,
+        size,
+        (store_host + _LONG.pack(phy_offset)).hex().upper(),
+        1 if magic == MAGIC_V1 else 2,
+    )
+
+
+def decode_messages(
+    body: bytes | memoryview,
+    *,
+    inflate: bool = True,
+    check_crc: bool = False,
+    max_body_bytes: int = MAX_INFLATED_BYTES,
+) -> list[MessageExt]:
+    """Decode records that lie back to back: the body of a pull, pop or query answer.
+
+    Raises:
+        CorruptRecordError: as ``decode_message``; also when bytes are left over.
+    """
+    messages = []
+    position = 0
+    end = len(body)
+    while position < end:
+        message = decode_message(
+            body,
+            position,
+            inflate=inflate,
+            check_crc=check_crc,
+            max_body_bytes=max_body_bytes,
+        )
+        messages.append(message)
+        position += message.store_size_bytes
+    return messages
+
+
+def encode_message(message: MessageExt, *, properties: bytes | None = None) -> bytes:
+    """Encode a message as a record: what check-backs (39) and direct consumption (309) carry.
+
+    The body is written as it is: ``message`` must hold it as its ``sys_flag`` says, which
+    is so when it was decoded, with or without inflating. The checksum is computed anew.
+
+    ``properties`` are the stored bytes, when they should be kept as they are.
+
+    Raises:
+        ValueError: a host that is not ``ip:port``.
+    """
+    born_host = host_to_bytes(message.born_host)
+    store_host = host_to_bytes(message.store_host)
+    sys_flag = message.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
+    sys_flag |= (BORN_HOST_V6 if len(born_host) == 20 else 0) | (
+        STORE_HOST_V6 if len(store_host) == 20 else 0
+    )
+    if properties is None:
+        properties = encode_properties(message.properties)
+    topic = topic_field(message.topic)
+    size = record_size(len(message.body), len(topic), len(properties), sys_flag)
+    buffer = bytearray(size)
+    pack_record(
+        buffer,
+        0,
+        size,
+        body_crc(message.body),
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.phy_offset,
+        sys_flag,
+        message.born_timestamp_ms,
+        born_host,
+        message.store_timestamp_ms,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        message.body,
+        topic,
+        properties,
+    )
+    return bytes(buffer)
+
+
+class BatchItem(NamedTuple):
+    """One message of a batch body (320).
+
+    Attributes:
+        properties: its own, as stored.
+    """
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """Encode a batch body.
+
+    Raises:
+        struct.error: properties of more than 32,767 bytes.
+    """
+    parts: list[bytes] = []
+    for flag, body, properties in items:
+        total = 22 + len(body) + len(properties)
+        parts += (
+            _FIVE_INTS.pack(total, 0, 0, flag, len(body)),
+            body,
+            _SHORT.pack(len(properties)),
+            properties,
+        )
+    return b"".join(parts)
+
+
+def decode_batch(body: bytes) -> list[BatchItem]:
+    """Decode a batch body.
+
+    Raises:
+        BadBodyError: lengths that do not add up.
+    """
+    items = []
+    position = 0
+    end = len(body)
+    try:
+        while position < end:
+            total, _, _, flag, body_bytes = _FIVE_INTS.unpack_from(body, position)
+            following = position + total
+            properties_at = position + 20 + body_bytes
+            if body_bytes < 0 or properties_at + 2 > following or following > end:
+                raise BadBodyError("batch item's lengths do not add up")
+            (properties_bytes,) = _SHORT.unpack_from(body, properties_at)
+            if properties_at + 2 + properties_bytes != following:
+                raise BadBodyError("batch item's lengths do not add up")
+            items.append(
+                BatchItem(
+                    flag,
+                    body[position + 20 : properties_at],
+                    body[properties_at + 2 : following],
+                )
+            )
+            position = following
+    except struct.error as error:
+        raise BadBodyError("batch is cut short") from error
+    return items

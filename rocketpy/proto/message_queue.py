@@ -1,0 +1,16 @@
+"""One queue of one topic on one broker, as producers and consumers name it.
+
+Source: MessageQueue (org.apache.rocketmq.common.message) of 5.4.0.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["MessageQueue"]
+
+
+class MessageQueue(NamedTuple):
+    """A queue of a topic; ordered by topic, broker name and queue id, as Java orders it."""
+
+    topic: str
+    broker_name: str
+    queue_id: int

@@ -1,0 +1,51 @@
+"""Permission bits of a topic and of a broker.
+
+Source: PermName of 5.4.0.
+"""
+
+from typing import Final
+
+__all__ = [
+    "PERM_INHERIT",
+    "PERM_PRIORITY",
+    "PERM_READ",
+    "PERM_WRITE",
+    "is_accessible",
+    "is_inherited",
+    "is_readable",
+    "is_writeable",
+    "perm_to_string",
+]
+
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+PERM_PRIORITY: Final = 8
+
+
+def is_readable(perm: int) -> bool:
+    """Tell whether consumers may read."""
+    return perm & PERM_READ != 0
+
+
+def is_writeable(perm: int) -> bool:
+    """Tell whether producers may write."""
+    return perm & PERM_WRITE != 0
+
+
+def is_inherited(perm: int) -> bool:
+    """Tell whether a topic may be created from this one (TBW102)."""
+    return perm & PERM_INHERIT != 0
+
+
+def is_accessible(perm: int) -> bool:
+    """Tell whether anybody may read or write."""
+    return perm & (PERM_READ | PERM_WRITE) != 0
+
+
+def perm_to_string(perm: int) -> str:
+    """Return the permission as three letters, such as ``RW-``."""
+    read = "R" if is_readable(perm) else "-"
+    write = "W" if is_writeable(perm) else "-"
+    inherit = "X" if is_inherited(perm) else "-"
+    return read + write + inherit

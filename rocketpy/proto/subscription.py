@@ -1,0 +1,116 @@
+"""What a consumer wants of a topic: an expression, and what is derived from it.
+
+Source: SubscriptionData and FilterAPI of 5.4.0.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketpy.proto.tags import java_string_hash
+
+__all__ = [
+    "EXPRESSION_SQL92",
+    "EXPRESSION_TAG",
+    "SUB_ALL",
+    "SubscriptionData",
+    "build_subscription",
+    "is_tag_type",
+    "split_tags",
+]
+
+EXPRESSION_TAG: Final = "TAG"
+EXPRESSION_SQL92: Final = "SQL92"
+SUB_ALL: Final = "*"
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Tell whether expressions of this type are tag lists; an absent type means TAG."""
+    return not expression_type or expression_type == EXPRESSION_TAG
+
+
+def split_tags(expression: str) -> list[str]:
+    """Return the tags of ``a || b``, trimmed, in order, without blanks and repetitions."""
+    return list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+
+
+@dataclass(slots=True)
+class SubscriptionData:
+    """One topic in a consumer's heartbeat.
+
+    Attributes:
+        sub_string: the expression as written; ``*`` takes everything.
+        tags_set: the tags of a TAG expression, empty for ``*``.
+        code_set: the hash of each tag, what consume queues are filtered by.
+        sub_version: when it was built, ms; a broker keeps the newest.
+        expression_type: ``TAG`` or ``SQL92``.
+    """
+
+    topic: str = ""
+    sub_string: str = ""
+    tags_set: set[str] = field(default_factory=set)
+    code_set: set[int] = field(default_factory=set)
+    sub_version: int = 0
+    expression_type: str = EXPRESSION_TAG
+    class_filter_mode: bool = False
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no message is filtered out by its tag."""
+        return is_tag_type(self.expression_type) and not self.code_set
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        """Tell whether a consume queue entry may match; a hash collision passes."""
+        return not self.code_set or tags_code in self.code_set
+
+    def matches_tag(self, tag: str | None) -> bool:
+        """Tell whether a message with this very tag matches (the client's exact check)."""
+        return not self.tags_set or (tag is not None and tag in self.tags_set)
+
+    def same_content(self, other: "SubscriptionData") -> bool:
+        """Compare everything but the version."""
+        return (
+            self.topic == other.topic
+            and self.sub_string == other.sub_string
+            and self.expression_type == other.expression_type
+            and self.tags_set == other.tags_set
+            and self.code_set == other.code_set
+            and self.class_filter_mode == other.class_filter_mode
+        )
+
+
+def build_subscription(
+    topic: str,
+    expression: str | None,
+    expression_type: str | None = None,
+    *,
+    sub_version: int = 0,
+) -> SubscriptionData:
+    """Build a subscription from its expression.
+
+    Args:
+        topic: its name.
+        expression_type: ``TAG`` (also when None) or ``SQL92``.
+        expression: ``a || b``, ``*``, empty or None (both take everything) for TAG;
+            a condition for SQL92, which is kept as it is.
+        sub_version: now, in ms.
+
+    Raises:
+        ValueError: a TAG expression without any tag (``" || "``), or an empty SQL92 condition.
+    """
+    if not is_tag_type(expression_type):
+        assert expression_type is not None
+        if not expression or not expression.strip():
+            msg = f"expression of type {expression_type} must not be empty"
+            raise ValueError(msg)
+        return SubscriptionData(
+            topic, expression, sub_version=sub_version, expression_type=expression_type
+        )
+    if not expression or expression == SUB_ALL:
+        return SubscriptionData(topic, SUB_ALL, sub_version=sub_version)
+    tags = split_tags(expression)
+    if not tags:
+        msg = f"subscription expression {expression!r} holds no tag"
+        raise ValueError(msg)
+    return SubscriptionData(
+        topic, expression, set(tags), {java_string_hash(tag) for tag in tags}, sub_version
+    )

@@ -1,0 +1,194 @@
+"""Topics and groups with a meaning of their own, and the prefixes names are built with.
+
+Source: TopicValidator, MixAll, KeyBuilder and TransactionalMessageUtil of 5.4.0.
+"""
+
+from typing import Final
+
+__all__ = [
+    "AUTO_CREATE_TOPIC",
+    "BENCHMARK_TOPIC",
+    "CHECKPOINT_TOPIC",
+    "DLQ_PREFIX",
+    "LMQ_PREFIX",
+    "NOT_ALLOWED_SEND_TOPICS",
+    "OFFSET_MOVED_TOPIC",
+    "REPLY_TOPIC_POSTFIX",
+    "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
+    "SELF_TEST_TOPIC",
+    "SYSTEM_GROUPS",
+    "SYSTEM_GROUP_PREFIX",
+    "SYSTEM_TOPICS",
+    "SYSTEM_TOPIC_PREFIX",
+    "TIMER_TOPIC",
+    "TOOLS_CONSUMER_GROUP",
+    "TRACE_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "TRANS_GROUP",
+    "TRANS_HALF_TOPIC",
+    "TRANS_OP_HALF_TOPIC",
+    "dlq_topic",
+    "group_of_retry_topic",
+    "is_dlq_topic",
+    "is_lmq",
+    "is_not_allowed_send_topic",
+    "is_retry_topic",
+    "is_system_group",
+    "is_system_topic",
+    "pop_retry_topic_v1",
+    "pop_retry_topic_v2",
+    "reply_topic",
+    "retry_topic",
+    "revive_topic",
+    "sync_broker_member_topic",
+]
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
+REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+TRANS_GROUP: Final = "CID_RMQ_SYS_TRANS"
+TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        CHECKPOINT_TOPIC,
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    }
+)
+"""Topics that belong to the system on every broker (``rmq_sys_`` names belong to it as well)."""
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+"""Topics no client may send to."""
+
+SYSTEM_GROUPS: Final = frozenset(
+    {
+        TOOLS_CONSUMER_GROUP,
+        "DEFAULT_CONSUMER",
+        "DEFAULT_PRODUCER",
+        "SCHEDULE_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "CLIENT_INNER_PRODUCER",
+        "SELF_TEST_P_GROUP",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+        TRANS_GROUP,
+    }
+)
+"""Groups that belong to the system (``CID_RMQ_SYS_`` names belong to it as well)."""
+
+
+def is_system_topic(topic: str) -> bool:
+    """Tell whether the topic belongs to the system, by its name alone.
+
+    A broker adds its own: topics named as its cluster and itself, and the reply topic.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_not_allowed_send_topic(topic: str) -> bool:
+    """Tell whether clients are refused to send to the topic."""
+    return topic in NOT_ALLOWED_SEND_TOPICS
+
+
+def is_system_group(group: str) -> bool:
+    """Tell whether the group belongs to the system."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_retry_topic(topic: str) -> bool:
+    """Tell whether the topic holds messages to be consumed again."""
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(topic: str) -> bool:
+    """Tell whether the topic holds messages given up on."""
+    return topic.startswith(DLQ_PREFIX)
+
+
+def is_lmq(topic: str | None) -> bool:
+    """Tell whether the name is that of a light queue."""
+    return topic is not None and topic.startswith(LMQ_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic a group's failed messages come back through."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the topic a group's given-up messages end in."""
+    return DLQ_PREFIX + group
+
+
+def group_of_retry_topic(topic: str) -> str:
+    """Return the group of a ``%RETRY%`` or ``%DLQ%`` topic; other names come back unchanged."""
+    if topic.startswith(RETRY_PREFIX):
+        return topic[len(RETRY_PREFIX) :]
+    if topic.startswith(DLQ_PREFIX):
+        return topic[len(DLQ_PREFIX) :]
+    return topic
+
+
+def pop_retry_topic_v1(topic: str, group: str) -> str:
+    """Return the topic that pop consumers of ``group`` retry ``topic`` through (first form)."""
+    return f"{RETRY_PREFIX}{group}_{topic}"
+
+
+def pop_retry_topic_v2(topic: str, group: str) -> str:
+    """Return the topic that pop consumers of ``group`` retry ``topic`` through (second form)."""
+    return f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def reply_topic(cluster: str) -> str:
+    """Return the topic replies are sent to."""
+    return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic the pop checkpoints of a cluster live in."""
+    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
+
+
+def sync_broker_member_topic(broker_name: str) -> str:
+    """Return the topic a broker's members exchange their group through."""
+    return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"

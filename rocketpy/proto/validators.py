@@ -1,0 +1,68 @@
+"""Limits on names and messages, with the words Apache refuses them with.
+
+Source: TopicValidator, Validators and HookUtils of 5.4.0.
+"""
+
+import re
+from typing import Final
+
+__all__ = [
+    "MAX_GROUP_CHARS",
+    "MAX_MESSAGE_BYTES",
+    "MAX_PROPERTIES_BYTES",
+    "MAX_RETRY_TOPIC_CHARS",
+    "MAX_TOPIC_CHARS",
+    "check_group",
+    "check_topic",
+    "is_valid_name",
+]
+
+MAX_TOPIC_CHARS: Final = 127
+MAX_RETRY_TOPIC_CHARS: Final = 255
+"""Of a ``%RETRY%`` or ``%DLQ%`` topic; also the most any topic may have, in UTF-8 bytes."""
+MAX_GROUP_CHARS: Final = 120
+MAX_PROPERTIES_BYTES: Final = 32_767
+MAX_MESSAGE_BYTES: Final = 4_194_304
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+
+
+def is_valid_name(name: str) -> bool:
+    """Tell whether a topic or group name uses only the allowed characters, and at least one."""
+    return _NAME.match(name) is not None
+
+
+def check_topic(topic: str) -> str | None:
+    """Check a topic name as a broker and a producer do.
+
+    Returns:
+        Why the name is refused, or None when it is fine.
+    """
+    if not topic or topic.isspace():
+        return "The specified topic is blank."
+    if not is_valid_name(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if topic.startswith(("%RETRY%", "%DLQ%")):
+        if len(topic) > MAX_RETRY_TOPIC_CHARS:
+            return "The specified topic is longer than topic max length 255."
+    elif len(topic) > MAX_TOPIC_CHARS:
+        return "The specified topic is longer than topic max length 127."
+    return None
+
+
+def check_group(group: str) -> str | None:
+    """Check a producer or consumer group name.
+
+    Returns:
+        Why the name is refused, or None when it is fine.
+    """
+    if not group or group.isspace():
+        return "the specified group is blank"
+    if len(group) > MAX_GROUP_CHARS:
+        return "the specified group is longer than group max length 120."
+    if not is_valid_name(group):
+        return (
+            f"the specified group[{group}] contains illegal characters, "
+            "allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    return None
