@@ -1,0 +1,220 @@
+"""The name server: registration, routes, its key-value table.
+
+Source: the header classes of the same names, 5.4.0.
+"""
+
+from rocketpy.proto.headers.base import Header, Int32, Int64, header
+
+__all__ = [
+    "AddWritePermOfBrokerRequestHeader",
+    "AddWritePermOfBrokerResponseHeader",
+    "BrokerHeartbeatRequestHeader",
+    "DeleteKVConfigRequestHeader",
+    "DeleteTopicFromNamesrvRequestHeader",
+    "GetBrokerMemberGroupRequestHeader",
+    "GetKVConfigRequestHeader",
+    "GetKVConfigResponseHeader",
+    "GetKVListByNamespaceRequestHeader",
+    "GetRouteInfoRequestHeader",
+    "GetTopicsByClusterRequestHeader",
+    "NotifyMinBrokerIdChangeRequestHeader",
+    "PutKVConfigRequestHeader",
+    "QueryDataVersionRequestHeader",
+    "QueryDataVersionResponseHeader",
+    "RegisterBrokerRequestHeader",
+    "RegisterBrokerResponseHeader",
+    "RegisterOrderTopicRequestHeader",
+    "RegisterTopicRequestHeader",
+    "UnRegisterBrokerRequestHeader",
+    "WipeWritePermOfBrokerRequestHeader",
+    "WipeWritePermOfBrokerResponseHeader",
+]
+
+
+@header
+class RegisterBrokerRequestHeader(Header):
+    """Request 103, REGISTER_BROKER."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: Int64
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 | None = None
+
+
+@header
+class RegisterBrokerResponseHeader(Header):
+    """Answer to 103, REGISTER_BROKER."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@header
+class UnRegisterBrokerRequestHeader(Header):
+    """Request 104, UNREGISTER_BROKER."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+@header
+class QueryDataVersionRequestHeader(Header):
+    """Request 322, QUERY_DATA_VERSION."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+@header
+class QueryDataVersionResponseHeader(Header):
+    """Answer to 322, QUERY_DATA_VERSION."""
+
+    changed: bool
+
+
+@header
+class GetRouteInfoRequestHeader(Header):
+    """Request 105, GET_ROUTEINFO_BY_TOPIC."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@header
+class PutKVConfigRequestHeader(Header):
+    """Request 100, PUT_KV_CONFIG."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+@header
+class GetKVConfigRequestHeader(Header):
+    """Request 101, GET_KV_CONFIG."""
+
+    namespace: str
+    key: str
+
+
+@header
+class GetKVConfigResponseHeader(Header):
+    """Answer to 101, GET_KV_CONFIG."""
+
+    value: str | None = None
+
+
+@header
+class DeleteKVConfigRequestHeader(Header):
+    """Request 102, DELETE_KV_CONFIG."""
+
+    namespace: str
+    key: str
+
+
+@header
+class GetKVListByNamespaceRequestHeader(Header):
+    """Request 219, GET_KVLIST_BY_NAMESPACE."""
+
+    namespace: str
+
+
+@header
+class WipeWritePermOfBrokerRequestHeader(Header):
+    """Request 205, WIPE_WRITE_PERM_OF_BROKER."""
+
+    broker_name: str
+
+
+@header
+class WipeWritePermOfBrokerResponseHeader(Header):
+    """Answer to 205, WIPE_WRITE_PERM_OF_BROKER."""
+
+    wipe_topic_count: Int32
+
+
+@header
+class AddWritePermOfBrokerRequestHeader(Header):
+    """Request 327, ADD_WRITE_PERM_OF_BROKER."""
+
+    broker_name: str
+
+
+@header
+class AddWritePermOfBrokerResponseHeader(Header):
+    """Answer to 327, ADD_WRITE_PERM_OF_BROKER."""
+
+    add_topic_count: Int32
+
+
+@header
+class GetTopicsByClusterRequestHeader(Header):
+    """Request 224, GET_TOPICS_BY_CLUSTER."""
+
+    cluster: str
+
+
+@header
+class DeleteTopicFromNamesrvRequestHeader(Header):
+    """Request 216, DELETE_TOPIC_IN_NAMESRV."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@header
+class RegisterTopicRequestHeader(Header):
+    """Request 217, REGISTER_TOPIC_IN_NAMESRV."""
+
+    topic: str
+
+
+@header
+class RegisterOrderTopicRequestHeader(Header):
+    """A request without a code of its own."""
+
+    topic: str
+    order_topic_string: str
+
+
+@header
+class GetBrokerMemberGroupRequestHeader(Header):
+    """Request 901, GET_BROKER_MEMBER_GROUP."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@header
+class BrokerHeartbeatRequestHeader(Header):
+    """Request 904, BROKER_HEARTBEAT."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Int64 | None = None
+    epoch: Int32 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    heartbeat_timeout_mills: Int64 | None = None
+    election_priority: Int32 | None = None
+
+
+@header
+class NotifyMinBrokerIdChangeRequestHeader(Header):
+    """Request 905, NOTIFY_MIN_BROKER_ID_CHANGE."""
+
+    min_broker_id: Int64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None

@@ -1,0 +1,83 @@
+"""Pulling and looking up messages.
+
+Source: the header classes of the same names, 5.4.0.
+"""
+
+from rocketpy.proto.headers.base import Header, Int32, Int64, header
+
+__all__ = [
+    "PullMessageRequestHeader",
+    "PullMessageResponseHeader",
+    "QueryMessageRequestHeader",
+    "QueryMessageResponseHeader",
+    "ViewMessageRequestHeader",
+    "ViewMessageResponseHeader",
+]
+
+
+@header
+class PullMessageRequestHeader(Header):
+    """Request 11, PULL_MESSAGE."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    subscription: str | None = None
+    sub_version: Int64
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
+    proxy_froward_client_id: str | None = None
+
+
+@header
+class PullMessageResponseHeader(Header):
+    """Answer to 11, PULL_MESSAGE."""
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    offset_delta: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None
+
+
+@header
+class QueryMessageRequestHeader(Header):
+    """Request 12, QUERY_MESSAGE."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    index_type: str | None = None
+    last_key: str | None = None
+
+
+@header
+class QueryMessageResponseHeader(Header):
+    """Answer to 12, QUERY_MESSAGE."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+@header
+class ViewMessageRequestHeader(Header):
+    """Request 33, VIEW_MESSAGE_BY_ID."""
+
+    topic: str | None = None
+    offset: Int64
+
+
+@header
+class ViewMessageResponseHeader(Header):
+    """Answer to 33, VIEW_MESSAGE_BY_ID."""

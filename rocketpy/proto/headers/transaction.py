@@ -1,0 +1,63 @@
+"""Transactions.
+
+Source: the header classes of the same names, 5.4.0.
+"""
+
+from rocketpy.proto.headers.base import Header, Int32, Int64, header
+
+__all__ = [
+    "CheckTransactionStateRequestHeader",
+    "CheckTransactionStateResponseHeader",
+    "EndTransactionRequestHeader",
+    "EndTransactionResponseHeader",
+    "ResumeCheckHalfMessageRequestHeader",
+]
+
+
+@header
+class EndTransactionRequestHeader(Header):
+    """Request 37, END_TRANSACTION."""
+
+    topic: str | None = None
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    from_transaction_check: bool | None = None
+    msg_id: str
+    transaction_id: str | None = None
+
+
+@header
+class EndTransactionResponseHeader(Header):
+    """Answer to 37, END_TRANSACTION."""
+
+
+@header
+class CheckTransactionStateRequestHeader(Header):
+    """Request 39, CHECK_TRANSACTION_STATE."""
+
+    topic: str | None = None
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+
+
+@header
+class CheckTransactionStateResponseHeader(Header):
+    """Answer to 39, CHECK_TRANSACTION_STATE."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+
+
+@header
+class ResumeCheckHalfMessageRequestHeader(Header):
+    """Request 323, RESUME_CHECK_HALF_MESSAGE."""
+
+    topic: str | None = None
+    msg_id: str | None = None
