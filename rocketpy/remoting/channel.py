@@ -1,0 +1,339 @@
+"""One connection as the layers above see it: who is there, send, call, close.
+
+A channel belongs to one event loop. ``send`` may be called on any thread: on the loop's own it
+writes at once, elsewhere frames gather in an outbox and the loop is woken once for all of them.
+
+Source: io.netty.channel.Channel as NettyRemotingAbstract uses it (5.4.0).
+"""
+
+import asyncio
+import collections
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from rocketpy.errors import ConnectionLostError
+from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.remoting.in_flight import InFlight, PendingRequest
+
+__all__ = [
+    "ROCKETPY_FIELD",
+    "ROCKETPY_MSGPACK",
+    "Buffer",
+    "Channel",
+    "ChannelListener",
+    "Frame",
+    "WriteTransport",
+    "format_address",
+    "host_bytes",
+]
+
+_log = logging.getLogger(__name__)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Frame: TypeAlias = Buffer | Sequence[Buffer]
+
+ROCKETPY_FIELD = "rocketpy"
+ROCKETPY_MSGPACK = "msgpack"
+
+_MAX_OPAQUE = 0x7FFFFFFF
+
+
+class WriteTransport(Protocol):
+    """The part of a transport that a channel and its connection use."""
+
+    def write(self, data: Buffer, /) -> None:
+        """Queue bytes for the peer."""
+        ...
+
+    def close(self) -> None:
+        """Close once what is queued has been written."""
+        ...
+
+    def abort(self) -> None:
+        """Close now, forget what is queued."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Read nothing more from the peer."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        ...
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes queued."""
+        ...
+
+
+class ChannelListener(Protocol):
+    """Told about connections, on the loop of the connection's selector."""
+
+    def on_open(self, channel: "Channel") -> None:
+        """A connection is there."""
+        ...
+
+    def on_close(self, channel: "Channel") -> None:
+        """A connection is gone; called once for each ``on_open``."""
+        ...
+
+    def on_idle(self, channel: "Channel") -> None:
+        """A connection was silent too long and is about to be closed."""
+        ...
+
+
+def format_address(host: str, port: int) -> str:
+    """Return ``ip:port``, IPv6 in brackets and without its zone."""
+    return f"[{host.partition('%')[0]}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_bytes(host: str, port: int) -> bytes:
+    """Return an address as stored in ``bornHost``: 4 or 16 bytes of IP, then the port as i32."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.inet_pton(family, host.partition("%")[0]) + port.to_bytes(4, "big")
+
+
+class Channel:
+    """One accepted or opened connection.
+
+    Attributes:
+        remote_address: the peer, ``ip:port`` or ``[ipv6]:port``.
+        remote_host_bytes: the same as stored in ``bornHost``: 8 or 20 bytes.
+        is_rocketpy: the peer's first request said that it is RocketPy.
+        attributes: for the layers above; use only on the channel's loop, or with their own lock.
+        loop: the event loop this channel lives on.
+        activity: goes up with each write; the idle check looks whether it moved.
+        offers_msgpack: the next command answer is to name MSGPACK (see ``ROCKETPY_FIELD``).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_close_reason",
+        "_hard_limit_bytes",
+        "_is_writable",
+        "_loop_thread_id",
+        "_next_opaque",
+        "_outbox",
+        "_outbox_is_scheduled",
+        "_transport",
+        "activity",
+        "attributes",
+        "in_flight",
+        "is_rocketpy",
+        "loop",
+        "offers_msgpack",
+        "remote_address",
+        "remote_host_bytes",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: WriteTransport,
+        remote: tuple[str, int],
+        *,
+        hard_limit_bytes: int,
+    ) -> None:
+        """Wrap a transport; call it on the loop's thread.
+
+        Args:
+            loop: the transport's event loop.
+            transport: where frames go.
+            remote: the peer's IP address and port.
+            hard_limit_bytes: bytes waiting for the peer at which it is cut off.
+        """
+        self.loop = loop
+        self.set_remote(*remote)
+        self.is_rocketpy = False
+        self.offers_msgpack = False
+        self.attributes: dict[str, object] = {}
+        self.activity = 0
+        self.in_flight = InFlight(loop, self.remote_address)
+        self._transport = transport
+        self._hard_limit_bytes = hard_limit_bytes
+        self._loop_thread_id = threading.get_ident()
+        self._is_writable = True
+        self._close_reason: str | None = None
+        self._outbox: collections.deque[Frame] = collections.deque()
+        self._outbox_is_scheduled = False
+        self._next_opaque = 0
+
+    def __repr__(self) -> str:
+        state = f"closed: {self._close_reason}" if self._close_reason is not None else "open"
+        return f"<Channel {self.remote_address} {state}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames still go out."""
+        return self._close_reason is None
+
+    @property
+    def close_reason(self) -> str | None:
+        """Why it was closed; None while open."""
+        return self._close_reason
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer keeps up; False means: make no more big answers for it now."""
+        return self._is_writable
+
+    def set_remote(self, host: str, port: int) -> None:
+        """Name the peer, as a PROXY header does after the fact."""
+        self.remote_address = format_address(host, port)
+        self.remote_host_bytes = host_bytes(host, port)
+
+    def replace_transport(self, transport: WriteTransport) -> None:
+        """Write through TLS from now on."""
+        self._transport = transport
+
+    def send(self, frame: Frame) -> None:
+        """Send one or more whole frames; any thread; dropped when the channel is closed.
+
+        Args:
+            frame: bytes, or a sequence of buffers that belong together (copied once, here).
+        """
+        if self._close_reason is not None:
+            return
+        if threading.get_ident() == self._loop_thread_id:
+            self.write(frame)
+            return
+        self._outbox.append(frame if isinstance(frame, bytes) else _joined(frame))
+        if not self._outbox_is_scheduled:
+            self._outbox_is_scheduled = True
+            self.call_soon(self._drain_outbox)
+
+    def send_command(self, command: RemotingCommand) -> None:
+        """Encode and send a command; any thread; dropped when the channel is closed."""
+        if self.offers_msgpack and command.flag & 1:
+            self.offer_msgpack(command)
+        self.send(encode_command(command))
+
+    def offer_msgpack(self, answer: RemotingCommand) -> None:
+        """Name MSGPACK in an answer to a RocketPy peer, once a connection."""
+        self.offers_msgpack = False
+        answer.ext_fields = {**answer.ext_fields, ROCKETPY_FIELD: ROCKETPY_MSGPACK}
+
+    def write(self, frame: Frame) -> None:
+        """Write now; only on the channel's loop."""
+        if self._close_reason is not None:
+            return
+        self.activity += 1
+        self._transport.write(frame if isinstance(frame, bytes) else _joined(frame))
+        if not self._is_writable:
+            waiting_bytes = self._transport.get_write_buffer_size()
+            if waiting_bytes > self._hard_limit_bytes:
+                self.abort(f"{waiting_bytes} bytes wait for a peer that does not read")
+
+    async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request to the peer and wait for its answer; on any running loop.
+
+        Raises:
+            RequestTimeoutError: no answer within ``timeout_ms``.
+            ConnectionLostError: the channel is or gets closed.
+        """
+        if asyncio.get_running_loop() is self.loop:
+            return await self._invoke(command, timeout_ms)
+        if not self.is_open:
+            raise self._closed_error(command)
+        call = asyncio.run_coroutine_threadsafe(self._invoke(command, timeout_ms), self.loop)
+        return await asyncio.wrap_future(call)
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that gets no answer; any thread; dropped when closed."""
+        command.opaque = self._take_opaque()
+        command.flag |= 2
+        self.send(encode_command(command))
+
+    def close(self, reason: str) -> None:
+        """Close once what was sent has left; any thread; later calls do nothing.
+
+        Args:
+            reason: a few words for logs and for the errors of waiting callers.
+        """
+        self._on_loop(self._close_now, reason)
+
+    def abort(self, reason: str) -> None:
+        """Close at once and forget what was not written; any thread."""
+        self._on_loop(self._abort_now, reason)
+
+    def lost(self, reason: str) -> None:
+        """Note that the connection is gone; only on the channel's loop."""
+        if self._close_reason is None:
+            self._close_reason = reason
+        self._outbox.clear()
+        self.in_flight.fail_all(self._close_reason)
+
+    def set_writable(self, is_writable: bool) -> None:  # noqa: FBT001 - a plain setter
+        """Note whether the peer keeps up; only on the channel's loop."""
+        self._is_writable = is_writable
+
+    def call_soon(self, callback: Callable[..., object], *args: object) -> bool:
+        """Run a callback on the channel's loop from any thread; False when that loop is closed."""
+        try:
+            self.loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:
+            # The loop was closed while a pool still had work: nobody is left to answer.
+            _log.debug("loop closed, callback dropped peer=%s", self.remote_address)
+            return False
+        return True
+
+    def _on_loop(self, action: Callable[[str], None], reason: str) -> None:
+        if threading.get_ident() == self._loop_thread_id:
+            action(reason)
+        else:
+            self.call_soon(action, reason)
+
+    def _close_now(self, reason: str) -> None:
+        if self._close_reason is None:
+            self._drain_outbox()
+            self._close_reason = reason
+            self._transport.close()
+
+    def _abort_now(self, reason: str) -> None:
+        if self._close_reason is None:
+            self._close_reason = reason
+        self._transport.abort()
+
+    def _drain_outbox(self) -> None:
+        self._outbox_is_scheduled = False
+        outbox = self._outbox
+        frames = []
+        while outbox:
+            frames.append(outbox.popleft())
+        if frames:
+            self.write(frames)
+
+    async def _invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        if not self.is_open:
+            raise self._closed_error(command)
+        opaque = command.opaque = self._take_opaque()
+        future: asyncio.Future[RemotingCommand] = self.loop.create_future()
+        deadline_s = self.loop.time() + timeout_ms / 1000
+        self.in_flight.add(opaque, PendingRequest(command, future, timeout_ms, deadline_s))
+        self.write(encode_command(command))
+        return await future
+
+    def _take_opaque(self) -> int:
+        opaque = self._next_opaque
+        self._next_opaque = (opaque + 1) & _MAX_OPAQUE
+        return opaque
+
+    def _closed_error(self, command: RemotingCommand) -> ConnectionLostError:
+        return ConnectionLostError(
+            f"connection to {self.remote_address} is closed ({self._close_reason}), "
+            f"request {command.code} not sent"
+        )
+
+
+def _joined(frame: Frame) -> bytes:
+    """Return the frame as bytes of its own: the one copy mapped memory gets on its way out."""
+    if isinstance(frame, (bytearray, memoryview)):
+        return bytes(frame)
+    return frame if isinstance(frame, bytes) else b"".join(frame)

@@ -1,0 +1,207 @@
+"""RemotingClient: calls to servers by address, answers matched by opaque.
+
+Everything here runs on the loop of the first call. A call to a connected server costs one future,
+no task and no timer.
+
+Source: NettyRemotingClient (5.4.0).
+"""
+
+import asyncio
+import itertools
+import logging
+import random
+import ssl
+from collections.abc import Awaitable
+
+from rocketpy.errors import ClosedError, ConnectError
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.connection import ConnectionLimits
+from rocketpy.remoting.dispatch import Processor, ProcessorTable
+from rocketpy.remoting.hooks import RpcHook
+from rocketpy.remoting.in_flight import PendingRequest
+from rocketpy.remoting.server_peer import ServerPeer
+from rocketpy.remoting.tls import client_context
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["RemotingClient"]
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_INTERVAL_S = 1.0
+_CLOSE_TIMEOUT_S = 1.0
+_MAX_OPAQUE = 0x7FFFFFFF
+_ONEWAY = 2
+
+# As in Apache, opaques are counted process wide, so that a trace of the wire reads well.
+_opaques = itertools.count()
+
+
+def _next_opaque() -> int:
+    return next(_opaques) & _MAX_OPAQUE
+
+
+class RemotingClient:
+    """Calls servers; all calls to one address share one connection."""
+
+    def __init__(self, config: RemotingClientConfig, *, clock: Clock, rng: random.Random) -> None:
+        """Describe a client; the first call to an address connects.
+
+        Args:
+            config: limits and times.
+            clock: for idle connections and back-off.
+            rng: for the jitter of the back-off.
+
+        Raises:
+            ConfigError: the TLS files cannot be used.
+        """
+        self.config = config
+        self.rng = rng
+        self.table = ProcessorTable()
+        self.hooks: list[RpcHook] = []
+        self.tls: ssl.SSLContext | None = client_context(config.tls)
+        self.limits = ConnectionLimits(
+            max_frame_bytes=config.max_frame_bytes,
+            high_water_bytes=config.write_buffer_high_water_mark,
+            low_water_bytes=config.write_buffer_low_water_mark,
+            hard_limit_bytes=config.write_buffer_hard_limit_bytes,
+            write_stall_timeout_ms=config.write_stall_timeout_ms,
+            idle_timeout_ms=config.client_channel_max_idle_time_seconds * 1000,
+        )
+        self.next_opaque = _next_opaque
+        self.loop: asyncio.AbstractEventLoop
+        self._clock = clock
+        self._peers: dict[str, ServerPeer] = {}
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._is_bound = False
+        self._is_closed = False
+
+    def register(self, code: int, processor: Processor) -> None:
+        """Serve requests of this code that servers send to us; runs on the client's loop."""
+        self.table.register(code, processor, None)
+
+    def add_rpc_hook(self, hook: RpcHook) -> None:
+        """Show every request and answer to a hook."""
+        self.hooks.append(hook)
+
+    def is_connected(self, address: str) -> bool:
+        """Return whether a call to this address would go out at once."""
+        peer = self._peers.get(address)
+        return peer is not None and peer.is_connected
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Call a server and return its answer, whatever its code.
+
+        Args:
+            address: ``host:port``.
+            command: the request; its opaque is set here.
+            timeout_ms: for connecting and answering together.
+
+        Raises:
+            ConnectError: no connection could be opened; the request was not sent.
+            ConnectionLostError: the connection closed before the answer came.
+            RequestTimeoutError: no answer in time.
+            TooManyInFlightError: too many requests are unanswered.
+            ClosedError: the client was closed.
+        """
+        return await self.invoke_future(address, command, timeout_ms)
+
+    def invoke_future(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        """Start a call and return the future of its answer; on the client's loop.
+
+        Errors are those of ``invoke`` and always arrive in the future.
+        """
+        if not self._is_bound:
+            self._bind()
+        loop = self.loop
+        future: asyncio.Future[RemotingCommand] = loop.create_future()
+        pending = PendingRequest(command, future, timeout_ms, loop.time() + timeout_ms / 1000)
+        peer = self._peers.get(address)
+        if peer is None:
+            try:
+                peer = self._new_peer(address)
+            except (ClosedError, ConnectError) as error:
+                future.set_exception(error)
+                return future
+        peer.start(pending)
+        return future
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
+        """Send a request that gets no answer.
+
+        Args:
+            address: ``host:port``.
+            command: the request; marked one-way here.
+            timeout_ms: for connecting, where that is still needed.
+
+        Raises:
+            ConnectError: no connection could be opened.
+            RequestTimeoutError: not connected in time.
+            ClosedError: the client was closed.
+        """
+        command.flag |= _ONEWAY
+        await self.invoke_future(address, command, timeout_ms)
+
+    async def close(self) -> None:
+        """Fail what is unanswered and close every connection."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if not self._is_bound:
+            return
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        peers = list(self._peers.values())
+        for peer in peers:
+            peer.close()
+        deadline_s = self.loop.time() + _CLOSE_TIMEOUT_S
+        while any(peer.connections for peer in peers) and self.loop.time() < deadline_s:
+            await asyncio.sleep(0)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=_CLOSE_TIMEOUT_S)
+        for peer in peers:
+            for connection in list(peer.connections):
+                connection.channel.abort("client closed")
+
+    def now_ms(self) -> int:
+        """Monotonic time, ms."""
+        return self._clock.monotonic_ms()
+
+    def spawn(self, coroutine: Awaitable[None]) -> None:
+        """Run a coroutine on the loop and keep it alive until it ends."""
+        task = asyncio.ensure_future(coroutine, loop=self.loop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def sweep(self, now_ms: int) -> None:
+        """Close silent and stuck connections.
+
+        Args:
+            now_ms: monotonic time.
+        """
+        for peer in self._peers.values():
+            peer.sweep(now_ms)
+
+    def _bind(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._is_bound = True
+        if not self._is_closed:
+            self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+        self.sweep(self.now_ms())
+
+    def _new_peer(self, address: str) -> ServerPeer:
+        if self._is_closed:
+            raise ClosedError("the remoting client was closed")
+        peer = self._peers[address] = ServerPeer(address, self)
+        return peer

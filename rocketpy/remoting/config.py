@@ -1,0 +1,194 @@
+"""Settings of the remoting layer: one frozen dataclass a side.
+
+Field names are Apache's keys in snake_case where Apache has the key (``listenPort``,
+``serverSelectorThreads``, ``writeBufferHighWaterMark``); limits which Apache lacks have names of ours.
+
+Source: NettyServerConfig, NettyClientConfig, TlsSystemConfig (5.4.0).
+"""
+
+import enum
+from dataclasses import dataclass, field
+
+from rocketpy.errors import ConfigError
+
+__all__ = [
+    "MIB",
+    "ClientAuth",
+    "RemotingClientConfig",
+    "RemotingServerConfig",
+    "TlsClientConfig",
+    "TlsMode",
+    "TlsServerConfig",
+]
+
+MIB = 1024 * 1024
+
+
+class TlsMode(enum.Enum):
+    """What a server does with the first byte of a connection (``tls.server.mode``)."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(enum.Enum):
+    """Whether a TLS server asks for a client certificate (``tls.server.need.client.auth``)."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsServerConfig:
+    """The ``tls.server.*`` keys.
+
+    Attributes:
+        mode: ``disabled`` refuses TLS, ``permissive`` takes both, ``enforcing`` refuses plain text.
+        key_path: PEM file of the private key; TLS is off as long as it or ``cert_path`` is empty.
+        key_password: of the private key, empty for none.
+        cert_path: PEM file of the certificate chain.
+        trust_cert_path: PEM file of the authorities that client certificates must come from.
+        need_client_auth: whether clients must show a certificate.
+    """
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    key_path: str = ""
+    key_password: str = field(default="", repr=False)
+    cert_path: str = ""
+    trust_cert_path: str = ""
+    need_client_auth: ClientAuth = ClientAuth.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsClientConfig:
+    """The ``tls.enable`` and ``tls.client.*`` keys.
+
+    Attributes:
+        enable: speak TLS to every server.
+        auth_server: check the server's certificate (Apache's default is not to).
+        key_path: PEM file of the client's private key, empty for none.
+        key_password: of the private key, empty for none.
+        cert_path: PEM file of the client's certificate chain.
+        trust_cert_path: PEM file of the authorities that server certificates must come from.
+    """
+
+    enable: bool = False
+    auth_server: bool = False
+    key_path: str = ""
+    key_password: str = field(default="", repr=False)
+    cert_path: str = ""
+    trust_cert_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotingServerConfig:
+    """Everything a remoting server lets one set.
+
+    Attributes:
+        bind_address: interface to listen on.
+        listen_port: TCP port, 0 for any free one.
+        server_selector_threads: event loops; 1 is the loop that calls ``start``, more are threads.
+        server_socket_backlog: connections the kernel may queue before they are accepted.
+        server_channel_max_idle_time_seconds: a connection silent both ways this long is closed.
+        server_max_connections: connections in all; 0 is no limit.
+        server_max_connections_per_ip: connections from one address; 0 is no limit.
+        max_in_flight_per_connection: requests of one connection that wait for their answer in pools
+            or coroutines before reading from it pauses.
+        max_frame_bytes: a longer frame closes its connection.
+        write_buffer_high_water_mark: bytes waiting for one peer at which reading from it pauses.
+        write_buffer_low_water_mark: bytes waiting at which reading goes on.
+        write_buffer_hard_limit_bytes: bytes waiting at which the peer is cut off.
+        write_stall_timeout_ms: a peer above the high mark that takes nothing this long is cut off.
+        first_frame_timeout_ms: a connection without a whole first frame this long is closed.
+        server_socket_snd_buf_size: SO_SNDBUF, 0 leaves it to the kernel.
+        server_socket_rcv_buf_size: SO_RCVBUF, 0 leaves it to the kernel.
+        proxy_protocol: a PROXY protocol header (v1 or v2) may open a connection and names its source.
+            On only behind a proxy: whoever may connect may then claim any address.
+        tls: the TLS settings.
+    """
+
+    bind_address: str = "0.0.0.0"  # noqa: S104 - Apache's default, a server is there to be reached
+    listen_port: int = 0
+    server_selector_threads: int = 1
+    server_socket_backlog: int = 1024
+    server_channel_max_idle_time_seconds: int = 120
+    server_max_connections: int = 5000
+    server_max_connections_per_ip: int = 512
+    max_in_flight_per_connection: int = 4096
+    max_frame_bytes: int = 16 * MIB
+    write_buffer_high_water_mark: int = 4 * MIB
+    write_buffer_low_water_mark: int = MIB
+    write_buffer_hard_limit_bytes: int = 64 * MIB
+    write_stall_timeout_ms: int = 30_000
+    first_frame_timeout_ms: int = 15_000
+    server_socket_snd_buf_size: int = 0
+    server_socket_rcv_buf_size: int = 0
+    proxy_protocol: bool = False
+    tls: TlsServerConfig = TlsServerConfig()
+
+    def __post_init__(self) -> None:
+        """Refuse values no server can work with."""
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"{self.listen_port} is not a port (0 to 65535)", key="listenPort")
+        if not 1 <= self.server_selector_threads <= 256:
+            raise ConfigError("must be 1 to 256", key="serverSelectorThreads")
+        _check_water_marks(
+            self.write_buffer_low_water_mark,
+            self.write_buffer_high_water_mark,
+            self.write_buffer_hard_limit_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotingClientConfig:
+    """Everything a remoting client lets one set.
+
+    Attributes:
+        connect_timeout_millis: for TCP and, where on, the TLS handshake.
+        client_channel_max_idle_time_seconds: a connection silent both ways this long is closed.
+        client_async_semaphore_value: unanswered requests of the whole client; more are refused.
+        reconnect_backoff_initial_ms: after the first failed connect, calls fail at once this long.
+        reconnect_backoff_max_ms: what that time grows to at most.
+        reconnect_backoff_factor: growth from one failed connect to the next.
+        reconnect_backoff_jitter: each pause is changed by up to this share, either way.
+        max_frame_bytes: a longer frame closes its connection.
+        write_buffer_high_water_mark: bytes waiting for one server before it counts as congested.
+        write_buffer_low_water_mark: bytes waiting at which it no longer does.
+        write_buffer_hard_limit_bytes: bytes waiting at which the connection is cut.
+        write_stall_timeout_ms: a server above the high mark that takes nothing this long is cut off.
+        use_msgpack: offer RocketPy servers the MSGPACK header serialization.
+        tls: the TLS settings.
+    """
+
+    connect_timeout_millis: int = 3000
+    client_channel_max_idle_time_seconds: int = 120
+    client_async_semaphore_value: int = 65535
+    reconnect_backoff_initial_ms: int = 100
+    reconnect_backoff_max_ms: int = 5000
+    reconnect_backoff_factor: float = 1.6
+    reconnect_backoff_jitter: float = 0.2
+    max_frame_bytes: int = 16 * MIB
+    write_buffer_high_water_mark: int = 4 * MIB
+    write_buffer_low_water_mark: int = MIB
+    write_buffer_hard_limit_bytes: int = 64 * MIB
+    write_stall_timeout_ms: int = 30_000
+    use_msgpack: bool = True
+    tls: TlsClientConfig = TlsClientConfig()
+
+    def __post_init__(self) -> None:
+        """Refuse values no client can work with."""
+        _check_water_marks(
+            self.write_buffer_low_water_mark,
+            self.write_buffer_high_water_mark,
+            self.write_buffer_hard_limit_bytes,
+        )
+
+
+def _check_water_marks(low_bytes: int, high_bytes: int, limit_bytes: int) -> None:
+    if not 0 <= low_bytes < high_bytes <= limit_bytes:
+        raise ConfigError(
+            f"low {low_bytes} < high {high_bytes} <= hard limit {limit_bytes} must hold",
+            key="writeBufferHighWaterMark",
+        )

@@ -1,0 +1,180 @@
+"""Requests to their processors, inline or on a pool, and what they return to frames.
+
+Source: NettyRemotingAbstract.processRequestCommand, processorTable (5.4.0).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.channel import Buffer, Channel
+
+__all__ = [
+    "Answer",
+    "Answers",
+    "Processor",
+    "ProcessorTable",
+    "Route",
+    "go_away",
+    "overloaded",
+    "waited_too_long",
+]
+
+_log = logging.getLogger(__name__)
+
+Answer: TypeAlias = (
+    RemotingCommand | bytes | list[Buffer] | None | Awaitable["RemotingCommand | bytes | None"]
+)
+Processor: TypeAlias = Callable[[Channel, RemotingCommand], Answer]
+
+_ONEWAY = 2
+
+
+class Route(NamedTuple):
+    """Where requests of one code go."""
+
+    processor: Processor
+    pool: BusinessPool | None
+
+
+class ProcessorTable:
+    """Request code -> processor and pool.
+
+    Attributes:
+        routes: the table itself; the hot loop reads it without a call.
+        default: where every other code goes; None answers "not supported".
+    """
+
+    __slots__ = ("default", "routes")
+
+    def __init__(self) -> None:
+        self.routes: dict[int, Route] = {}
+        self.default: Route | None = None
+
+    def register(
+        self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None
+    ) -> None:
+        """Send these request codes to a processor; a later registration replaces an earlier one."""
+        route = _route(processor, pool)
+        for code in (codes,) if isinstance(codes, int) else codes:
+            self.routes[int(code)] = route
+
+    def set_default(self, processor: Processor, pool: BusinessPool | None) -> None:
+        """Send every code nobody registered to a processor."""
+        self.default = _route(processor, pool)
+
+    def pools(self) -> list[BusinessPool]:
+        """Return each pool with threads once."""
+        routes = [*self.routes.values(), *([self.default] if self.default else [])]
+        return list(dict.fromkeys(r.pool for r in routes if r.pool is not None))
+
+
+class Answers:
+    """What the processors of one batch returned, on its way to one write.
+
+    Attributes:
+        frames: finished frames, in order.
+        size_bytes: of all frames.
+        coroutines: processors that are still to run, on the selector's loop.
+    """
+
+    __slots__ = ("_channel", "coroutines", "frames", "size_bytes")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.frames: list[Buffer] = []
+        self.size_bytes = 0
+        self.coroutines: list[
+            tuple[RemotingCommand, Awaitable[RemotingCommand | bytes | None]]
+        ] = []
+
+    def process(self, processor: Processor, command: RemotingCommand) -> None:
+        """Run a processor and take what it returns or raises."""
+        try:
+            answer = processor(self._channel, command)
+            if answer is not None:
+                self.add(command, answer)
+        except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
+            self.add_error(command, error)
+
+    def add(self, command: RemotingCommand, answer: Answer) -> None:
+        """Take the answer to a request; dropped when the request was one-way."""
+        kind = answer.__class__
+        if kind is not bytes and kind is not RemotingCommand and isinstance(answer, Awaitable):
+            self.coroutines.append((command, answer))
+        elif command.flag & _ONEWAY or answer is None:
+            return
+        elif isinstance(answer, bytes):
+            self.frames.append(answer)
+            self.size_bytes += len(answer)
+        elif isinstance(answer, list):
+            self.frames += answer
+            self.size_bytes += sum(map(len, answer))
+        elif isinstance(answer, RemotingCommand):
+            if self._channel.offers_msgpack:
+                self._channel.offer_msgpack(answer)
+            frame = encode_command(answer)
+            self.frames.append(frame)
+            self.size_bytes += len(frame)
+        else:
+            raise TypeError(f"a processor returned {type(answer).__name__}")
+
+    def add_error(self, command: RemotingCommand, error: Exception) -> None:
+        """Turn what a processor raised into an answer with code 1 and one log line."""
+        is_expected = isinstance(error, RocketPyError)
+        _log.warning(
+            "request failed peer=%s code=%d opaque=%d error=%s: %s",
+            self._channel.remote_address,
+            command.code,
+            command.opaque,
+            type(error).__name__,
+            error,
+            exc_info=None if is_expected else error,
+        )
+        self.add(
+            command,
+            make_response(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"),
+        )
+
+    def add_unsupported(self, command: RemotingCommand) -> None:
+        """Answer a code nobody registered, in Apache's words (leading blank and all)."""
+        remark = f" request type {command.code} not supported"
+        self.add(command, make_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+
+    def refuse(self, commands: Sequence[RemotingCommand], remark: str) -> None:
+        """Answer requests with flow control."""
+        for command in commands:
+            self.add(command, _busy(self._channel, command, remark))
+
+
+def overloaded() -> str:
+    """Return Apache's words for a full queue."""
+    return "[OVERLOAD]system busy, start flow control for a while"
+
+
+def waited_too_long(waited_ms: int, queued_count: int) -> str:
+    """Return Apache's words for a request that waited too long."""
+    return (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+        f"period in queue: {waited_ms}ms, size of queue: {queued_count}"
+    )
+
+
+def go_away(command: RemotingCommand) -> RemotingCommand:
+    """Return the answer of a server that is shutting down."""
+    return make_response(command, ResponseCode.GO_AWAY, "please go away")
+
+
+def _busy(channel: Channel, command: RemotingCommand, remark: str) -> RemotingCommand:
+    """Return 530 for RocketPy peers, 2 marked as flow control for everybody else."""
+    if channel.is_rocketpy:
+        return make_response(command, ResponseCode.TOO_MANY_REQUESTS, remark)
+    return make_response(command, ResponseCode.SYSTEM_BUSY, f"[TOO_MANY_REQUESTS]{remark}")
+
+
+def _route(processor: Processor, pool: BusinessPool | None) -> Route:
+    return Route(processor, None if pool is None or pool.runs_inline else pool)

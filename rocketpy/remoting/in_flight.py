@@ -1,0 +1,168 @@
+"""Requests that wait for their answer on one connection, matched by opaque.
+
+One heap of deadlines and one armed timer a connection, never a timer a request: most requests are
+answered long before their deadline, and their heap entries are thrown out in bulk.
+
+Source: NettyRemotingAbstract.responseTable, ResponseFuture (5.4.0).
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Protocol
+
+from rocketpy.errors import ConnectionLostError, RequestTimeoutError
+from rocketpy.proto.command import RemotingCommand
+
+__all__ = ["InFlight", "PendingRequest", "TimerLoop"]
+
+_STALE_ENTRIES_KEPT = 1024
+
+
+class TimerHandle(Protocol):
+    """What ``call_at`` returns."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+        ...
+
+
+class TimerLoop(Protocol):
+    """The two methods of an event loop that deadlines need."""
+
+    def time(self) -> float:
+        """Loop time, seconds."""
+        ...
+
+    def call_at(self, when: float, callback: object, /) -> TimerHandle:
+        """Call back at the given loop time."""
+        ...
+
+
+class PendingRequest:
+    """One request on its way.
+
+    Attributes:
+        command: the request as sent (kept for the one resend after GO_AWAY).
+        future: gets the answer or the error.
+        timeout_ms: as given by the caller, for the error's words.
+        deadline_s: loop time at which it fails.
+        was_resent: GO_AWAY has moved it to another connection once.
+    """
+
+    __slots__ = ("command", "deadline_s", "future", "timeout_ms", "was_resent")
+
+    def __init__(
+        self,
+        command: RemotingCommand,
+        future: asyncio.Future[RemotingCommand],
+        timeout_ms: int,
+        deadline_s: float,
+    ) -> None:
+        self.command = command
+        self.future = future
+        self.timeout_ms = timeout_ms
+        self.deadline_s = deadline_s
+        self.was_resent = False
+
+
+class InFlight:
+    """The unanswered requests of one connection; used on its loop's thread only.
+
+    Attributes:
+        on_timeout: told about each request that was not answered in time.
+    """
+
+    __slots__ = (
+        "_armed_for_s",
+        "_deadlines",
+        "_loop",
+        "_pending",
+        "_peer",
+        "_timer",
+        "on_timeout",
+    )
+
+    def __init__(self, loop: TimerLoop, peer: str) -> None:
+        self._loop = loop
+        self._peer = peer
+        self._pending: dict[int, PendingRequest] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._timer: TimerHandle | None = None
+        self._armed_for_s = 0.0
+        self.on_timeout: Callable[[PendingRequest], None] | None = None
+
+    def __len__(self) -> int:
+        """Count of unanswered requests."""
+        return len(self._pending)
+
+    def add(self, opaque: int, pending: PendingRequest) -> None:
+        """Wait for the answer with this opaque until the request's deadline."""
+        self._pending[opaque] = pending
+        deadlines = self._deadlines
+        heapq.heappush(deadlines, (pending.deadline_s, opaque))
+        if self._timer is None or pending.deadline_s < self._armed_for_s:
+            self._arm(pending.deadline_s)
+        if len(deadlines) > 2 * len(self._pending) + _STALE_ENTRIES_KEPT:
+            self._forget_answered()
+
+    def take(self, opaque: int) -> PendingRequest | None:
+        """Remove and return the request an answer belongs to; None when it is late or unknown."""
+        return self._pending.pop(opaque, None)
+
+    def take_all(self) -> list[PendingRequest]:
+        """Remove and return every unanswered request, and stop the timer."""
+        pending = list(self._pending.values())
+        self._pending.clear()
+        self._deadlines.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return pending
+
+    def fail_all(self, reason: str) -> None:
+        """Fail every unanswered request with ConnectionLostError."""
+        for pending in self.take_all():
+            if not pending.future.done():
+                pending.future.set_exception(
+                    ConnectionLostError(
+                        f"connection to {self._peer} closed ({reason}) before request "
+                        f"{pending.command.code} was answered"
+                    )
+                )
+
+    def expire(self) -> None:
+        """Fail what is past its deadline and arm the timer for what comes next."""
+        self._timer = None
+        now_s = self._loop.time()
+        deadlines, pendings = self._deadlines, self._pending
+        while deadlines:
+            deadline_s, opaque = deadlines[0]
+            pending = pendings.get(opaque)
+            if pending is None or pending.deadline_s != deadline_s:
+                heapq.heappop(deadlines)
+                continue
+            if deadline_s > now_s:
+                self._arm(deadline_s)
+                return
+            heapq.heappop(deadlines)
+            del pendings[opaque]
+            if not pending.future.done():
+                pending.future.set_exception(
+                    RequestTimeoutError(
+                        f"no answer from {self._peer} to request {pending.command.code} "
+                        f"within {pending.timeout_ms} ms"
+                    )
+                )
+            if self.on_timeout is not None:
+                self.on_timeout(pending)
+
+    def _arm(self, deadline_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_for_s = deadline_s
+        self._timer = self._loop.call_at(deadline_s, self.expire)
+
+    def _forget_answered(self) -> None:
+        self._deadlines = [(p.deadline_s, opaque) for opaque, p in self._pending.items()]
+        heapq.heapify(self._deadlines)

@@ -1,0 +1,213 @@
+"""A selector: one event loop and the connections that live on it.
+
+The first selector is the loop the server was started on; more are threads with a loop each.
+
+Source: the selector event loop group of NettyRemotingServer (5.4.0).
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+from rocketpy.remoting.boss import ConnectionTally
+from rocketpy.remoting.channel import Channel, ChannelListener
+from rocketpy.remoting.connection import Connection, ConnectionLimits
+from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["Selector", "SelectorThread", "new_event_loop"]
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_INTERVAL_S = 1.0
+_DRAIN_TICK_S = 0.01
+_QUIET_TICKS = 2
+
+Factory = Callable[[Connection], asyncio.Protocol]
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a uvloop where there is one, else asyncio's own loop."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class Selector:
+    """Owns the connections of one loop; everything but ``adopt`` happens on that loop."""
+
+    def __init__(
+        self,
+        table: ProcessorTable,
+        limits: ConnectionLimits,
+        clock: Clock,
+        tally: ConnectionTally,
+        listeners: Sequence[ChannelListener],
+        wrap: Factory,
+    ) -> None:
+        """Describe a selector; ``bind`` gives it its loop.
+
+        Args:
+            table: where requests go.
+            limits: what each connection must keep to.
+            clock: for idle and stalled peers.
+            tally: told when a connection is gone.
+            listeners: told about connections.
+            wrap: returns what reads a new connection's first bytes.
+        """
+        self.table = table
+        self.limits = limits
+        self.is_draining = False
+        self.connections: set[Connection] = set()
+        self.loop: asyncio.AbstractEventLoop
+        self._clock = clock
+        self._tally = tally
+        self._listeners = listeners
+        self._wrap = wrap
+        self._announced: set[Connection] = set()
+        self._ips: dict[Connection, str] = {}
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Live on this loop from now on; call it on the loop's thread."""
+        self.loop = loop
+        self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+
+    def adopt(self, sock: socket.socket, ip: str) -> None:
+        """Take an accepted socket; on the selector's loop."""
+        self.spawn(self._adopt(sock, ip))
+
+    def now_ms(self) -> int:
+        """Monotonic time, ms."""
+        return self._clock.monotonic_ms()
+
+    def opened(self, connection: Connection) -> None:
+        """Tell the listeners: a connection is ready."""
+        self._announced.add(connection)
+        self._tell("on_open", connection.channel)
+
+    def closed(self, connection: Connection) -> None:
+        """Tell the listeners, if they knew of it: a connection is gone."""
+        self.connections.discard(connection)
+        ip = self._ips.pop(connection, None)
+        if ip is not None:
+            self._tally.release(ip)
+        if connection in self._announced:
+            self._announced.discard(connection)
+            self._tell("on_close", connection.channel)
+
+    def idle(self, connection: Connection) -> None:
+        """Tell the listeners: a connection is about to be closed for silence."""
+        self._tell("on_idle", connection.channel)
+
+    def spawn(self, coroutine: Awaitable[None]) -> None:
+        """Run a coroutine on the loop and keep it alive until it ends."""
+        task = asyncio.ensure_future(coroutine, loop=self.loop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def sweep(self, now_ms: int) -> None:
+        """Close silent, stuck and half-open connections.
+
+        Args:
+            now_ms: monotonic time.
+        """
+        for connection in list(self.connections):
+            connection.sweep(now_ms)
+
+    async def drain(self, grace_ms: int) -> None:
+        """Send clients away, finish what is in hand, flush and close.
+
+        Args:
+            grace_ms: how long all of that may take before connections are cut.
+        """
+        self.is_draining = True
+        deadline_ms = self.now_ms() + grace_ms
+        await self._until_quiet(deadline_ms)
+        for connection in list(self.connections):
+            connection.channel.close("server shutting down")
+        await self._until_gone(max(deadline_ms, self.now_ms() + 200))
+        for connection in list(self.connections):
+            connection.transport.abort()
+        await self._until_gone(self.now_ms() + 500)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=0.5)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    async def _until_quiet(self, deadline_ms: int) -> None:
+        quiet_ticks = 0
+        seen_reads = -1
+        while quiet_ticks < _QUIET_TICKS and self.connections and self.now_ms() < deadline_ms:
+            reads = sum(connection.reads for connection in self.connections)
+            is_busy = any(connection.in_hand_count for connection in self.connections)
+            quiet_ticks = 0 if is_busy or reads != seen_reads else quiet_ticks + 1
+            seen_reads = reads
+            await asyncio.sleep(_DRAIN_TICK_S)
+
+    async def _until_gone(self, deadline_ms: int) -> None:
+        while self.connections and self.now_ms() < deadline_ms:
+            await asyncio.sleep(_DRAIN_TICK_S / 5)
+
+    async def _adopt(self, sock: socket.socket, ip: str) -> None:
+        connection = Connection(self, self.loop)
+        protocol = self._wrap(connection)
+        self.connections.add(connection)
+        self._ips[connection] = ip
+        try:
+            await self.loop.connect_accepted_socket(lambda: protocol, sock)
+        except OSError as error:
+            _log.debug("accepted connection lost at once ip=%s error=%s", ip, error)
+            sock.close()
+            self.closed(connection)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+        self.sweep(self.now_ms())
+
+    def _tell(self, event: str, channel: Channel) -> None:
+        for listener in self._listeners:
+            try:
+                getattr(listener, event)(channel)
+            except Exception:  # noqa: BLE001 - a listener's fault must not end the connection's loop
+                _log.exception("listener failed event=%s peer=%s", event, channel.remote_address)
+
+
+class SelectorThread:
+    """A selector with a thread and loop of its own."""
+
+    def __init__(self, selector: Selector, name: str) -> None:
+        self.selector = selector
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; sockets may be handed over at once."""
+        self._thread.start()
+
+    def adopt(self, sock: socket.socket, ip: str) -> None:
+        """Hand a socket over; any thread."""
+        self._loop.call_soon_threadsafe(self.selector.adopt, sock, ip)
+
+    async def stop(self, grace_ms: int) -> None:
+        """Drain the selector, then end its loop and thread."""
+        call = asyncio.run_coroutine_threadsafe(self.selector.drain(grace_ms), self._loop)
+        await asyncio.wrap_future(call)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self.selector.bind, self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()

@@ -1,0 +1,190 @@
+"""RemotingServer: the server side put together, boss, selectors and pools.
+
+Source: NettyRemotingServer (5.4.0).
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterable
+
+from rocketpy.remoting.boss import Boss, ConnectionTally, listen
+from rocketpy.remoting.business import BusinessPool, PoolStatistics
+from rocketpy.remoting.channel import ChannelListener
+from rocketpy.remoting.config import RemotingServerConfig, TlsMode
+from rocketpy.remoting.connection import Connection, ConnectionLimits
+from rocketpy.remoting.dispatch import Processor, ProcessorTable
+from rocketpy.remoting.first_bytes import FirstBytes
+from rocketpy.remoting.selector import Selector, SelectorThread
+from rocketpy.remoting.tls import server_context
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["RemotingServer"]
+
+_log = logging.getLogger(__name__)
+
+
+class RemotingServer:
+    """Accepts connections and sends their requests to the registered processors.
+
+    Attributes:
+        port: where it listens, once started (0 before).
+        name: for logs and thread names.
+    """
+
+    def __init__(self, config: RemotingServerConfig, *, clock: Clock, name: str = "server") -> None:
+        """Describe a server; ``start`` opens its port."""
+        self.port = 0
+        self.name = name
+        self._config = config
+        self._clock = clock
+        self._table = ProcessorTable()
+        self._listeners: list[ChannelListener] = []
+        self._tally = ConnectionTally(
+            config.server_max_connections, config.server_max_connections_per_ip
+        )
+        self._boss: Boss | None = None
+        self._own_selector: Selector | None = None
+        self._threads: list[SelectorThread] = []
+        self._pools: list[BusinessPool] = []
+        self._next_thread = 0
+
+    @property
+    def connection_count(self) -> int:
+        """Connections there are."""
+        return self._tally.count
+
+    def register(
+        self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None = None
+    ) -> None:
+        """Send requests to a processor; before ``start``.
+
+        Args:
+            codes: one or more request codes.
+            processor: called for each request, on the pool's thread or the selector's.
+            pool: None (or one of 0 threads) runs inline on the selector.
+        """
+        assert self._boss is None, "register processors before start"
+        self._table.register(codes, processor, pool)
+
+    def set_default(self, processor: Processor, pool: BusinessPool | None = None) -> None:
+        """Send every request code nobody registered to a processor; before ``start``."""
+        assert self._boss is None, "register processors before start"
+        self._table.set_default(processor, pool)
+
+    def add_listener(self, listener: ChannelListener) -> None:
+        """Tell a listener about connections; before ``start``."""
+        self._listeners.append(listener)
+
+    def pool_statistics(self) -> list[PoolStatistics]:
+        """Return what each pool with threads looks like now."""
+        return [pool.statistics() for pool in self._table.pools()]
+
+    async def start(self) -> None:
+        """Open the port and serve.
+
+        Raises:
+            StartError: the port is taken, or the address is not ours.
+            ConfigError: the TLS files cannot be used.
+        """
+        assert self._boss is None, "started twice"
+        config = self._config
+        wrap = _FirstProtocol(config)
+        listener = listen(
+            config.bind_address,
+            config.listen_port,
+            backlog=config.server_socket_backlog,
+            send_buffer_bytes=config.server_socket_snd_buf_size,
+            receive_buffer_bytes=config.server_socket_rcv_buf_size,
+        )
+        self.port = listener.getsockname()[1]
+        limits = _limits(config)
+        loop = asyncio.get_running_loop()
+        selectors = [
+            Selector(self._table, limits, self._clock, self._tally, self._listeners, wrap)
+            for _ in range(config.server_selector_threads)
+        ]
+        if len(selectors) == 1:
+            self._own_selector = selectors[0]
+            self._own_selector.bind(loop)
+        else:
+            for index, selector in enumerate(selectors):
+                thread = SelectorThread(selector, f"{self.name}-selector-{index}")
+                self._threads.append(thread)
+                thread.start()
+        self._pools = self._table.pools()
+        for pool in self._pools:
+            pool.start()
+        self._boss = Boss(listener, self._tally, self._hand_over, self._clock)
+        self._boss.start(loop)
+        _log.info("listening name=%s address=%s port=%d", self.name, config.bind_address, self.port)
+
+    async def stop(self, grace_ms: int = 3000) -> None:
+        """Take no new connections, send clients away, finish what is in hand, close.
+
+        Args:
+            grace_ms: how long that may take before connections are cut.
+        """
+        if self._boss is None:
+            return
+        self._boss.stop()
+        self._boss = None
+        if self._own_selector is not None:
+            await self._own_selector.drain(grace_ms)
+            self._own_selector = None
+        if self._threads:
+            await asyncio.gather(*(thread.stop(grace_ms) for thread in self._threads))
+            self._threads.clear()
+        for pool in self._pools:
+            pool.stop()
+        self._pools.clear()
+        _log.info("stopped name=%s port=%d", self.name, self.port)
+
+    def sweep(self, now_ms: int) -> None:
+        """Close silent, stuck and half-open connections now (one selector only; for tests).
+
+        Args:
+            now_ms: monotonic time.
+        """
+        assert self._own_selector is not None
+        self._own_selector.sweep(now_ms)
+
+    def _hand_over(self, sock: socket.socket, ip: str) -> None:
+        if self._own_selector is not None:
+            self._own_selector.adopt(sock, ip)
+        else:
+            self._threads[self._next_thread].adopt(sock, ip)
+            self._next_thread = (self._next_thread + 1) % len(self._threads)
+
+
+class _FirstProtocol:
+    """Chooses what reads a new connection's first bytes: the connection itself where it can."""
+
+    def __init__(self, config: RemotingServerConfig) -> None:
+        self._tls = server_context(config.tls)
+        self._plain_allowed = config.tls.mode is not TlsMode.ENFORCING
+        self._proxy_protocol = config.proxy_protocol
+
+    def __call__(self, connection: Connection) -> asyncio.Protocol:
+        # Without TLS a first byte of 0x16 is a frame length over the limit, and closes anyway.
+        if self._tls is None and not self._proxy_protocol:
+            return connection
+        return FirstBytes(
+            connection,
+            tls=self._tls,
+            plain_allowed=self._plain_allowed,
+            proxy_protocol=self._proxy_protocol,
+        )
+
+
+def _limits(config: RemotingServerConfig) -> ConnectionLimits:
+    return ConnectionLimits(
+        max_frame_bytes=config.max_frame_bytes,
+        high_water_bytes=config.write_buffer_high_water_mark,
+        low_water_bytes=config.write_buffer_low_water_mark,
+        hard_limit_bytes=config.write_buffer_hard_limit_bytes,
+        write_stall_timeout_ms=config.write_stall_timeout_ms,
+        idle_timeout_ms=config.server_channel_max_idle_time_seconds * 1000,
+        first_frame_timeout_ms=config.first_frame_timeout_ms,
+        max_in_flight=config.max_in_flight_per_connection,
+    )

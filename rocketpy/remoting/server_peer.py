@@ -1,0 +1,351 @@
+"""A client's view of one server address: its connection, who waits for it, when to try again.
+
+All calls to one address share one connection. A failed connect makes further calls fail at once
+for a while that grows with each failure, so that a dead server costs its callers nothing.
+
+Source: NettyRemotingClient.ChannelWrapper (5.4.0); the back-off is ours.
+"""
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from rocketpy.errors import ClosedError, ConnectError, TooManyInFlightError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.remoting.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.connection import Connection, ConnectionLimits, ConnectionOwner
+from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.remoting.hooks import RpcHook
+from rocketpy.remoting.in_flight import InFlight, PendingRequest
+
+__all__ = ["ClientConnection", "PeerContext", "ServerPeer", "split_address"]
+
+_log = logging.getLogger(__name__)
+
+_ONEWAY = 2
+_JSON, _MSGPACK = 0, 2
+_SHORTEST_SILENCE_MS = 1_000
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split ``host:port`` (IPv6 in brackets).
+
+    Raises:
+        ConnectError: it is not an address.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise ConnectError(f"{address!r} is not an address (host:port)")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class PeerContext(Protocol):
+    """What a peer needs of its client."""
+
+    config: RemotingClientConfig
+    table: ProcessorTable
+    limits: ConnectionLimits
+    hooks: list[RpcHook]
+    loop: asyncio.AbstractEventLoop
+    rng: random.Random
+    tls: ssl.SSLContext | None
+    next_opaque: Callable[[], int]
+
+    def now_ms(self) -> int:
+        """Monotonic time, ms."""
+        ...
+
+    def spawn(self, coroutine: Awaitable[None]) -> None:
+        """Run a coroutine on the loop and keep it alive until it ends."""
+        ...
+
+
+class ClientConnection(Connection):
+    """An opened connection: its answers end calls, its requests come from the server.
+
+    Attributes:
+        speaks_msgpack: the server has named MSGPACK.
+        is_retired: the server sent GO_AWAY; it closes when its last call ends.
+    """
+
+    def __init__(self, peer: "ServerPeer", owner: ConnectionOwner) -> None:
+        super().__init__(owner, peer.loop)
+        self.has_first_command = True
+        self.has_sent = False
+        self.speaks_msgpack = False
+        self.is_retired = False
+        self._peer = peer
+        self._seen_reads = 0
+        self._read_ms = owner.now_ms()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the channel and watch for calls that time out."""
+        super().connection_made(transport)
+        self.channel.in_flight.on_timeout = self._on_timeout
+
+    def take_answer(self, answer: RemotingCommand) -> None:
+        """Give an answer to its call; GO_AWAY sends the call to a new connection, once."""
+        in_flight = self.channel.in_flight
+        pending = in_flight.take(answer.opaque)
+        if pending is None:
+            return
+        if not self.speaks_msgpack and answer.ext_fields:
+            self._read_offer(answer)
+        if answer.code == ResponseCode.GO_AWAY and self._peer.went_away(self, pending):
+            return
+        if self._peer.hooks:
+            self._peer.run_after_hooks(pending.command, answer)
+        if not pending.future.done():
+            pending.future.set_result(answer)
+        if self.is_retired and not in_flight:
+            self.channel.close("server went away")
+
+    def sweep(self, now_ms: int) -> None:
+        """Also notice when something was last read.
+
+        Args:
+            now_ms: monotonic time.
+        """
+        if self.reads != self._seen_reads:
+            self._seen_reads = self.reads
+            self._read_ms = now_ms
+        if self.is_retired and self.channel.is_open and not self.channel.in_flight:
+            self.channel.close("server went away")
+        super().sweep(now_ms)
+
+    def _read_offer(self, answer: RemotingCommand) -> None:
+        if answer.ext_fields.get(ROCKETPY_FIELD) == ROCKETPY_MSGPACK:
+            self.speaks_msgpack = self._peer.uses_msgpack
+
+    def _on_timeout(self, pending: PendingRequest) -> None:
+        """Close a connection that has been silent for as long as a call waited: it may be dead."""
+        silence_ms = max(pending.timeout_ms, _SHORTEST_SILENCE_MS)
+        is_silent = self.reads == self._seen_reads
+        if is_silent and self._owner.now_ms() - self._read_ms >= silence_ms:
+            self.channel.abort("silent for longer than a request may take")
+
+
+class ServerPeer:
+    """One address: at most one connection that takes calls."""
+
+    def __init__(self, address: str, context: PeerContext) -> None:
+        """Describe a peer; the first call connects.
+
+        Raises:
+            ConnectError: ``address`` is not ``host:port``.
+        """
+        self.address = address
+        self.loop = context.loop
+        self.hooks = context.hooks
+        self.uses_msgpack = context.config.use_msgpack
+        self.table = context.table
+        self.limits = context.limits
+        self.is_draining = False
+        self.connections: set[Connection] = set()
+        self._host, self._port = split_address(address)
+        self._context = context
+        self._config = context.config
+        self._next_opaque = context.next_opaque
+        self._max_in_flight = context.config.client_async_semaphore_value
+        self._connection: ClientConnection | None = None
+        self._waiting = InFlight(context.loop, address)
+        self._waiting_count = 0
+        self._is_connecting = False
+        self._is_closed = False
+        self._failures_count = 0
+        self._retry_at_ms = 0
+        self._failure = ""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a call would go out at once."""
+        return self._connection is not None and self._connection.channel.is_open
+
+    # ---- calls
+
+    def start(self, pending: PendingRequest) -> None:
+        """Send a request, now or once connected; errors go to its future."""
+        connection = self._connection
+        if connection is not None and connection.channel.is_open:
+            self._transmit(connection, pending)
+        else:
+            self._await_connection(pending)
+
+    def went_away(self, connection: ClientConnection, pending: PendingRequest) -> bool:
+        """Retire a connection whose server shuts down; return whether the call goes on elsewhere."""
+        connection.is_retired = True
+        if self._connection is connection:
+            self._connection = None
+            _log.info("server sent GO_AWAY, reconnecting address=%s", self.address)
+        is_resent = not pending.was_resent and not pending.future.done()
+        if is_resent:
+            pending.was_resent = True
+            self.start(pending)
+        if not connection.channel.in_flight:
+            connection.channel.close("server went away")
+        return is_resent
+
+    def run_after_hooks(self, command: RemotingCommand, answer: RemotingCommand) -> None:
+        """Show an answer to the hooks."""
+        for hook in self.hooks:
+            try:
+                hook.after_response(self.address, command, answer)
+            except Exception:  # noqa: BLE001 - user's hook: the call has its answer either way
+                _log.exception("after_response hook failed address=%s", self.address)
+
+    # ---- ConnectionOwner
+
+    def now_ms(self) -> int:
+        """Monotonic time, ms."""
+        return self._context.now_ms()
+
+    def opened(self, connection: Connection) -> None:
+        """Remember a connection until it is gone."""
+        self.connections.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection; the next call opens a new one."""
+        self.connections.discard(connection)
+        if self._connection is connection:
+            self._connection = None
+
+    def idle(self, connection: Connection) -> None:
+        """Nothing to tell: an idle connection just closes."""
+
+    def spawn(self, coroutine: Awaitable[None]) -> None:
+        """Run a coroutine on the loop and keep it alive until it ends."""
+        self._context.spawn(coroutine)
+
+    # ---- life
+
+    def sweep(self, now_ms: int) -> None:
+        """Close what is silent or stuck.
+
+        Args:
+            now_ms: monotonic time.
+        """
+        for connection in list(self.connections):
+            connection.sweep(now_ms)
+
+    def close(self) -> None:
+        """Fail what waits and close the connections."""
+        self._is_closed = True
+        for pending in self._waiting.take_all():
+            if not pending.future.done():
+                pending.future.set_exception(ClosedError("the remoting client was closed"))
+        for connection in list(self.connections):
+            connection.channel.close("client closed")
+
+    # ---- inside
+
+    def _transmit(self, connection: ClientConnection, pending: PendingRequest) -> None:
+        command = pending.command
+        channel = connection.channel
+        in_flight = channel.in_flight
+        if len(in_flight) >= self._max_in_flight:
+            self._fail(
+                pending,
+                TooManyInFlightError(f"{len(in_flight)} requests to {self.address} are unanswered"),
+            )
+            return
+        opaque = command.opaque = self._next_opaque()
+        if not connection.has_sent:
+            connection.has_sent = True
+            if self.uses_msgpack:
+                command.ext_fields[ROCKETPY_FIELD] = "1"
+        if connection.speaks_msgpack:
+            if command.serialize_type == _JSON:
+                command.serialize_type = _MSGPACK
+        elif command.serialize_type == _MSGPACK:
+            command.serialize_type = _JSON
+        try:
+            for hook in self.hooks:
+                hook.before_request(self.address, command)
+            frame = encode_command(command)
+        except Exception as error:  # noqa: BLE001 - user's hook or values: belongs to this call only
+            self._fail(pending, error)
+            return
+        if command.flag & _ONEWAY:
+            channel.write(frame)
+            if not pending.future.done():
+                pending.future.set_result(command)
+            return
+        in_flight.add(opaque, pending)
+        channel.write(frame)
+
+    def _await_connection(self, pending: PendingRequest) -> None:
+        if self._is_closed:
+            self._fail(pending, ClosedError("the remoting client was closed"))
+            return
+        if not self._is_connecting:
+            pause_ms = self._retry_at_ms - self._context.now_ms()
+            if pause_ms > 0:
+                words = f"{self._failure}; next attempt in {pause_ms} ms"
+                self._fail(pending, ConnectError(words))
+                return
+            self._is_connecting = True
+            self.spawn(self._connect())
+        if len(self._waiting) >= self._max_in_flight:
+            words = f"{len(self._waiting)} requests wait for a connection to {self.address}"
+            self._fail(pending, TooManyInFlightError(words))
+            return
+        self._waiting_count += 1
+        self._waiting.add(self._waiting_count, pending)
+
+    async def _connect(self) -> None:
+        connection = ClientConnection(self, self)
+        timeout_ms = self._config.connect_timeout_millis
+        tls = self._context.tls
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.loop.create_connection(
+                    lambda: connection,
+                    self._host,
+                    self._port,
+                    ssl=tls,
+                    server_hostname=self._host if tls is not None else None,
+                )
+        except TimeoutError:
+            self._connect_failed(f"cannot connect to {self.address} within {timeout_ms} ms")
+        except OSError as error:  # ssl.SSLError is one
+            self._connect_failed(f"cannot connect to {self.address}: {error}")
+        else:
+            self._connected(connection)
+        finally:
+            self._is_connecting = False
+
+    def _connected(self, connection: ClientConnection) -> None:
+        self._failures_count = 0
+        self._retry_at_ms = 0
+        if self._is_closed:
+            connection.channel.close("client closed")
+            return
+        self._connection = connection
+        for pending in self._waiting.take_all():
+            if not pending.future.done():
+                self._transmit(connection, pending)
+
+    def _connect_failed(self, failure: str) -> None:
+        config = self._config
+        pause_ms = min(
+            config.reconnect_backoff_max_ms,
+            config.reconnect_backoff_initial_ms
+            * config.reconnect_backoff_factor ** min(self._failures_count, 64),
+        )
+        jitter = config.reconnect_backoff_jitter
+        pause_ms *= 1 + self._context.rng.uniform(-jitter, jitter)
+        self._failures_count += 1
+        self._failure = failure
+        self._retry_at_ms = self._context.now_ms() + int(pause_ms)
+        for pending in self._waiting.take_all():
+            self._fail(pending, ConnectError(failure))
+
+    @staticmethod
+    def _fail(pending: PendingRequest, error: Exception) -> None:
+        if not pending.future.done():
+            pending.future.set_exception(error)
