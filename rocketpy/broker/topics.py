@@ -112,10 +112,12 @@ class TopicTable:
 
     Attributes:
         on_change: called with each created or changed topic, after it was written to disk.
+        on_delete: called with the name of each deleted topic.
     """
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self.on_change: Callable[[TopicConfig], None] | None = None
+        self.on_delete: Callable[[str], None] | None = None
         self._config = config
         self._file = file
         self._clock = clock
@@ -180,6 +182,8 @@ class TopicTable:
             if old is not None:
                 self._version.bump(self._clock)
                 self._save()
+        if old is not None and self.on_delete is not None:
+            self.on_delete(topic)
         return old
 
     def create_on_send(

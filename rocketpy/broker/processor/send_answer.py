@@ -1,0 +1,164 @@
+"""The answer to a stored message, from templates: one formatting call a message.
+
+A send is answered often enough for the general encoder to be felt, and its answer always
+has the same shape. Anything unusual (a header type or a key that needs escaping) takes the
+general way.
+
+Source: SendMessageResponseHeader.java, SendMessageProcessor.java (5.4.0).
+"""
+
+import struct
+from typing import Final
+
+from rocketpy.proto.codes import RPC_VERSION, LanguageCode
+from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+
+__all__ = ["SendAnswers"]
+
+_JSON: Final = 0
+_ROCKETMQ: Final = 1
+_PREFIX: Final = struct.Struct(">iI")
+_BINARY_FIXED: Final = struct.Struct(">hbhiiii")
+_LENGTH: Final = struct.Struct(">i")
+_RESPONSE_FLAG: Final = 1
+_LANGUAGE: Final = LanguageCode.PYTHON
+
+
+def _entry(key: str, value: bytes) -> bytes:
+    name = key.encode()
+    return struct.pack(">h", len(name)) + name + _LENGTH.pack(len(value)) + value
+
+
+class SendAnswers:
+    """Builds answers to sends.
+
+    Args:
+        store_host: the broker's address as it stands in records: 8 or 20 bytes.
+        region_id: value of MSG_REGION.
+        trace_on: value of TRACE_ON.
+    """
+
+    __slots__ = ("_binary_tail", "_ids", "_json", "_region", "_trace")
+
+    def __init__(self, store_host: bytes, *, region_id: str, trace_on: bool) -> None:
+        self._ids = store_host.hex().upper()
+        self._region = region_id
+        self._trace = "true" if trace_on else "false"
+        msg_id_chars = len(self._ids) + 16
+        self._json = (
+            b'{"code":%d,"extFields":{"MSG_REGION":"'
+            + region_id.encode().replace(b"%", b"%%")
+            + b'","TRACE_ON":"'
+            + self._trace.encode()
+            + b'","msgId":"'
+            + self._ids.encode()
+            + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"'
+            + _LANGUAGE.name.encode()
+            + b'","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
+            + str(RPC_VERSION).encode()
+            + b"}"
+        )
+        self._binary_tail = (
+            _entry("MSG_REGION", region_id.encode())
+            + _entry("TRACE_ON", self._trace.encode())
+            + b"\0\5msgId"
+            + _LENGTH.pack(msg_id_chars)
+            + self._ids.encode()
+        )
+
+    def msg_id(self, phy_offset: int) -> str:
+        """The offset message id of a record."""
+        return f"{self._ids}{phy_offset:016X}"
+
+    def frame(
+        self,
+        request: RemotingCommand,
+        code: int,
+        phy_offset: int,
+        queue_id: int,
+        queue_offset: int,
+        transaction_id: str,
+    ) -> bytes:
+        """The whole answer to a stored message.
+
+        Args:
+            request: gives the opaque and the header type.
+            code: 0, or one that means "stored, but".
+            phy_offset: of the record.
+            queue_id: where it went.
+            queue_offset: where it went.
+            transaction_id: the message's UNIQ_KEY.
+        """
+        kind = request.serialize_type
+        # Letters and digits need no escape in JSON; that is what clients' ids are made of.
+        if kind == _JSON and transaction_id.isalnum() and transaction_id.isascii():
+            header = self._json % (
+                code,
+                phy_offset,
+                queue_id,
+                queue_offset,
+                transaction_id.encode(),
+                request.opaque,
+            )
+            size = len(header)
+            return _PREFIX.pack(size + 4, size) + header
+        if kind == _ROCKETMQ:
+            return self._binary(
+                request.opaque, code, phy_offset, b"%d" % queue_id, b"%d" % queue_offset,
+                transaction_id.encode(),
+            )  # fmt: skip
+        return self.general(
+            request, code, self.msg_id(phy_offset), queue_id, queue_offset, transaction_id
+        )
+
+    def general(
+        self,
+        request: RemotingCommand,
+        code: int,
+        msg_id: str,
+        queue_id: int,
+        queue_offset: int,
+        transaction_id: str,
+        remark: str | None = None,
+    ) -> bytes:
+        """The same answer by the general encoder; also for batches, whose id is a list of ids."""
+        ext_fields = {
+            "MSG_REGION": self._region,
+            "TRACE_ON": self._trace,
+            "msgId": msg_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(queue_offset),
+            "transactionId": transaction_id,
+        }
+        return encode_command(make_response(request, code, remark, ext_fields))
+
+    def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:
+        """An answer that says no; clients read its ext fields without looking whether there are any."""
+        ext_fields = {"MSG_REGION": self._region, "TRACE_ON": self._trace}
+        return make_response(request, code, remark, ext_fields)
+
+    def _binary(
+        self,
+        opaque: int,
+        code: int,
+        phy_offset: int,
+        queue_id: bytes,
+        queue_offset: bytes,
+        transaction_id: bytes,
+    ) -> bytes:
+        pack = _LENGTH.pack
+        ext = b"%b%016X\0\7queueId%b%b\0\x0bqueueOffset%b%b\0\x0dtransactionId%b%b" % (
+            self._binary_tail,
+            phy_offset,
+            pack(len(queue_id)),
+            queue_id,
+            pack(len(queue_offset)),
+            queue_offset,
+            pack(len(transaction_id)),
+            transaction_id,
+        )
+        size = _BINARY_FIXED.size + len(ext)
+        fixed = _BINARY_FIXED.pack(
+            code, _LANGUAGE, RPC_VERSION, opaque, _RESPONSE_FLAG, 0, len(ext)
+        )
+        return _PREFIX.pack(size + 4, _ROCKETMQ << 24 | size) + fixed + ext

@@ -1,0 +1,356 @@
+"""SEND_MESSAGE in its three forms (10, 310, 320): check, build, store, answer.
+
+Steps 5 and 6 of the life of a message (docs/ARCHITECTURE.md), and the busiest lines of the
+broker: what a topic allows is worked out once and remembered, header fields are read
+straight from the request, the client's property bytes are kept as they came, and the answer
+comes from a template.
+
+What a broker adds to each message: CLUSTER, MSG_REGION and TRACE_ON always, UNIQ_KEY when the
+client gave none; a POP_CK is taken out.
+
+Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.processor.send_answer import SendAnswers
+from rocketpy.broker.processor.send_rules import (
+    SendFields,
+    SendRules,
+    TopicFacts,
+    read_fields,
+    refuse_special,
+    status_answer,
+)
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.message import decode_batch
+from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.tags import tags_code
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.remoting.channel import Channel
+from rocketpy.store.results import (
+    BatchEntry,
+    PutBatch,
+    PutMessage,
+    PutMessageResult,
+    PutMessageStatus,
+)
+
+__all__ = ["MessagePutter", "PutCounter", "SendMessageProcessor"]
+
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_ONEWAY: Final = 2
+_PUT_OK: Final = PutMessageStatus.PUT_OK
+_PREPARED_BITS: Final = 0x4
+_SUCCESS: Final = 0
+_FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+# A message with none of these properties is an ordinary one whose bytes stay as they are.
+_SPECIAL: Final = frozenset(
+    {
+        "DELAY",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        "TRAN_MSG",
+        "POP_CK",
+        "CLUSTER",
+        "MSG_REGION",
+        "TRACE_ON",
+    }
+)
+
+
+class MessagePutter(Protocol):
+    """What a send needs of the store."""
+
+    def put_message(self, message: PutMessage) -> PutMessageResult:
+        """Store one message."""
+        ...
+
+    def put_batch(self, batch: PutBatch) -> PutMessageResult:
+        """Store several messages side by side."""
+        ...
+
+    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
+        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
+        ...
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether puts may succeed."""
+        ...
+
+
+class PutCounter(Protocol):
+    """What a send counts."""
+
+    def inc_topic_put(self, topic: str, count: int, size_bytes: int) -> None:
+        """Count stored messages of a topic."""
+        ...
+
+    def inc_broker_put(self, count: int) -> None:
+        """Count stored messages."""
+        ...
+
+
+class SendMessageProcessor:
+    """Turns a send into a stored message and its answer.
+
+    Args:
+        store: where messages go.
+        rules: what may be sent where.
+        stats: counters.
+        config: the broker's settings; see `configure`.
+        store_host: the broker's address as it stands in records.
+        sync_flush: answers wait until the message is on disk.
+        new_uniq_key: makes an id for a message without one.
+        rng: chooses a queue for those who leave it to the broker.
+    """
+
+    def __init__(
+        self,
+        store: MessagePutter,
+        rules: SendRules,
+        stats: PutCounter,
+        *,
+        config: BrokerConfig,
+        store_host: bytes,
+        sync_flush: bool,
+        new_uniq_key: Callable[[], str],
+        rng: random.Random,
+    ) -> None:
+        self._store = store
+        self._put = store.put_message
+        self._rules = rules
+        self._facts = rules.known
+        self._stats = stats
+        self._store_host = store_host
+        self._sync_flush = sync_flush
+        self._new_uniq_key = new_uniq_key
+        self._rng = rng
+        self._config = config
+        self._own: dict[str, str] = {}
+        self._own_bytes = b""
+        self._answers = SendAnswers(store_host, region_id="", trace_on=True)
+        self.configure(config)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+        self._own = {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": "true" if config.trace_on else "false",
+            "CLUSTER": config.broker_cluster_name,
+        }
+        self._own_bytes = encode_properties(self._own)
+        self._answers = SendAnswers(
+            self._store_host, region_id=config.region_id, trace_on=config.trace_on
+        )
+        self._rules.configure(config)
+
+    def process(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes | None:
+        """Store what a request brings; None when nobody waits or the answer comes later.
+
+        Raises:
+            HeaderFieldError: a header field is missing or wrong.
+        """
+        fields = read_fields(request)
+        topic = fields.topic
+        facts = self._facts.get(topic)
+        if facts is None or not facts.is_open:
+            refused = self._rules.admit(fields)
+            if refused is not None:
+                return self._refuse(request, *refused)
+            facts = self._facts[topic]
+        queue_id = fields.queue_id
+        if queue_id >= facts.queue_limit:
+            return self._refuse(request, *self._rules.bad_queue(fields, facts, channel))
+        if queue_id < 0:
+            queue_id = self._rng.randrange(facts.write_queue_nums or 1)
+        if fields.is_batch or request.code == _SEND_BATCH:
+            return self._process_batch(channel, request, fields, facts, queue_id)
+        return self._process_single(channel, request, fields, facts, queue_id)
+
+    def _process_single(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        fields: SendFields,
+        facts: TopicFacts,
+        queue_id: int,
+    ) -> RemotingCommand | bytes | None:
+        text = fields.properties
+        try:
+            properties = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+        except ValueError:
+            properties = parse_properties(text)
+            text = ""
+        uniq_key = properties.get("UNIQ_KEY")
+        if uniq_key and text and text[-1] == "\x02" and _SPECIAL.isdisjoint(properties):
+            stored = text.encode() + self._own_bytes
+        else:
+            refused = refuse_special(properties)
+            if refused is not None:
+                return self._refuse(request, *refused)
+            uniq_key = uniq_key or self._new_uniq_key()
+            stored = self._rebuild(properties, uniq_key)
+        if len(request.body) > self._rules.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
+            return self._refuse(request, *self._rules.too_large())
+        sys_flag = fields.sys_flag
+        if sys_flag & _PREPARED_BITS:
+            return self._refuse(request, *self._rules.half_message())
+        topic = fields.topic
+        if facts.is_plain:
+            sys_flag |= facts.sys_flag
+        else:
+            redirected = self._rules.redirect(fields, facts, request.version)
+            if isinstance(redirected, tuple):
+                return self._refuse(request, *redirected)
+            if redirected != topic:
+                topic, queue_id = redirected, 0
+            sys_flag |= facts.sys_flag
+        tags = properties.get("TAGS")
+        wait = properties.get("WAIT") != "false"
+        result = self._put(
+            PutMessage(
+                topic,
+                queue_id,
+                request.body,
+                stored,
+                channel.remote_host_bytes,
+                fields.flag,
+                sys_flag,
+                fields.born_timestamp_ms,
+                tags_code(tags) if tags else 0,
+                uniq_key,
+                properties.get("KEYS"),
+                tags,
+                fields.reconsume_times,
+                0,
+                wait,
+            )
+        )
+        if result.status is not _PUT_OK:
+            return self._failed(request, result)
+        stats = self._stats
+        stats.inc_topic_put(topic, 1, result.size_bytes)
+        stats.inc_broker_put(1)
+        if request.flag & _ONEWAY:
+            return None
+        frame = self._answers.frame(
+            request, _SUCCESS, result.phy_offset, queue_id, result.queue_offset, uniq_key
+        )
+        if wait and self._sync_flush:
+            self._answer_when_durable(channel, request, result.phy_end, frame)
+            return None
+        return frame
+
+    def _process_batch(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        fields: SendFields,
+        facts: TopicFacts,
+        queue_id: int,
+    ) -> RemotingCommand | bytes | None:
+        refused = self._rules.admit_batch(fields, facts, len(request.body))
+        if refused is not None:
+            return self._refuse(request, *refused)
+        own = parse_properties(fields.properties)
+        refused = refuse_special(own)
+        if refused is not None:
+            return self._refuse(request, *refused)
+        entries: list[BatchEntry] = []
+        try:
+            for item in decode_batch(request.body):
+                properties = parse_properties(item.properties)
+                refused = refuse_special(properties)
+                if refused is not None:
+                    return self._refuse(request, *refused)
+                tags = properties.get("TAGS")
+                entries.append(
+                    BatchEntry(
+                        item.body,
+                        item.properties,
+                        item.flag,
+                        tags_code(tags),
+                        properties.get("UNIQ_KEY"),
+                        properties.get("KEYS"),
+                        tags,
+                    )
+                )
+        except BadBodyError as error:
+            return self._refuse(request, ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
+        if not entries:
+            return self._refuse(request, ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        wait = own.get("WAIT") != "false"
+        result = self._store.put_batch(
+            PutBatch(
+                fields.topic,
+                queue_id,
+                entries,
+                channel.remote_host_bytes,
+                fields.sys_flag | facts.sys_flag,
+                fields.born_timestamp_ms,
+                fields.reconsume_times,
+                wait,
+            )
+        )
+        if result.status is not _PUT_OK:
+            return self._failed(request, result)
+        self._stats.inc_topic_put(fields.topic, len(entries), result.size_bytes)
+        self._stats.inc_broker_put(len(entries))
+        if request.flag & _ONEWAY:
+            return None
+        frame = self._answers.general(
+            request,
+            _SUCCESS,
+            ",".join(self._answers.msg_id(offset) for offset in result.phy_offsets),
+            queue_id,
+            result.queue_offset,
+            own.get("UNIQ_KEY") or entries[0].uniq_key or "",
+        )
+        if wait and self._sync_flush:
+            self._answer_when_durable(channel, request, result.phy_end, frame)
+            return None
+        return frame
+
+    def _answer_when_durable(
+        self, channel: Channel, request: RemotingCommand, phy_end: int, frame: bytes
+    ) -> None:
+        def answer(is_durable: bool) -> None:
+            # Off the loop a channel gathers what one flush releases into one write.
+            if is_durable:
+                channel.send(frame)
+            elif self._store.is_writable:
+                remark = "the message is stored but not yet on disk"
+                channel.send_command(self._answers.refusal(request, _FLUSH_DISK_TIMEOUT, remark))
+            else:
+                channel.send_command(
+                    self._answers.refusal(request, *self._rules.not_available("a flush failed"))
+                )
+
+        self._store.when_durable(phy_end, answer)
+
+    def _rebuild(self, properties: dict[str, str], uniq_key: str) -> bytes:
+        kept = {
+            name: value
+            for name, value in properties.items()
+            if value and name and name != "POP_CK" and name not in self._own
+        }
+        kept["UNIQ_KEY"] = uniq_key
+        return encode_properties(kept) + self._own_bytes
+
+    def _failed(self, request: RemotingCommand, result: PutMessageResult) -> RemotingCommand | None:
+        return self._refuse(request, *status_answer(result.status, self._rules))
+
+    def _refuse(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand | None:
+        if request.flag & _ONEWAY:
+            return None
+        return self._answers.refusal(request, code, remark)
