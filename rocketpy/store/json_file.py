@@ -37,7 +37,10 @@ class JsonFile:
         self._main_is_whole: bool | None = None
 
     def load(self) -> object | None:
-        """Return the parsed file, else the parsed ``.bak``, else None."""
+        """Return the parsed file, else the parsed ``.bak``, else None.
+
+        Integer keys come back as text, as `rocketpy.proto.fastjson.loads` says.
+        """
         value = self._read(self._path)
         self._main_is_whole = value is not None
         if value is None:
@@ -73,10 +76,11 @@ class JsonFile:
         if not data.strip():
             return None
         try:
-            return fastjson.loads(data)
+            value: object = fastjson.loads(data)
         except BadBodyError as error:
             logger.warning("%s cannot be parsed: %s", path, error)
             return None
+        return value
 
 
 def dump_pretty(value: object) -> str:
