@@ -1,6 +1,7 @@
 """What a broker is made of, for those who need many of its parts (the admin requests)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
@@ -12,6 +13,7 @@ from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
+from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore
 
@@ -37,6 +39,8 @@ class BrokerParts:
         name_servers: registration with the name servers.
         holds: parked pulls.
         clock: time.
+        pools: business pools by kind of request, as Apache's keys begin: send, pull, litePull,
+            query, ack, endTransaction; kinds that run inline may be missing.
     """
 
     configs: ConfigHolder
@@ -53,6 +57,7 @@ class BrokerParts:
     name_servers: NameServerLink
     holds: PullRequestHold
     clock: Clock
+    pools: Mapping[str, BusinessPool] = field(default_factory=dict)
 
     @property
     def config(self) -> BrokerConfig:

@@ -1,0 +1,80 @@
+"""Configuration: show all of it, change what may be changed.
+
+Apache refuses a black list of keys and takes everything else, paths included. Here the network
+may change only the keys that are declared live; any other key is refused by its name.
+
+Source: `AdminBrokerProcessor` (updateBrokerConfig, getBrokerConfig) (5.4.0).
+"""
+
+from typing import Final
+
+import structlog
+
+from rocketpy.broker.admin.fields import ok_bytes, refuse
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.errors import ConfigError
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.fastjson import dumps
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+from rocketpy.runtime.config import options_of
+from rocketpy.runtime.properties_file import parse_properties
+
+__all__ = ["ConfigAdmin"]
+
+_log = structlog.get_logger(__name__)
+
+MAX_BODY_BYTES: Final = 64 * 1024
+
+
+class ConfigAdmin:
+    """Admin requests about the configuration."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update,
+            RequestCode.GET_BROKER_CONFIG: self.get,
+        }
+
+    def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Change settings (25): all of them, or none."""
+        configs = self._parts.configs
+        if len(request.body) > MAX_BODY_BYTES:
+            return refuse(request, ResponseCode.INVALID_PARAMETER, "the configuration is too long")
+        try:
+            text = request.body.decode("utf-8")
+            changes = {one.key: one.value for one in parse_properties(text)}
+        except (UnicodeDecodeError, ConfigError):
+            return refuse(request, ResponseCode.SYSTEM_ERROR, "string2Properties error")
+        refused = sorted(set(changes) - self._live_keys())
+        if refused:
+            _log.warning("configuration refused", keys=refused, peer=channel.remote_address)
+            remark = f"Can not update config: {', '.join(refused)[:1024]}"
+            return refuse(request, ResponseCode.NO_PERMISSION, remark)
+        try:
+            configs.update(changes)
+        except ConfigError as error:
+            return refuse(request, ResponseCode.INVALID_PARAMETER, str(error))
+        _log.info("configuration changed", changes=changes, peer=channel.remote_address)
+        return ok_bytes(request, b"")
+
+    def get(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Every effective setting as properties text (26); secrets are hidden."""
+        configs = self._parts.configs
+        version = dumps(configs.data_version).decode()
+        body = configs.current.as_properties().encode("utf-8")
+        return ok_bytes(request, body, {"version": version})
+
+    def _live_keys(self) -> set[str]:
+        configs = self._parts.configs
+        return {
+            option.key
+            for part in (configs.broker, configs.store, configs.server)
+            for option in options_of(type(part))
+            if option.live
+        }

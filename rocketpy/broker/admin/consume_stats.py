@@ -1,0 +1,153 @@
+"""How far groups are behind.
+
+Source: `AdminBrokerProcessor` (getConsumeStats, fetchAllConsumeStatsInBroker, queryConsumeTimeSpan)
+and `ConsumeStats` (5.4.0).
+"""
+
+import time
+from typing import Any
+
+from rocketpy.broker.admin.fields import boolean, ok, optional, refuse, required
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+
+__all__ = ["ConsumeStatsAdmin"]
+
+_OffsetTable = dict[MessageQueue, dict[str, int]]
+
+
+class ConsumeStatsAdmin:
+    """Admin requests about the progress of groups."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.GET_CONSUME_STATS: self.of_group,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.of_broker,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+        }
+
+    def of_group(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Broker and consumer offsets of one group (208)."""
+        group = required(request, "consumerGroup")
+        listed = [name for name in optional(request, "topicList").split(";") if name]
+        topic = optional(request, "topic").strip()
+        if listed:
+            topics = set(listed)
+        elif topic:
+            topics = {topic}
+        else:
+            topics = self._parts.offsets.topics_of_group(group)
+        table: _OffsetTable = {}
+        tps = 0.0
+        for name in sorted(topics):
+            found = self._parts.topics.get(name)
+            if found is None or self._left_behind(group, name):
+                continue
+            table.update(self._offsets(group, name, found.read_queue_nums))
+            tps += self._parts.stats.group_get_tps(group, name)
+        return ok(request, {"consumeTps": tps, "offsetTable": table})
+
+    def of_broker(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Broker and consumer offsets of every group (317)."""
+        parts = self._parts
+        only_ordered = boolean(request, "isOrder")
+        listed: list[dict[str, list[Any]]] = []
+        total_diff = total_in_flight = 0
+        for group in parts.groups.all():
+            of_group = []
+            for name in sorted(parts.offsets.topics_of_group(group)):
+                topic = parts.topics.get(name)
+                if topic is None or (only_ordered and not topic.order):
+                    continue
+                if self._left_behind(group, name):
+                    continue
+                table = self._offsets(group, name, topic.write_queue_nums)
+                tps = parts.stats.group_get_tps(group, name)
+                of_group.append({"consumeTps": tps, "offsetTable": table})
+                for one in table.values():
+                    total_diff += one["brokerOffset"] - one["consumerOffset"]
+                    total_in_flight += one["pullOffset"] - one["consumerOffset"]
+            listed.append({group: of_group})
+        return ok(
+            request,
+            {
+                "brokerAddr": parts.address,
+                "consumeStatsList": listed,
+                "totalDiff": total_diff,
+                "totalInflightDiff": total_in_flight,
+            },
+        )
+
+    def time_span(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """From when to when a topic holds messages, and where a group is in time (303)."""
+        store = self._parts.store
+        topic, group = required(request, "topic"), required(request, "group")
+        found = self._parts.topics.get(topic)
+        if found is None:
+            return refuse(request, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        spans = []
+        for queue_id in range(found.write_queue_nums):
+            high = max(0, store.max_offset(topic, queue_id))
+            first_ms = store.earliest_store_time_ms(topic, queue_id) if high else 0
+            last_ms = store.store_time_ms(topic, queue_id, high - 1) if high else 0
+            done = max(0, self._parts.offsets.query(group, topic, queue_id))
+            done_ms = store.store_time_ms(topic, queue_id, done - 1) if done else first_ms
+            delay_ms = 0
+            if done < high:
+                next_ms = store.store_time_ms(topic, queue_id, done)
+                delay_ms = self._parts.clock.time_ms() - next_ms if next_ms > 0 else 0
+            queue = MessageQueue(topic, self._parts.config.broker_name, queue_id)
+            spans.append(_span(queue, first_ms, last_ms, done_ms, delay_ms))
+        return ok(request, {"consumeTimeSpanSet": spans})
+
+    def _offsets(self, group: str, topic: str, queue_nums: int) -> _OffsetTable:
+        """One entry a queue; a queue without a committed offset counts from its start."""
+        parts = self._parts
+        table: _OffsetTable = {}
+        for queue_id in range(queue_nums):
+            done = max(0, parts.offsets.query(group, topic, queue_id))
+            last_ms = parts.store.store_time_ms(topic, queue_id, done - 1) if done > 0 else 0
+            table[MessageQueue(topic, parts.config.broker_name, queue_id)] = {
+                "brokerOffset": max(0, parts.store.max_offset(topic, queue_id)),
+                "consumerOffset": done,
+                "lastTimestamp": max(0, last_ms),
+                "pullOffset": max(done, parts.offsets.query_pull(group, topic, queue_id)),
+            }
+        return table
+
+    def _left_behind(self, group: str, topic: str) -> bool:
+        """Whether the group is online and does not subscribe to the topic any more."""
+        entry = self._parts.consumers.group(group)
+        return entry is not None and bool(entry.subscriptions) and topic not in entry.subscriptions
+
+
+def _span(
+    queue: MessageQueue, first_ms: int, last_ms: int, done_ms: int, delay_ms: int
+) -> dict[str, Any]:
+    return {
+        "consumeTimeStamp": done_ms,
+        "consumeTimeStampStr": _readable(done_ms),
+        "delayTime": delay_ms,
+        "maxTimeStamp": last_ms,
+        "maxTimeStampStr": _readable(last_ms),
+        "messageQueue": {
+            "brokerName": queue.broker_name,
+            "queueId": queue.queue_id,
+            "topic": queue.topic,
+        },
+        "minTimeStamp": first_ms,
+        "minTimeStampStr": _readable(first_ms),
+    }
+
+
+def _readable(time_ms: int) -> str:
+    local = time.localtime(max(0, time_ms) // 1000)
+    return time.strftime("%Y-%m-%d#%H:%M:%S", local) + f":{max(0, time_ms) % 1000:03d}"

@@ -1,0 +1,116 @@
+"""Subscription groups: create, change, delete, list, forbid.
+
+Source: `AdminBrokerProcessor` (updateAndCreateSubscriptionGroup and its list,
+getAllSubscriptionGroup, getSubscriptionGroup, deleteSubscriptionGroup, updateAndGetGroupForbidden)
+(5.4.0).
+"""
+
+from typing import Any, Final
+
+import structlog
+
+from rocketpy.broker.admin.fields import body_object, boolean, ok, refuse, required
+from rocketpy.broker.admin.topics import page
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.subscription_groups import SubscriptionGroupConfig
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.validators import check_group, check_topic
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+
+__all__ = ["GroupAdmin"]
+
+_log = structlog.get_logger(__name__)
+
+MAX_GROUPS_IN_LIST: Final = 10_000
+MAX_RETRY_QUEUE_NUMS: Final = 1_024
+
+
+class GroupAdmin:
+    """Admin requests about subscription groups."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get_one,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbidden,
+        }
+
+    def update(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Create a group or change it (200)."""
+        return self._put(request, [SubscriptionGroupConfig.from_json(body_object(request))])
+
+    def update_list(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Create or change several groups (225): all of them, or none."""
+        entries = body_object(request).get("groupConfigList")
+        if not isinstance(entries, list) or len(entries) > MAX_GROUPS_IN_LIST:
+            return refuse(request, ResponseCode.INVALID_PARAMETER, "no list of groups")
+        return self._put(request, [SubscriptionGroupConfig.from_json(entry) for entry in entries])
+
+    def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """The group table, whole or a page of it (201)."""
+        table = self._parts.groups.to_json()
+        entries: dict[str, Any] = table["subscriptionGroupTable"]
+        shown = page(request, entries, table["dataVersion"], "groupSeq", "maxGroupNum")
+        value = {**table, "subscriptionGroupTable": shown}
+        return ok(request, value, {"totalGroupNum": str(len(entries))})
+
+    def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """One group (352)."""
+        name = required(request, "group")
+        group = self._parts.groups.get(name)
+        if group is None:
+            remark = f"No group in this broker. group: {name}"
+            return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return ok(request, group.to_json())
+
+    def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Delete a group, with its offsets when asked to (207)."""
+        parts = self._parts
+        name = required(request, "groupName")
+        # 4.9 calls the field removeOffset.
+        clean = boolean(request, "cleanOffset", default=boolean(request, "removeOffset"))
+        parts.groups.delete(name)
+        if clean:
+            parts.offsets.remove_group(name)
+        parts.stats.remove_group(name)
+        _log.info("group deleted", group=name, offsets_too=clean)
+        return ok(request)
+
+    def forbidden(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Forbid or allow a group to read a topic, and say what holds now (353)."""
+        groups = self._parts.groups
+        group, topic = required(request, "group"), required(request, "topic")
+        if request.ext_fields.get("readable") is not None:
+            reason = check_group(group) or check_topic(topic)
+            if reason is not None:
+                return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
+            if groups.get(group) is None:
+                remark = f"No group in this broker. group: {group}"
+                return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            groups.set_forbidden(group, topic, not boolean(request, "readable"))
+        readable = not groups.is_forbidden(group, topic)
+        return ok(request, {"group": group, "readable": readable, "topic": topic})
+
+    def _put(
+        self, request: RemotingCommand, wanted: list[SubscriptionGroupConfig]
+    ) -> RemotingCommand:
+        for group in wanted:
+            reason = check_group(group.group_name)
+            if reason is None and not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUE_NUMS:
+                reason = f"retryQueueNums must be 0 to {MAX_RETRY_QUEUE_NUMS}"
+            if reason is not None:
+                return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
+        for group in wanted:
+            if group != self._parts.groups.get(group.group_name):
+                self._parts.groups.put(group)
+                _log.info("group changed", group=group.group_name)
+        return ok(request)

@@ -1,0 +1,186 @@
+"""Consumer offsets: reset, clone, compare, dump.
+
+Source: `AdminBrokerProcessor` (resetOffset, resetOffsetInner, queryCorrectionOffset,
+cloneGroupOffset, getAllConsumerOffset, getAllDelayOffset) and `Broker2Client.resetOffset` (5.4.0).
+"""
+
+from typing import Any, Final
+
+import structlog
+
+from rocketpy.broker.admin.fields import boolean, integer, ok, optional, refuse, required
+from rocketpy.broker.consumer_offsets import NO_OFFSET
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.fastjson import dumps
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.validators import check_group
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+
+__all__ = ["OffsetAdmin"]
+
+_log = structlog.get_logger(__name__)
+
+_LONG_MAX: Final = (1 << 63) - 1
+
+
+class OffsetAdmin:
+    """Admin requests about committed offsets."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.dump,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.dump_delay,
+        }
+
+    def reset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Move a group to a time or an offset (222)."""
+        topic, group = required(request, "topic"), required(request, "group")
+        timestamp_ms = integer(request, "timestamp")
+        if self._parts.config.use_server_side_reset_offset:
+            return self._reset_here(request, group, topic, timestamp_ms)
+        return self._reset_by_clients(request, group, topic, timestamp_ms)
+
+    def correction(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Smallest offset of all groups by queue, beside one group to compare with (308)."""
+        offsets = self._parts.offsets
+        topic = required(request, "topic")
+        compared = offsets.query_all(required(request, "compareGroup"), topic)
+        left_out = {name for name in optional(request, "filterGroups").split(",") if name}
+        lowest: dict[int, int] = {}
+        for group in offsets.groups_of_topic(topic) - left_out:
+            for queue_id, offset in offsets.query_all(group, topic).items():
+                lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        for queue_id, offset in compared.items():
+            if queue_id in lowest and lowest[queue_id] > offset:
+                lowest[queue_id] = _LONG_MAX
+        return ok(request, {"correctionOffsets": lowest})
+
+    def clone(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Copy the offsets of a group to another one (314)."""
+        parts = self._parts
+        source, target = required(request, "srcGroup"), required(request, "destGroup")
+        topic = optional(request, "topic")
+        reason = check_group(target)
+        if reason is not None:
+            return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
+        topics = {topic} if topic else parts.offsets.topics_of_group(source)
+        entry = parts.consumers.group(source)
+        for name in sorted(topics):
+            if parts.topics.get(name) is None:
+                continue
+            online = not boolean(request, "offline") and entry is not None
+            if online and entry is not None and name not in entry.subscriptions:
+                continue
+            parts.offsets.clone(source, target, name)
+        _log.info("offsets cloned", source=source, target=target, topics=len(topics))
+        return ok(request)
+
+    def dump(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """The content of consumerOffset.json (43)."""
+        return ok(request, self._parts.offsets.to_json())
+
+    def dump_delay(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """The progress of the delay levels (45); there is none until delayed messages exist."""
+        return refuse(request, ResponseCode.SYSTEM_ERROR, "No delay offset in this broker")
+
+    def _reset_here(
+        self, request: RemotingCommand, group: str, topic: str, timestamp_ms: int
+    ) -> RemotingCommand:
+        """Remember the wished offsets; the next pull of each queue is answered with its own."""
+        parts = self._parts
+        found = parts.topics.get(topic)
+        if found is None:
+            remark = f"Topic {topic} does not exist"
+            return refuse(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+        if parts.groups.get(group) is None:
+            remark = f"Group {group} does not exist"
+            return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        queue_id = integer(request, "queueId", -1)
+        wished = integer(request, "offset", -1)
+        if queue_id >= found.read_queue_nums:
+            remark = f"Queue {queue_id} of topic {topic} does not exist"
+            return refuse(request, ResponseCode.INVALID_PARAMETER, remark)
+        targets: dict[int, int] = {}
+        if queue_id >= 0 and wished != -1:
+            low, high = (
+                parts.store.min_offset(topic, queue_id),
+                parts.store.max_offset(topic, queue_id),
+            )
+            if not max(0, low) <= wished <= high + 1:
+                remark = f"Target offset {wished} not in consume queue range [{low}-{high}]"
+                return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+            targets[queue_id] = wished
+        else:
+            queues = range(found.read_queue_nums) if queue_id < 0 else [queue_id]
+            targets = {one: self._offset_at(topic, one, timestamp_ms) for one in queues}
+        for one, offset in targets.items():
+            parts.offsets.assign_reset(group, topic, one, offset)
+        _log.info("offsets reset", group=group, topic=topic, timestamp_ms=timestamp_ms)
+        return ok(request, {"offsetTable": self._by_queue(topic, targets)})
+
+    def _reset_by_clients(
+        self, request: RemotingCommand, group: str, topic: str, timestamp_ms: int
+    ) -> RemotingCommand:
+        """Tell every member of the group to move (220), the way before 5.2."""
+        parts = self._parts
+        found = parts.topics.get(topic)
+        if found is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+            return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+        targets: dict[int, int] = {}
+        for queue_id in range(found.write_queue_nums):
+            done = parts.offsets.query(group, topic, queue_id)
+            if done == NO_OFFSET:
+                remark = f"THe consumer group <{group}> not exist"
+                return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+            wished = self._offset_at(topic, queue_id, timestamp_ms)
+            forced = boolean(request, "isForce") or wished < done
+            targets[queue_id] = wished if forced else done
+        entry = parts.consumers.group(group)
+        if entry is None:
+            remark = (
+                "Consumer not online, so can not reset offset, "
+                f"Group: {group} Topic: {topic} Timestamp: {timestamp_ms}"
+            )
+            return refuse(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        ext = {"topic": topic, "group": group, "timestamp": str(timestamp_ms)}
+        table = self._by_queue(topic, targets)
+        for client in entry.clients():
+            is_cpp = request.language == LanguageCode.CPP
+            body = dumps({"offsetTable": _as_list(table) if is_cpp else table})
+            code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+            client.channel.invoke_oneway(make_request(code, dict(ext), body))
+        return ok(request, {"offsetTable": table})
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        store = self._parts.store
+        if timestamp_ms < 0:
+            return max(0, store.max_offset(topic, queue_id))
+        return max(0, store.offset_by_time(topic, queue_id, timestamp_ms))
+
+    def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
+        name = self._parts.config.broker_name
+        return {MessageQueue(topic, name, queue_id): at for queue_id, at in offsets.items()}
+
+
+def _as_list(table: dict[MessageQueue, int]) -> list[dict[str, Any]]:
+    """The form that C++ tools read."""
+    return [
+        {
+            "brokerName": queue.broker_name,
+            "offset": offset,
+            "queueId": queue.queue_id,
+            "topic": queue.topic,
+        }
+        for queue, offset in table.items()
+    ]

@@ -1,0 +1,121 @@
+"""Questions that only a consumer can answer: the broker passes them on.
+
+Source: `AdminBrokerProcessor` (getConsumerRunningInfo, consumeMessageDirectly, getConsumerStatus,
+callConsumer) and `Broker2Client` (5.4.0).
+"""
+
+from typing import Any, Final
+
+from rocketpy.broker.admin.fields import ok, ok_bytes, optional, refuse, required
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.errors import BadBodyError, ConnectionLostError, RequestTimeoutError
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.fastjson import loads
+from rocketpy.proto.message_id import decode_message_id
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+
+__all__ = ["RelayAdmin"]
+
+CALL_TIMEOUT_MS: Final = 10_000
+STATUS_TIMEOUT_MS: Final = 5_000
+
+
+class RelayAdmin:
+    """Admin requests that are passed on to a connected consumer.
+
+    The answers are coroutines: they wait on the selector's loop and hold no business thread.
+    """
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+        }
+
+    async def running_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """What a consumer is doing (307)."""
+        required(request, "consumerGroup")
+        required(request, "clientId")
+        call = make_request(RequestCode.GET_CONSUMER_RUNNING_INFO, dict(request.ext_fields))
+        return await self._call(request, call)
+
+    async def consume_directly(
+        self, _channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Let a consumer consume one stored message (309)."""
+        message_id = required(request, "msgId")
+        record = self._record(message_id)
+        if record is None:
+            remark = f"can not find message by the offset id, {message_id}"
+            return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+        ext = {**request.ext_fields, "brokerName": self._parts.config.broker_name}
+        topic = self._parts.topics.get(optional(request, "topic"))
+        if topic is not None:
+            ext["topicSysFlag"] = str(topic.topic_sys_flag)
+        group = self._parts.groups.get(required(request, "consumerGroup"))
+        if group is not None:
+            ext["groupSysFlag"] = str(group.group_sys_flag)
+        call = make_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, record)
+        return await self._call(request, call)
+
+    async def consumer_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """The offsets that consumers hold in memory (223)."""
+        topic, group = required(request, "topic"), required(request, "group")
+        wanted = optional(request, "clientAddr").strip()
+        entry = self._parts.consumers.group(group)
+        if entry is None:
+            remark = f"No Any Consumer online in the consumer group: [{group}]"
+            return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+        table: dict[str, Any] = {}
+        for client in entry.clients():
+            if wanted and client.client_id != wanted:
+                continue
+            code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+            call = make_request(code, {"topic": topic, "group": group})
+            try:
+                answer = await client.channel.invoke(call, STATUS_TIMEOUT_MS)
+                table[client.client_id] = _queue_table(answer)
+            except (RequestTimeoutError, ConnectionLostError, BadBodyError):
+                # One silent member must not hide the others; it is missing from the table.
+                continue
+        return ok(request, {"consumerTable": table, "messageQueueTable": {}})
+
+    async def _call(self, request: RemotingCommand, call: RemotingCommand) -> RemotingCommand:
+        group, client_id = required(request, "consumerGroup"), optional(request, "clientId")
+        entry = self._parts.consumers.group(group)
+        client = None if entry is None else entry.find_client(client_id)
+        who = f"<{group}> <{client_id}>"
+        if client is None:
+            remark = f"The Consumer {who} not online"
+            return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+        try:
+            answer = await client.channel.invoke(call, CALL_TIMEOUT_MS)
+        except RequestTimeoutError as error:
+            remark = f"consumer {who} Timeout: {error}"
+            return refuse(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
+        except ConnectionLostError as error:
+            remark = f"invoke consumer {who} Exception: {error}"
+            return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+        if answer.code == ResponseCode.SUCCESS:
+            return ok_bytes(request, answer.body, answer.ext_fields)
+        return make_response(request, answer.code, answer.remark, answer.ext_fields, answer.body)
+
+    def _record(self, message_id: str) -> bytes | None:
+        try:
+            phy_offset = decode_message_id(message_id).phy_offset
+        except ValueError:
+            return None
+        view = self._parts.store.look_message(phy_offset)
+        return None if view is None else bytes(view)
+
+
+def _queue_table(answer: RemotingCommand) -> object:
+    value = loads(answer.body) if answer.body else {}
+    return value.get("messageQueueTable", {}) if isinstance(value, dict) else {}

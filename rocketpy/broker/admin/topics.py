@@ -1,0 +1,268 @@
+"""Topics: create, change, delete, list, look at.
+
+Source: `AdminBrokerProcessor` (updateAndCreateTopic, updateAndCreateTopicList, deleteTopic,
+getAllTopicConfig, getTopicConfig, getTopicStatsInfo, getSystemTopicListFromBroker),
+`TopicAttributes` and `AttributeUtil` (5.4.0).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import structlog
+
+from rocketpy.broker.admin.fields import (
+    body_object,
+    boolean,
+    integer,
+    ok,
+    optional,
+    refuse,
+    required,
+)
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.topics import TopicConfig
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.fastjson import loads
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import (
+    SYSTEM_TOPICS,
+    is_system_topic,
+    pop_retry_topic_v1,
+    pop_retry_topic_v2,
+)
+from rocketpy.proto.validators import check_topic
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+
+__all__ = ["MAX_QUEUE_NUMS", "TopicAdmin", "page"]
+
+_log = structlog.get_logger(__name__)
+
+MAX_QUEUE_NUMS: Final = 65_536
+MAX_TOPICS_IN_LIST: Final = 10_000
+_FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+_MESSAGE_TYPES: Final = frozenset(
+    {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"}
+)
+_RESERVE_TIME: Final = re.compile(r"-?[0-9]{1,18}\Z")
+
+
+class TopicAdmin:
+    """Admin requests about topics."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+            RequestCode.GET_TOPIC_CONFIG: self.get_one,
+            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+        }
+
+    def update(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Create a topic or change it (17)."""
+        topic = TopicConfig(
+            topic_name=required(request, "topic"),
+            read_queue_nums=integer(request, "readQueueNums"),
+            write_queue_nums=integer(request, "writeQueueNums"),
+            perm=integer(request, "perm"),
+            topic_filter_type=required(request, "topicFilterType"),
+            topic_sys_flag=integer(request, "topicSysFlag", 0),
+            order=boolean(request, "order"),
+        )
+        changes = _split_attributes(optional(request, "attributes"))
+        if isinstance(changes, str):
+            return refuse(request, ResponseCode.SYSTEM_ERROR, changes)
+        return self._put(request, [(topic, changes)])
+
+    def update_list(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Create or change several topics (18): all of them, or none."""
+        entries = body_object(request).get("topicConfigList")
+        if not isinstance(entries, list) or len(entries) > MAX_TOPICS_IN_LIST:
+            return refuse(request, ResponseCode.INVALID_PARAMETER, "no list of topics")
+        wanted = []
+        for entry in entries:
+            topic = TopicConfig.from_json(entry)
+            wanted.append((replace(topic, attributes={}), dict(topic.attributes)))
+        return self._put(request, wanted)
+
+    def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Delete a topic, its queues, offsets and POP retry topics (215)."""
+        parts = self._parts
+        name = required(request, "topic")
+        reason = self._refused_name(name)
+        if reason is not None:
+            return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
+        doomed = [name]
+        for group in sorted(parts.offsets.groups_of_topic(name)):
+            for retry in (pop_retry_topic_v2(name, group), pop_retry_topic_v1(name, group)):
+                if parts.topics.get(retry) is not None:
+                    doomed.append(retry)
+        for topic in doomed:
+            parts.topics.delete(topic)
+            parts.offsets.remove_topic(topic)
+            parts.stats.remove_topic(topic)
+        parts.store.delete_topics(doomed)
+        _log.info("topic deleted", topic=name, with_retry_topics=doomed[1:])
+        return ok(request)
+
+    def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """The topic table, whole or a page of it (21)."""
+        table = self._parts.topics.to_json()
+        entries: dict[str, Any] = table["topicConfigTable"]
+        shown = page(request, entries, table["dataVersion"], "topicSeq", "maxTopicNum")
+        value = {**table, "topicConfigTable": shown}
+        return ok(request, value, {"totalTopicNum": str(len(entries))})
+
+    def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """One topic (351)."""
+        name = required(request, "topic")
+        topic = self._parts.topics.get(name)
+        if topic is None:
+            remark = f"No topic in this broker. topic: {name}"
+            return refuse(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+        return ok(request, topic.to_json())
+
+    def stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Offsets of every queue of a topic (202)."""
+        parts = self._parts
+        name = required(request, "topic")
+        topic = parts.topics.get(name)
+        if topic is None:
+            return refuse(request, ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        table: dict[MessageQueue, dict[str, int]] = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            low = max(0, parts.store.min_offset(name, queue_id))
+            high = max(0, parts.store.max_offset(name, queue_id))
+            last_ms = parts.store.store_time_ms(name, queue_id, high - 1) if high > 0 else 0
+            table[MessageQueue(name, parts.config.broker_name, queue_id)] = {
+                "lastUpdateTimestamp": max(0, last_ms),
+                "maxOffset": high,
+                "minOffset": low,
+            }
+        tps = parts.stats.topic_put_tps(name)
+        return ok(request, {"offsetTable": table, "topicPutTps": tps})
+
+    def system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Topics that belong to the system (305)."""
+        own = {name for name in self._parts.topics.all() if self._is_system(name)}
+        return ok(request, {"topicList": sorted(SYSTEM_TOPICS | own)})
+
+    def _put(
+        self, request: RemotingCommand, wanted: list[tuple[TopicConfig, dict[str, str]]]
+    ) -> RemotingCommand:
+        checked = []
+        for topic, changes in wanted:
+            reason = self._refused_name(topic.topic_name) or _refused_values(topic)
+            if reason is not None:
+                return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
+            attributes = self._merged_attributes(topic, changes)
+            if isinstance(attributes, str):
+                return refuse(request, ResponseCode.SYSTEM_ERROR, attributes)
+            checked.append(replace(topic, attributes=attributes))
+        for topic in checked:
+            if topic != self._parts.topics.get(topic.topic_name):
+                self._parts.topics.put(topic)
+                _log.info("topic changed", topic=topic.topic_name, perm=topic.perm)
+        return ok(request)
+
+    def _merged_attributes(
+        self, topic: TopicConfig, changes: dict[str, str]
+    ) -> dict[str, str] | str:
+        """Attributes after ``+key`` and ``-key`` changes, or why they are refused."""
+        old = self._parts.topics.get(topic.topic_name)
+        merged = {} if old is None else dict(old.attributes)
+        for signed, value in changes.items():
+            sign, key = (signed[0], signed[1:]) if signed[:1] in {"+", "-"} else ("+", signed)
+            attribute = _ATTRIBUTES.get(key)
+            if attribute is None:
+                return f"unsupported key: {key}"
+            is_valid, may_change = attribute
+            if old is None and sign == "-":
+                return f"only add attribute is supported while creating topic. key: {key}"
+            if old is not None and not may_change and merged.get(key) != value:
+                return f"attempt to update an unchangeable attribute. key: {key}"
+            if sign == "-":
+                if merged.pop(key, None) is None:
+                    return f"attempt to delete a nonexistent key: {key}"
+            elif not is_valid(value):
+                return f"value of {key} is not supported: {value}"
+            else:
+                merged[key] = value
+        return merged
+
+    def _refused_name(self, topic: str) -> str | None:
+        reason = check_topic(topic)
+        if reason is not None:
+            return reason
+        if self._parts.config.validate_system_topic_when_update_topic and self._is_system(topic):
+            return f"The topic[{topic}] is conflict with system topic."
+        return None
+
+    def _is_system(self, topic: str) -> bool:
+        return is_system_topic(topic) or self._parts.topics.is_system(topic)
+
+
+def page(
+    request: RemotingCommand,
+    entries: Mapping[str, Any],
+    data_version: dict[str, int],
+    start_field: str,
+    count_field: str,
+) -> dict[str, Any]:
+    """The part of a table that a request asks for; all of it when it names no start.
+
+    A reader that saw another version of the table begins again at its start.
+    """
+    if not request.ext_fields.get(start_field):
+        return dict(entries)
+    start = max(0, integer(request, start_field))
+    count = integer(request, count_field, len(entries))
+    seen = optional(request, "dataVersion")
+    if start > 0 and seen and loads(seen.encode()) != data_version:
+        start = 0
+    return dict(list(entries.items())[start : start + max(0, count)])
+
+
+def _refused_values(topic: TopicConfig) -> str | None:
+    nums = (topic.read_queue_nums, topic.write_queue_nums)
+    if not all(0 <= num <= MAX_QUEUE_NUMS for num in nums):
+        return f"The number of queues must be 0 to {MAX_QUEUE_NUMS}."
+    if topic.topic_filter_type not in _FILTER_TYPES:
+        return f"topicFilterType {topic.topic_filter_type} is not supported."
+    if not 0 <= topic.perm <= 0xF:
+        return f"The permission {topic.perm} is not supported."
+    return None
+
+
+def _split_attributes(text: str) -> dict[str, str] | str:
+    """``+key=value,-key`` as a table of signed keys, or why the text is refused."""
+    changes: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = part.partition("=")
+        key, value = key.strip(), value.strip()
+        if len(key) < 2 or key[0] != ("+" if equals else "-") or (equals and not value):
+            return f"attribute format is wrong: {part}"
+        if key in changes:
+            return f"key duplication in attributes: {key}"
+        changes[key] = value
+    return changes
+
+
+# Key to (is the value good, may it change after creation). Compaction is not offered: a topic must
+# not promise what the store does not do.
+_ATTRIBUTES: Final[dict[str, tuple[Callable[[str], bool], bool]]] = {
+    "message.type": (_MESSAGE_TYPES.__contains__, True),
+    "queue.type": (frozenset({"SimpleCQ", "BatchCQ"}).__contains__, False),
+    "cleanup.policy": ("DELETE".__eq__, False),
+    "reserve.time": (lambda text: _RESERVE_TIME.match(text) is not None, True),
+}

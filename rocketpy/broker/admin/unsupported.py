@@ -1,0 +1,80 @@
+"""Requests that a broker without slaves, controller, cold storage and accounts refuses or answers
+empty.
+
+Codes that are not here and nowhere else get the server's code 3.
+
+Source: `AdminBrokerProcessor` (getBrokerHaStatus, getBrokerEpochCache, cold-data flow control,
+users and ACLs) of a 5.4.0 broker with its defaults.
+"""
+
+from typing import Final
+
+from rocketpy.broker.admin.fields import ok, refuse
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+
+__all__ = ["UnsupportedAdmin"]
+
+_NO_ACCOUNTS: Final = "authentication and authorization are not configured on this broker"
+_NO_CONTROLLER: Final = "this request only for controllerMode "
+_NO_COLD_DATA: Final = "cold data flow control is not supported by this broker"
+
+_AUTH_CODES: Final = (
+    RequestCode.AUTH_CREATE_USER,
+    RequestCode.AUTH_UPDATE_USER,
+    RequestCode.AUTH_DELETE_USER,
+    RequestCode.AUTH_GET_USER,
+    RequestCode.AUTH_LIST_USER,
+    RequestCode.AUTH_CREATE_ACL,
+    RequestCode.AUTH_UPDATE_ACL,
+    RequestCode.AUTH_DELETE_ACL,
+    RequestCode.AUTH_GET_ACL,
+    RequestCode.AUTH_LIST_ACL,
+)
+
+
+class UnsupportedAdmin:
+    """Admin requests about things that this broker does not have."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to processor."""
+        table: dict[int, Processor] = {
+            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
+            RequestCode.GET_BROKER_EPOCH_CACHE: _refusing(_NO_CONTROLLER),
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: self.cold_data,
+            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _refusing(_NO_COLD_DATA),
+            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _refusing(_NO_COLD_DATA),
+            RequestCode.SET_COMMITLOG_READ_MODE: _refusing(_NO_COLD_DATA),
+        }
+        table.update((code, _refusing(_NO_ACCOUNTS)) for code in _AUTH_CODES)
+        return table
+
+    def ha_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """A master without slaves (907)."""
+        return ok(
+            request,
+            {
+                "haClientRuntimeInfo": {},
+                "haConnectionInfo": [],
+                "inSyncSlaveNums": 0,
+                "master": True,
+                "masterCommitLogMaxOffset": self._parts.store.max_phy_offset,
+            },
+        )
+
+    def cold_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """No flow control of cold data: nothing configured, nothing counted (2003)."""
+        return ok(request, {"configTable": {}, "globalAcc": 0, "runtimeTable": {}})
+
+
+def _refusing(remark: str) -> Processor:
+    def processor(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
+
+    return processor
