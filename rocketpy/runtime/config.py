@@ -14,6 +14,7 @@ effect here, and a key nobody knows, are warnings.
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -42,6 +43,8 @@ T = TypeVar("T")
 _MAX_REMOTE_VALUE_CHARS = 4_096
 _HIDDEN = "******"
 _ENV_PREFIX = "ROCKETPY_"
+_SECRET = re.compile("password|secret|credential|init_authentication_user")
+"""Field names whose values are never shown, declared as such or not."""
 
 
 class _Dataclass(Protocol):
@@ -73,7 +76,7 @@ def option(  # noqa: PLR0913 - one keyword for each thing a key can be
         separator: between the items of a list.
         secret: never shown by `ConfigSet.as_properties`.
     """
-    metadata = {
+    metadata: dict[str, Any] = {
         "key": key,
         "live": live,
         "unit": unit,
@@ -81,8 +84,9 @@ def option(  # noqa: PLR0913 - one keyword for each thing a key can be
         "max": maximum,
         "choices": tuple(choices),
         "separator": separator,
-        "secret": secret,
     }
+    if secret:
+        metadata["secret"] = True
     return field(default=default, metadata=metadata)
 
 
@@ -115,6 +119,12 @@ class Option:
     secret: bool = False
 
 
+def _default(each: "dataclasses.Field[Any]") -> Any:  # noqa: ANN401 - any field's value
+    if each.default_factory is not dataclasses.MISSING:
+        return each.default_factory()
+    return each.default
+
+
 @cache
 def options_of(config_class: type) -> tuple[Option, ...]:
     """List every key of a configuration dataclass, groups included."""
@@ -126,15 +136,17 @@ def options_of(config_class: type) -> tuple[Option, ...]:
         hint = hints[each.name]
         if dataclasses.is_dataclass(hint):
             assert isinstance(hint, type)
+            group = _default(each)
+            assert group is not dataclasses.MISSING, f"the group {each.name} needs a default"
             found.extend(
-                dataclasses.replace(inner, path=(each.name, *inner.path))
+                dataclasses.replace(
+                    inner, path=(each.name, *inner.path), default=_at(group, inner.path)
+                )
                 for inner in options_of(hint)
             )
             continue
         metadata = each.metadata
-        default = each.default
-        if default is dataclasses.MISSING and each.default_factory is not dataclasses.MISSING:
-            default = each.default_factory()
+        default = _default(each)
         found.append(
             Option(
                 key=metadata.get("key") or camel_case(each.name),
@@ -143,7 +155,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
                 default=default,
                 live=bool(metadata.get("live", False)),
                 unit=metadata.get("unit", ""),
-                secret=bool(metadata.get("secret", False)),
+                secret=bool(metadata.get("secret", _SECRET.search(each.name))),
             )
         )
     return tuple(found)
@@ -267,6 +279,10 @@ class ConfigSet:
         value: T = self._values[config_class]
         return value
 
+    def live_keys(self) -> frozenset[str]:
+        """Return the keys that `updated` may change."""
+        return frozenset(each.key for each, _ in self._effective() if each.live)
+
     def non_defaults(self) -> dict[str, str]:
         """Return key and text of every value that differs from its default, secrets hidden."""
         return {
@@ -339,14 +355,28 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     others = frozenset(elsewhere)
     warnings: list[ConfigWarning] = []
     values: dict[type, dict[tuple[str, ...], Any]] = {each: {} for each in classes}
-    for setting in sources.settings(options):
+    settings = sources.settings(options)
+    for setting in settings:
         if setting.key in options:
             for config_class, each in options[setting.key]:
                 values[config_class][each.path] = _parse(each, setting)
         elif setting.key not in others:
             warnings.append(_warn(setting, options))
-    built = [_rebuilt(config_class, values[config_class], sources.name) for config_class in classes]
+    try:
+        built = [_rebuilt(each, values[each], sources.name) for each in classes]
+    except ConfigError as error:
+        raise _located(error, settings) from None
     return ConfigSet(built, warnings)
+
+
+def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
+    """Add the place to an error that a dataclass raised about one of its own keys."""
+    key = camel_case(error.key)
+    for setting in reversed(settings):
+        if key and setting.key == key and not error.source:
+            reason = str(error).removeprefix(f"{error.key}: ")
+            return ConfigError(reason, source=setting.source, line=setting.line, key=key)
+    return error
 
 
 def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
@@ -395,9 +425,10 @@ def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> 
         else:
             groups.setdefault(path[0], {})[path[1:]] = value
     is_class = isinstance(base, type)
+    defaults = {each.name: each for each in dataclasses.fields(base)}
     try:
         for name, inner in groups.items():
-            group = get_type_hints(base)[name] if is_class else getattr(base, name)
+            group = _default(defaults[name]) if is_class else getattr(base, name)
             arguments[name] = _rebuilt(group, inner, source)
         return base(**arguments) if is_class else dataclasses.replace(base, **arguments)
     except ValueError as error:  # a rule between several keys, checked by the dataclass itself

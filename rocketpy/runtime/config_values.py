@@ -103,7 +103,7 @@ def allowed(option_type: OptionType) -> str:
     elif issubclass(scalar, bool):
         words = "true or false"
     elif issubclass(scalar, enum.Enum):
-        words = "one of " + ", ".join(scalar.__members__)
+        words = "one of " + ", ".join(_enum_text(member) for member in scalar)
     elif issubclass(scalar, int | float):
         words = "a whole number" if issubclass(scalar, int) else "a number"
         if option_type.minimum is not None and option_type.maximum is not None:
@@ -122,9 +122,14 @@ def _scalar(text: str, option_type: OptionType) -> Any:  # noqa: ANN401 - any fi
     if option_type.choices and text not in option_type.choices:
         raise ValueError(text)
     if issubclass(scalar, bool):
-        return {"true": True, "false": False}[text.lower()] if _is_bool(text) else _refuse(text)
+        if text.lower() not in {"true", "false"}:
+            raise ValueError(text)
+        return text.lower() == "true"
     if issubclass(scalar, enum.Enum):
-        return scalar[text] if text in scalar.__members__ else _refuse(text)
+        for member in scalar:
+            if text in {member.name, member.value}:
+                return member
+        raise ValueError(text)
     if issubclass(scalar, int):
         if not _INTEGER.fullmatch(text):
             raise ValueError(text)
@@ -137,12 +142,9 @@ def _scalar(text: str, option_type: OptionType) -> Any:  # noqa: ANN401 - any fi
     return scalar(text)
 
 
-def _is_bool(text: str) -> bool:
-    return text.lower() in {"true", "false"}
-
-
-def _refuse(text: str) -> typing.NoReturn:
-    raise ValueError(text)
+def _enum_text(member: enum.Enum) -> str:
+    """Return how a member is written: its value when that is text, else its name."""
+    return member.value if isinstance(member.value, str) else member.name
 
 
 def _bounded(number: float, option_type: OptionType) -> float:
@@ -156,4 +158,4 @@ def _bounded(number: float, option_type: OptionType) -> float:
 def _scalar_text(value: Any) -> str:  # noqa: ANN401 - any field's value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value.name if isinstance(value, enum.Enum) else str(value)
+    return _enum_text(value) if isinstance(value, enum.Enum) else str(value)

@@ -1,0 +1,77 @@
+"""Logging of the daemons: configured once, here, and nowhere else.
+
+Broker, name server and commands log events (``structlog``); the library layers log plain text
+(``logging``). Both end in the same renderer: coloured lines for people, one JSON object a line
+for machines. The library on its own never configures logging.
+"""
+
+import logging
+import sys
+from typing import Final, Literal, TextIO
+
+import orjson
+import structlog
+from structlog.typing import EventDict, Processor
+
+__all__ = ["LEVELS", "LogFormat", "configure"]
+
+LogFormat = Literal["console", "json"]
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+def configure(
+    *, level: str = "info", log_format: LogFormat = "console", stream: TextIO | None = None
+) -> None:
+    """Send all logging of this process to one stream.
+
+    Args:
+        level: one of `LEVELS`; lower ones are dropped.
+        log_format: ``console`` or ``json``.
+        stream: where to; standard error by default.
+    """
+    output = sys.stderr if stream is None else stream
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=log_format == "json"),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderers(log_format, colours=output.isatty()),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(number)
+    # The daemons' own words about a turn of the loop are enough.
+    logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
+
+
+def _renderers(log_format: LogFormat, *, colours: bool) -> list[Processor]:
+    if log_format == "json":
+        return [structlog.processors.format_exc_info, _as_json]
+    # Plain tracebacks: rich ones print local variables, and so secrets.
+    plain = structlog.dev.plain_traceback
+    return [
+        structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, exception_formatter=plain)
+    ]
+
+
+def _as_json(_logger: object, _name: str, event: EventDict) -> str:
+    return orjson.dumps(event, default=str).decode()

@@ -1,0 +1,59 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from rocketpy.runtime import logs
+
+
+@pytest.fixture(autouse=True)
+def restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_events_and_library_lines_end_in_the_same_json() -> None:
+    stream = io.StringIO()
+    logs.configure(log_format="json", stream=stream)
+    structlog.get_logger("daemon").info("ready", port=9876)
+    logging.getLogger("rocketpy.store").warning("flush failed: queue=%d", 3)
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["event"], first["port"], first["level"]) == ("ready", 9876, "info")
+    assert second["event"] == "flush failed: queue=3"
+    assert second["logger"] == "rocketpy.store"
+    assert second["level"] == "warning"
+
+
+def test_lower_levels_are_dropped() -> None:
+    stream = io.StringIO()
+    logs.configure(level="warning", stream=stream)
+    structlog.get_logger("daemon").info("hidden")
+    logging.getLogger("rocketpy").info("hidden")
+    structlog.get_logger("daemon").warning("shown", key="value")
+    assert stream.getvalue().count("\n") == 1
+    assert "key=value" in stream.getvalue()
+
+
+def test_a_traceback_stays_on_its_line_in_json_and_shows_no_variables() -> None:
+    for log_format in ("json", "console"):
+        stream = io.StringIO()
+        logs.configure(log_format=log_format, stream=stream)  # type: ignore[arg-type]
+        try:
+            _fail_with_a_local("hunter" + "2")
+        except ZeroDivisionError:
+            logging.getLogger("rocketpy").exception("failed")
+        assert "ZeroDivisionError" in stream.getvalue()
+        assert "hunter2" not in stream.getvalue()
+        if log_format == "json":
+            assert stream.getvalue().count("\n") == 1
+
+
+def _fail_with_a_local(secret: str) -> float:
+    return len(secret) / 0
