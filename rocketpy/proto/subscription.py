@@ -3,9 +3,10 @@
 Source: SubscriptionData and FilterAPI of 5.4.0.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.tags import java_string_hash
 
 __all__ = [
@@ -33,8 +34,8 @@ def split_tags(expression: str) -> list[str]:
     return list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
 
 
-@dataclass(slots=True)
-class SubscriptionData:
+@body
+class SubscriptionData(Body):
     """One topic in a consumer's heartbeat.
 
     Attributes:

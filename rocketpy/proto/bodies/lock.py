@@ -1,0 +1,72 @@
+"""Locks on queues, and queues assigned by the broker.
+
+Source: LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody,
+QueryAssignmentRequestBody, QueryAssignmentResponseBody of 5.4.0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import ClassVar
+
+from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = [
+    "LockBatchRequestBody",
+    "LockBatchResponseBody",
+    "MessageQueueAssignment",
+    "QueryAssignmentRequestBody",
+    "QueryAssignmentResponseBody",
+    "UnlockBatchRequestBody",
+]
+
+
+@body
+class LockBatchRequestBody(Body):
+    """Request 41: queues a client wants for itself."""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    only_this_broker: bool = False
+    mq_set: set[MessageQueue] = field(default_factory=set)
+
+
+@body
+class LockBatchResponseBody(Body):
+    """Answer of 41: the queues the client has."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"lock_ok_mq_set": "lockOKMQSet"}
+
+    lock_ok_mq_set: set[MessageQueue] = field(default_factory=set)
+
+
+@body
+class UnlockBatchRequestBody(LockBatchRequestBody):
+    """Request 42: queues a client gives back."""
+
+
+@body
+class QueryAssignmentRequestBody(Body):
+    """Request 400: which queues are mine?"""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str | None = None
+    message_model: str = "CLUSTERING"
+
+
+@body
+class MessageQueueAssignment(Body):
+    """One assigned queue; queue id -1 is the whole broker (pop). ``mode`` is PULL or POP."""
+
+    message_queue: MessageQueue | None = None
+    mode: str = "PULL"
+    attachments: dict[str, str] | None = None
+
+
+@body
+class QueryAssignmentResponseBody(Body):
+    """Answer of 400; None means keep what you have, an empty list drop everything."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = None

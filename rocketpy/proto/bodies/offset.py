@@ -1,0 +1,81 @@
+"""Offset tables: reset, status, slave synchronisation.
+
+Source: ResetOffsetBody, ResetOffsetBodyForC, GetConsumerStatusBody,
+ConsumerOffsetSerializeWrapper, QueryCorrectionOffsetBody of 5.4.0.
+"""
+
+from dataclasses import field
+from typing import Any, Self
+
+from rocketpy.errors import BadBodyError
+from rocketpy.proto import fastjson
+from rocketpy.proto.bodies.topic import DataVersion
+from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = [
+    "ConsumerOffsetSerializeWrapper",
+    "GetConsumerStatusBody",
+    "QueryCorrectionOffsetBody",
+    "ResetOffsetBody",
+]
+
+
+@body
+class ResetOffsetBody(Body):
+    """Answer of 222 and request 220: where each queue starts again.
+
+    C++ clients get an array of queues with offsets (``encode_list``); both forms are read.
+    """
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Read either form; raises BadBodyError like ``decode``."""
+        if isinstance(value, dict) and isinstance(value.get("offsetTable"), list):
+            return cls(dict(map(_queue_and_offset, value["offsetTable"])))
+        return super().from_json(value)
+
+    def encode_list(self) -> bytes:
+        """Return the array form, for C++ clients."""
+        rows = [
+            {
+                "brokerName": queue.broker_name,
+                "offset": offset,
+                "queueId": queue.queue_id,
+                "topic": queue.topic,
+            }
+            for queue, offset in self.offset_table.items()
+        ]
+        return fastjson.dumps({"offsetTable": rows})
+
+
+def _queue_and_offset(row: Any) -> tuple[MessageQueue, int]:  # noqa: ANN401 - JSON enters here
+    queue = fastjson.to_message_queue(row)
+    if queue is None or not isinstance(row.get("offset"), int):
+        raise BadBodyError("a row of the offset table is no queue with an offset")
+    return queue, row["offset"]
+
+
+@body
+class GetConsumerStatusBody(Body):
+    """Answer of 221 (``message_queue_table``) and of 223 (``consumer_table``, by client id)."""
+
+    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
+
+
+@body
+class ConsumerOffsetSerializeWrapper(Body):
+    """Answer of 43: ``topic@group`` to queue id to offset."""
+
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+@body
+class QueryCorrectionOffsetBody(Body):
+    """Answer of 308: queue id to the smallest offset of the compared groups."""
+
+    correction_offsets: dict[int, int] = field(default_factory=dict)

@@ -1,0 +1,162 @@
+"""Registration of a broker at the name server (103): plain and compressed.
+
+The compressed form is a zlib stream of::
+
+    i32 length | DataVersion as JSON
+    i32 number of topics, then for each: i32 length | "name read write perm FILTER [attributes]"
+    i32 length | filter servers as JSON array
+    i32 number of mappings, then for each: i32 length | mapping as JSON   (brokers since 5.0)
+
+Source: RegisterBrokerBody, TopicConfig.encode of 5.4.0.
+"""
+
+import struct
+import zlib
+from dataclasses import field
+from typing import Final, Self
+
+import orjson
+
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpy.proto.compression import MAX_INFLATED_BYTES, inflate
+from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.sys_flag import CompressionType
+
+__all__ = ["RegisterBrokerBody"]
+
+_LENGTH: Final = struct.Struct(">i")
+_MAPPING_VERSION: Final = 413
+"""Brokers from this version on (5.0.0) write the mapping section."""
+
+
+@body
+class RegisterBrokerBody(Body):
+    """What a broker tells about itself: its topics, and their version."""
+
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(
+        default_factory=TopicConfigSerializeWrapper
+    )
+    filter_server_list: list[str] = field(default_factory=list)
+
+    @classmethod
+    def decode_any(cls, data: bytes) -> Self:
+        """Read either form, told apart by the first byte.
+
+        5.x brokers announce ``compressed=false`` even when they compress.
+
+        Raises:
+            BadBodyError: it is neither.
+        """
+        return cls.decode_compressed(data) if data[:1] == b"\x78" else cls.decode(data)
+
+    @classmethod
+    def decode_compressed(cls, data: bytes, broker_version: int = _MAPPING_VERSION) -> Self:
+        """Read the compressed form.
+
+        ``broker_version`` is that of the request: older ones than 413 end before the mappings.
+
+        Raises:
+            BadBodyError: lengths that do not add up, wrong texts, or more than 64 MiB inflated.
+        """
+        reader = _Sections(inflate(data, CompressionType.ZLIB, MAX_INFLATED_BYTES))
+        wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(reader.text()))
+        for _ in range(reader.number()):
+            topic = _parse_topic(reader.text())
+            wrapper.topic_config_table[topic.topic_name] = topic
+        filter_servers = _parse_json(reader.text())
+        if not isinstance(filter_servers, list):
+            raise BadBodyError("filter servers are no array")
+        if broker_version >= _MAPPING_VERSION and not reader.at_end:
+            wrapper.topic_queue_mapping_info_map = {}
+            for _ in range(reader.number()):
+                mapping = _parse_json(reader.text())
+                if not isinstance(mapping, dict):
+                    raise BadBodyError("queue mapping is no object")
+                wrapper.topic_queue_mapping_info_map[str(mapping.get("topic"))] = mapping
+        return cls(wrapper, [str(server) for server in filter_servers])
+
+    def encode_compressed(self) -> bytes:
+        """Return the compressed form, mappings included."""
+        wrapper = self.topic_config_serialize_wrapper
+        topics = wrapper.topic_config_table.values()
+        mappings = (wrapper.topic_queue_mapping_info_map or {}).values()
+        parts = [_section(wrapper.data_version.encode()), _LENGTH.pack(len(topics))]
+        parts += [_section(_topic_text(topic)) for topic in topics]
+        parts += [_section(orjson.dumps(self.filter_server_list)), _LENGTH.pack(len(mappings))]
+        parts += [_section(orjson.dumps(mapping)) for mapping in mappings]
+        return zlib.compress(b"".join(parts), 9)
+
+
+def _section(text: bytes) -> bytes:
+    return _LENGTH.pack(len(text)) + text
+
+
+def _topic_text(topic: TopicConfig) -> bytes:
+    words = [
+        topic.topic_name,
+        str(topic.read_queue_nums),
+        str(topic.write_queue_nums),
+        str(topic.perm),
+        topic.topic_filter_type,
+    ]
+    text = " ".join(words).encode()
+    if topic.attributes:
+        text += b" " + orjson.dumps(topic.attributes)
+    return text
+
+
+def _parse_topic(text: bytes) -> TopicConfig:
+    words = text.decode("utf-8", "replace").split(" ", 5)
+    if len(words) < 5:
+        raise BadBodyError("a topic of the registration has fewer than five parts")
+    attributes = _parse_json(words[5].encode()) if len(words) > 5 and words[5] else {}
+    return TopicConfig.from_json(
+        {
+            "topicName": words[0],
+            "readQueueNums": words[1],
+            "writeQueueNums": words[2],
+            "perm": words[3],
+            "topicFilterType": words[4],
+            "attributes": attributes,
+        }
+    )
+
+
+def _parse_json(text: bytes) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        msg = f"registration holds a part that is not JSON: {error}"
+        raise BadBodyError(msg) from error
+
+
+class _Sections:
+    """Reads numbers and length-prefixed texts one after the other."""
+
+    __slots__ = ("_data", "_position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._position >= len(self._data)
+
+    def number(self) -> int:
+        if self._position + 4 > len(self._data):
+            raise BadBodyError("registration is cut short")
+        value = int(_LENGTH.unpack_from(self._data, self._position)[0])
+        if value < 0:
+            raise BadBodyError("registration holds a negative length")
+        self._position += 4
+        return value
+
+    def text(self) -> bytes:
+        length = self.number()
+        start = self._position
+        if start + length > len(self._data):
+            raise BadBodyError("registration is cut short")
+        self._position = start + length
+        return self._data[start : self._position]

@@ -1,0 +1,162 @@
+"""What a consumer reports when it is asked (307, 309), and batch acknowledgement.
+
+Source: ConsumerRunningInfo, ProcessQueueInfo, PopProcessQueueInfo, ConsumeStatus,
+ConsumeMessageDirectlyResult, BatchAckMessageRequestBody of 5.4.0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import ClassVar, Final
+
+from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.subscription import SubscriptionData
+
+__all__ = [
+    "CONSUME_COMMIT",
+    "CONSUME_LATER",
+    "CONSUME_RETURN_NULL",
+    "CONSUME_ROLLBACK",
+    "CONSUME_SUCCESS",
+    "CONSUME_THROW_EXCEPTION",
+    "PROP_CLIENT_VERSION",
+    "PROP_CONSUMER_START_TIMESTAMP",
+    "PROP_CONSUME_ORDERLY",
+    "PROP_CONSUME_TYPE",
+    "PROP_NAMESERVER_ADDR",
+    "PROP_THREADPOOL_CORE_SIZE",
+    "BatchAck",
+    "BatchAckMessageRequestBody",
+    "ConsumeMessageDirectlyResult",
+    "ConsumeStatus",
+    "ConsumerRunningInfo",
+    "PopProcessQueueInfo",
+    "ProcessQueueInfo",
+]
+
+CONSUME_SUCCESS: Final = "CR_SUCCESS"
+CONSUME_LATER: Final = "CR_LATER"
+CONSUME_ROLLBACK: Final = "CR_ROLLBACK"
+CONSUME_COMMIT: Final = "CR_COMMIT"
+CONSUME_THROW_EXCEPTION: Final = "CR_THROW_EXCEPTION"
+CONSUME_RETURN_NULL: Final = "CR_RETURN_NULL"
+
+PROP_NAMESERVER_ADDR: Final = "PROP_NAMESERVER_ADDR"
+PROP_THREADPOOL_CORE_SIZE: Final = "PROP_THREADPOOL_CORE_SIZE"
+PROP_CONSUME_ORDERLY: Final = "PROP_CONSUMEORDERLY"
+PROP_CONSUME_TYPE: Final = "PROP_CONSUME_TYPE"
+PROP_CLIENT_VERSION: Final = "PROP_CLIENT_VERSION"
+PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
+
+
+@body
+class ProcessQueueInfo(Body):
+    """A consumer's copy of one queue; times in ms. ``droped`` is Java's spelling."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mi_b: int = 0
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+@body
+class PopProcessQueueInfo(Body):
+    """A pop consumer's view of one queue."""
+
+    wait_ack_count: int = 0
+    droped: bool = False
+    last_pop_timestamp: int = 0
+
+
+@body
+class ConsumeStatus(Body):
+    """Rates of one topic: per second, and ms per pull or message."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {
+        "pull_rt": "pullRT",
+        "pull_tps": "pullTPS",
+        "consume_rt": "consumeRT",
+        "consume_ok_tps": "consumeOKTPS",
+        "consume_failed_tps": "consumeFailedTPS",
+    }
+
+    pull_rt: float = 0.0
+    pull_tps: float = 0.0
+    consume_rt: float = 0.0
+    consume_ok_tps: float = 0.0
+    consume_failed_tps: float = 0.0
+    consume_failed_msgs: int = 0
+
+
+@body
+class ConsumerRunningInfo(Body):
+    """Answer of 307; ``properties`` are the ``PROP_*`` names."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = field(default_factory=list)
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = field(default_factory=dict)
+    status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
+    user_consumer_info: dict[str, str] = field(default_factory=dict)
+    jstack: str | None = None
+
+
+@body
+class ConsumeMessageDirectlyResult(Body):
+    """Answer of 309; ``consume_result`` is one of the ``CR_`` values."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str | None = None
+    remark: str | None = None
+    spent_time_mills: int = 0
+
+
+@body
+class BatchAck(Body):
+    """Acknowledged messages of one pop.
+
+    Attributes:
+        bit_set: Base64 of a little-endian bit set; bit i acknowledges ``start_offset + i``.
+        retry: mark of the topic they came from: ``0``, ``1`` or ``2``.
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {
+        "consumer_group": "c",
+        "topic": "t",
+        "retry": "r",
+        "start_offset": "so",
+        "queue_id": "q",
+        "revive_queue_id": "rq",
+        "pop_time": "pt",
+        "invisible_time": "it",
+        "bit_set": "b",
+    }
+
+    consumer_group: str = ""
+    topic: str = ""
+    retry: str = "0"
+    start_offset: int = 0
+    queue_id: int = 0
+    revive_queue_id: int = 0
+    pop_time: int = 0
+    invisible_time: int = 0
+    bit_set: str = ""
+
+
+@body
+class BatchAckMessageRequestBody(Body):
+    """Request 200151."""
+
+    broker_name: str = ""
+    acks: list[BatchAck] = field(default_factory=list)

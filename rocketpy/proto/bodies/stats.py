@@ -1,0 +1,114 @@
+"""Statistics and the contents of a consume queue, as the admin tool asks for them.
+
+Source: ConsumeStats, ConsumeStatsList, BrokerStatsData, QueryConsumeQueueResponseBody,
+QueryConsumeTimeSpanBody of 5.4.0.
+"""
+
+from dataclasses import field
+
+from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.subscription import SubscriptionData
+
+__all__ = [
+    "BrokerStatsData",
+    "BrokerStatsItem",
+    "ConsumeQueueData",
+    "ConsumeStats",
+    "ConsumeStatsList",
+    "OffsetWrapper",
+    "QueryConsumeQueueResponseBody",
+    "QueryConsumeTimeSpanBody",
+    "QueueTimeSpan",
+]
+
+
+@body
+class OffsetWrapper(Body):
+    """How far a group is in one queue; ``last_timestamp`` is of the last consumed message, ms."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+@body
+class ConsumeStats(Body):
+    """Answer of 208: how far a group is."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+
+@body
+class ConsumeStatsList(Body):
+    """Answer of 317: all groups of a broker, each as ``{group: [its statistics]}``."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    broker_addr: str | None = None
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+
+@body
+class BrokerStatsItem(Body):
+    """A sum over a span of time, its rate per second, and the average per event."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+@body
+class BrokerStatsData(Body):
+    """Answer of 315."""
+
+    stats_minute: BrokerStatsItem | None = None
+    stats_hour: BrokerStatsItem | None = None
+    stats_day: BrokerStatsItem | None = None
+
+
+@body
+class ConsumeQueueData(Body):
+    """One entry of a consume queue."""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+@body
+class QueryConsumeQueueResponseBody(Body):
+    """Answer of 321."""
+
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
+    max_queue_index: int = 0
+    min_queue_index: int = 0
+
+
+@body
+class QueueTimeSpan(Body):
+    """The times of one queue, ms, and how late its group is; texts are for people."""
+
+    message_queue: MessageQueue | None = None
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+    min_time_stamp_str: str | None = None
+    max_time_stamp_str: str | None = None
+    consume_time_stamp_str: str | None = None
+
+
+@body
+class QueryConsumeTimeSpanBody(Body):
+    """Answer of 303."""
+
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
