@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, get_type_hints
+from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.apache_keys import APACHE_KEYS, unsupported_reason
@@ -48,7 +48,7 @@ _SECRET = re.compile("password|secret|credential|init_authentication_user")
 
 
 class _Dataclass(Protocol):
-    __dataclass_fields__: dict[str, Any]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 def option(  # noqa: PLR0913 - one keyword for each thing a key can be

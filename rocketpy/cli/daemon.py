@@ -1,0 +1,179 @@
+"""Running a server as a process: options, event loop, the ready line, signals, a clean end.
+
+``SIGTERM`` or ``SIGINT`` stops cleanly; a second one ends the process at once. Under systemd
+(``Type=notify``) readiness and stopping are told to it.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar, get_args
+
+import click
+import structlog
+
+from rocketpy.errors import ConfigError
+from rocketpy.runtime import logs
+from rocketpy.runtime.config import ConfigSet
+
+__all__ = ["Server", "common_options", "report_configuration", "run_server"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FORCED_EXIT: Final = 130
+_logger = structlog.get_logger(__name__)
+
+
+class Server(Protocol):
+    """What a daemon runs."""
+
+    async def start(self) -> None:
+        """Be ready for requests when this returns."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what is in hand and release everything."""
+        ...
+
+
+def common_options(function: F) -> F:
+    """Add the options which all daemons have."""
+    options = (
+        click.option(
+            "-D",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set a configuration key; stronger than file and environment. Repeatable.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(get_args(logs.LogFormat)),
+            default="console",
+            show_default=True,
+            help="Log lines for people or for machines, on standard error.",
+        ),
+        click.option(
+            "--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True
+        ),
+        click.option(
+            "--strict-config", is_flag=True, help="Treat configuration warnings as errors."
+        ),
+        click.option(
+            "--print-config", is_flag=True, help="Print the effective configuration and end."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> None:
+    """Log warnings and everything that is not a default.
+
+    Args:
+        configs: the loaded sets by the name of their server.
+        strict: whether a warning is an error.
+
+    Raises:
+        ConfigError: a warning, when strict.
+    """
+    for name, loaded in configs.items():
+        for warning in loaded.warnings:
+            if strict:
+                raise ConfigError(
+                    warning.reason, source=warning.source, line=warning.line, key=warning.key
+                )
+            _logger.warning("configuration", server=name, problem=str(warning))
+        _logger.info("configuration", server=name, non_defaults=loaded.non_defaults())
+
+
+def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
+    """Start a server, say so, wait for a signal, stop it.
+
+    Args:
+        server: what to run.
+        addresses: called once started: what listens where, for the ready line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        RocketPyError: it cannot start.
+    """
+    import uvloop  # noqa: PLC0415 - only a daemon needs it, and --help should be quick
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(server, addresses))
+
+
+async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(_FORCED_EXIT)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    if not await _finished_before(stopping, server.start()):
+        _logger.info("stopped while starting")
+        await server.stop()
+        return 0
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    _logger.info("ready", **addresses(), ms=_process_age_ms())
+    _notify_systemd("READY=1")
+    await stopping.wait()
+    _notify_systemd("STOPPING=1")
+    _logger.info("stopping")
+    await server.stop()
+    _logger.info("stopped")
+    return 0
+
+
+async def _finished_before(event: asyncio.Event, work: Awaitable[None]) -> bool:
+    """Await ``work``; cancelled and False when ``event`` is set first."""
+    task = asyncio.ensure_future(work)
+    waiter = asyncio.ensure_future(event.wait())
+    await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    if task.done():
+        task.result()  # raises what start raised
+        return True
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return False
+
+
+def _process_age_ms() -> int:
+    """Return the time since the process began, interpreter start-up included, as far as known."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+    except OSError:  # not Linux
+        return round(time.process_time() * 1_000)
+    began_s = ticks / os.sysconf("SC_CLK_TCK")
+    return round((time.clock_gettime(time.CLOCK_BOOTTIME) - began_s) * 1_000)
+
+
+def _notify_systemd(state: str) -> None:
+    """Tell the service manager, when there is one that asked to be told."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        try:
+            notify.sendto(state.encode(), address)
+        except OSError as error:
+            _logger.warning("service manager does not listen", socket=path, reason=str(error))

@@ -1,0 +1,61 @@
+"""The ``rocketpy`` command: a group of sub-commands, each imported only when it is used.
+
+To add a command: write a module with a click command, and one line in `COMMANDS`.
+"""
+
+import importlib
+from typing import Final
+
+import click
+
+from rocketpy.cli.guard import run_command
+
+__all__ = ["COMMANDS", "command", "main"]
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    # name: (module:attribute, one line for --help)
+    "broker": ("rocketpy.cli.broker:command", "Run a broker."),
+    "namesrv": ("rocketpy.cli.namesrv:command", "Run a name server."),
+    "standalone": (
+        "rocketpy.cli.standalone:command",
+        "Run a name server and a broker in one process.",
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; importing one waits until it is called or asked for help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """List the names, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import and return one command, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module_name, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        found = getattr(importlib.import_module(module_name), attribute)
+        assert isinstance(found, click.Command), cmd_name
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List names and lines without importing the commands."""
+        rows = [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: rocketpy standalone --data ./data",
+)
+@click.version_option(package_name="rocketpy", prog_name="rocketpy")
+def command() -> None:
+    """Apache RocketMQ again, in Python: the same wire, the same files, no JVM."""
+
+
+def main() -> None:
+    """Run ``rocketpy``."""
+    run_command(command, "rocketpy")

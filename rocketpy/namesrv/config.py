@@ -1,0 +1,75 @@
+"""Settings of a name server.
+
+Source: NamesrvConfig (5.4.0); keys that are ours are marked so.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.runtime.config import option
+
+__all__ = ["DEFAULT_PORT", "NamesrvConfig"]
+
+DEFAULT_PORT: Final = 9876
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesrvConfig:
+    """Everything a name server lets one set.
+
+    Attributes:
+        data_dir: holds kvConfig.json; created with the first value put (ours; default
+            ``~/namesrv``, as Apache's).
+        kv_config_path: that file, where it must be elsewhere.
+        order_message_enable: routes carry the KV value of namespace ORDER_TOPIC_CONFIG.
+        return_order_topic_config_to_broker: registrations are answered with that namespace.
+        scan_not_active_broker_interval: ms between two looks for silent brokers.
+        support_acting_master: the slave with the lowest id stands in for a lost master.
+        notify_min_broker_id_changed: tell the brokers of a set when its lowest id changes.
+        enable_all_topic_list: answer request 206.
+        enable_topic_list: answer requests 224 and 311 to 313.
+        need_wait_for_service: refuse routes while brokers may not have registered yet.
+        wait_seconds_for_service: how long after the start.
+        delete_topic_with_broker_registration: a full registration also removes what it lacks.
+        default_thread_pool_nums: threads for everything but routes; 0 runs inline.
+        default_thread_pool_queue_capacity: requests that may wait for them.
+        client_request_thread_pool_nums: threads for routes; 0 runs inline.
+        client_request_thread_pool_queue_capacity: requests that may wait for them.
+        max_topics: topics in all; a registration beyond that is cut (ours).
+        max_brokers: broker addresses in all; another one is refused (ours).
+        max_kv_entries: KV values in all (ours).
+        server: the listening side.
+    """
+
+    data_dir: str = ""
+    kv_config_path: str = ""
+    order_message_enable: bool = option(False, live=True)
+    return_order_topic_config_to_broker: bool = option(True, live=True)
+    scan_not_active_broker_interval: int = option(5_000, minimum=100, maximum=60_000, unit="ms")
+    support_acting_master: bool = option(False, live=True)
+    notify_min_broker_id_changed: bool = option(False, live=True)
+    enable_all_topic_list: bool = option(True, live=True)
+    enable_topic_list: bool = option(True, live=True)
+    need_wait_for_service: bool = option(False, live=True)
+    wait_seconds_for_service: int = option(45, live=True, minimum=0, maximum=3_600, unit="s")
+    delete_topic_with_broker_registration: bool = option(False, live=True)
+    default_thread_pool_nums: int = option(0, minimum=0, maximum=64)
+    default_thread_pool_queue_capacity: int = option(10_000, minimum=1, maximum=1_000_000)
+    client_request_thread_pool_nums: int = option(0, minimum=0, maximum=64)
+    client_request_thread_pool_queue_capacity: int = option(50_000, minimum=1, maximum=1_000_000)
+    max_topics: int = option(100_000, live=True, minimum=1, maximum=10_000_000)
+    max_brokers: int = option(1_024, live=True, minimum=1, maximum=100_000)
+    max_kv_entries: int = option(10_000, live=True, minimum=0, maximum=1_000_000)
+    server: RemotingServerConfig = field(
+        default_factory=lambda: RemotingServerConfig(listen_port=DEFAULT_PORT)
+    )
+
+    @property
+    def kv_config_file(self) -> Path:
+        """Where the KV values are kept."""
+        if self.kv_config_path:
+            return Path(self.kv_config_path)
+        directory = Path(self.data_dir) if self.data_dir else Path.home() / "namesrv"
+        return directory / "kvConfig.json"

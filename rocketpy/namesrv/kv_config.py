@@ -1,0 +1,146 @@
+"""Small named values in namespaces, kept in one JSON file.
+
+The file has Apache's form, ``{"configTable":{namespace:{key:value}}}``, and is replaced as a whole
+with every change: written beside, synced, renamed. Its name comes from the configuration at start
+and from nowhere else.
+
+Source: KVConfigManager (5.4.0)
+"""
+
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from rocketpy.errors import StartError
+
+__all__ = ["ORDER_TOPIC_NAMESPACE", "KvConfig"]
+
+ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+
+_MAX_NAME_CHARS: Final = 512
+_MAX_VALUE_CHARS: Final = 65_536
+
+
+class KvConfig:
+    """The values; safe to use from any thread.
+
+    Args:
+        path: the file; its directory is made with the first change.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._table: dict[str, dict[str, str]] = {}
+
+    def load(self) -> None:
+        """Read the file; none is an empty table.
+
+        Raises:
+            StartError: the file cannot be read, or is damaged.
+        """
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StartError(f"cannot read {self._path}: {error.strerror}") from error
+        if not data.strip():
+            return
+        table = _decode(data)
+        if table is None:
+            raise StartError(
+                f"{self._path} is damaged: expected a JSON object with configTable; "
+                "mend it or move it away"
+            )
+        self._table = table
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """Return one value, or None."""
+        with self._lock:
+            return self._table.get(namespace, {}).get(key)
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        """Return a copy of one namespace, or None when nothing was ever put there."""
+        with self._lock:
+            found = self._table.get(namespace)
+            return None if found is None else dict(found)
+
+    def put(self, namespace: str, key: str, value: str, *, max_entries: int) -> str | None:
+        """Set one value and write the file.
+
+        Args:
+            namespace: 1 to 512 characters.
+            key: 1 to 512 characters.
+            value: at most 64 Ki characters.
+            max_entries: how many values there may be in all.
+
+        Returns:
+            None, or why it was refused.
+
+        Raises:
+            OSError: the file cannot be written; the value is not set then.
+        """
+        if not (0 < len(namespace) <= _MAX_NAME_CHARS and 0 < len(key) <= _MAX_NAME_CHARS):
+            return f"namespace and key must have 1 to {_MAX_NAME_CHARS} characters"
+        if len(value) > _MAX_VALUE_CHARS:
+            return f"the value has more than {_MAX_VALUE_CHARS} characters"
+        with self._lock:
+            is_new = key not in self._table.get(namespace, {})
+            if is_new and sum(map(len, self._table.values())) >= max_entries:
+                return f"there are {max_entries} values already"
+            changed = {name: dict(values) for name, values in self._table.items()}
+            changed.setdefault(namespace, {})[key] = value
+            self._replace(changed)
+        return None
+
+    def delete(self, namespace: str, key: str) -> bool:
+        """Remove one value and write the file.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            OSError: the file cannot be written; the value stays then.
+        """
+        with self._lock:
+            if key not in self._table.get(namespace, {}):
+                return False
+            changed = {name: dict(values) for name, values in self._table.items()}
+            del changed[namespace][key]
+            self._replace(changed)
+        return True
+
+    def _replace(self, table: dict[str, dict[str, str]]) -> None:
+        """Write the file, then take the new table; called under the lock."""
+        data = orjson.dumps({"configTable": table}, option=orjson.OPT_SORT_KEYS)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self._path.with_name(self._path.name + ".tmp")
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        self._table = table
+
+
+def _decode(data: bytes) -> dict[str, dict[str, str]] | None:
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    table = document.get("configTable", {}) if isinstance(document, dict) else None
+    if not isinstance(table, dict):
+        return None
+    for values in table.values():
+        if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
+            return None
+    return table

@@ -1,0 +1,92 @@
+"""Tells the brokers of a set when its lowest id became another one (905), where configured.
+
+Source: RouteInfoManager.notifyMinBrokerIdChanged (5.4.0)
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from rocketpy.errors import RocketPyError
+from rocketpy.namesrv.route_table import MinBrokerChange
+from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.remoting.client import RemotingClient
+
+__all__ = ["MinBrokerNotifier"]
+
+_logger = structlog.get_logger(__name__)
+
+_TIMEOUT_MS = 3_000
+
+
+class MinBrokerNotifier:
+    """Sends the notices; one that does not arrive is not sent again.
+
+    Args:
+        settings: the settings in force; off by default.
+        make_client: builds the client when it is first needed.
+    """
+
+    def __init__(
+        self, settings: NamesrvSettings, make_client: Callable[[], RemotingClient]
+    ) -> None:
+        self._settings = settings
+        self._make_client = make_client
+        self._client: RemotingClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Send from the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def tell(self, change: MinBrokerChange) -> None:
+        """Send the notices, if wanted (any thread; returns at once)."""
+        if self._loop is not None and self._settings.current.notify_min_broker_id_changed:
+            self._loop.call_soon_threadsafe(self._start_sending, change)
+
+    async def stop(self) -> None:
+        """Give up what is on its way and close the connections."""
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+
+    def _start_sending(self, change: MinBrokerChange) -> None:
+        if self._client is None:
+            self._client = self._make_client()
+        for address in receivers(change):
+            task = asyncio.ensure_future(self._send(self._client, address, notice(change)))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send(self, client: RemotingClient, address: str, request: RemotingCommand) -> None:
+        try:
+            await client.invoke_oneway(address, request, _TIMEOUT_MS)
+        except RocketPyError as error:
+            _logger.warning("notice not delivered", broker=address, reason=str(error))
+
+
+def receivers(change: MinBrokerChange) -> list[str]:
+    """Return who is told: all when one left, else all but the new lowest id itself."""
+    lowest = min(change.members)
+    everyone = change.offline_address is not None or len(change.members) == 1
+    return [address for number, address in change.members.items() if everyone or number != lowest]
+
+
+def notice(change: MinBrokerChange) -> RemotingCommand:
+    """Build the request."""
+    lowest = min(change.members)
+    fields = {
+        "minBrokerId": str(lowest),
+        "brokerName": change.broker_name,
+        "minBrokerAddr": change.members[lowest],
+        "offlineBrokerAddr": change.offline_address,
+        "haBrokerAddr": change.ha_address,
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return make_request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, given, oneway=True)

@@ -1,0 +1,172 @@
+"""What brokers say: registration, heartbeat, version query, leaving (103, 104, 322, 904, 217).
+
+Source: DefaultRequestProcessor (5.4.0)
+"""
+
+import structlog
+
+from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
+from rocketpy.namesrv.names import is_topic
+from rocketpy.namesrv.notifier import MinBrokerNotifier
+from rocketpy.namesrv.registration import Registration, body_matches, decode_topics
+from rocketpy.namesrv.route_table import (
+    BrokerKey,
+    RegisterOutcome,
+    RegisterResult,
+    RouteTable,
+)
+from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.bodies.topic import DataVersion, KVTable
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.headers.namesrv import (
+    BrokerHeartbeatRequestHeader,
+    QueryDataVersionRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterTopicRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rocketpy.remoting.channel import Channel
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["BrokerProcessor"]
+
+_logger = structlog.get_logger(__name__)
+
+_DEFAULT_TIMEOUT_MS = 120_000
+_MIN_TIMEOUT_MS, _MAX_TIMEOUT_MS = 1_000, 3_600_000
+_ZONE_NAME_FIELD = "__ZONE_NAME"
+
+
+class BrokerProcessor:
+    """Takes over what brokers say.
+
+    Args:
+        routes: the tables.
+        kv: the order configuration, returned to registering brokers.
+        settings: the settings in force.
+        notifier: tells brokers when the lowest id of their set changed.
+        clock: when a broker was heard.
+    """
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        kv: KvConfig,
+        settings: NamesrvSettings,
+        notifier: MinBrokerNotifier,
+        clock: Clock,
+    ) -> None:
+        self._routes = routes
+        self._kv = kv
+        self._settings = settings
+        self._notifier = notifier
+        self._clock = clock
+
+    def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_BROKER (103)."""
+        header = RegisterBrokerRequestHeader.from_ext(request.ext_fields)
+        if not body_matches(request.body, header.body_crc32 or 0):
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        told = _registration(header, request)
+        problem = told.problem()
+        if problem is not None:
+            _logger.warning("registration refused", peer=channel.remote_address, reason=problem)
+            return make_response(request, ResponseCode.SYSTEM_ERROR, problem)
+        result = self._routes.register(
+            told,
+            channel,
+            self._clock.monotonic_ms(),
+            delete_missing=self._settings.current.delete_topic_with_broker_registration,
+        )
+        _log(told, result)
+        if result.outcome in {RegisterOutcome.NOT_YET_REGISTERED, RegisterOutcome.FULL}:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if result.min_change is not None:
+            self._notifier.tell(result.min_change)
+        answer = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
+        return make_response(
+            request,
+            ext_fields={name: value for name, value in answer.items() if value},
+            body=self._order_configuration(),
+        )
+
+    def _order_configuration(self) -> bytes:
+        if not self._settings.current.return_order_topic_config_to_broker:
+            return b""
+        values = self._kv.namespace(ORDER_TOPIC_NAMESPACE)
+        return b"" if values is None else KVTable(table=values).encode()
+
+    def unregister(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_BROKER (104)."""
+        header = UnRegisterBrokerRequestHeader.from_ext(request.ext_fields)
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        change = self._routes.unregister(key, header.broker_name)
+        _logger.info("broker left", broker=header.broker_name[:300], address=key.address[:300])
+        if change is not None:
+            self._notifier.tell(change)
+        return make_response(request)
+
+    def query_data_version(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """QUERY_DATA_VERSION (322): must the broker register again?"""
+        header = QueryDataVersionRequestHeader.from_ext(request.ext_fields)
+        theirs = DataVersion.decode(request.body)
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        ours = self._routes.data_version(key)
+        self._routes.touch(key, self._clock.monotonic_ms())
+        return make_response(
+            request,
+            ext_fields={"changed": "false" if ours == theirs else "true"},
+            body=b"" if ours is None else ours.encode(),
+        )
+
+    def heartbeat(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """BROKER_HEARTBEAT (904)."""
+        header = BrokerHeartbeatRequestHeader.from_ext(request.ext_fields)
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        self._routes.touch(key, self._clock.monotonic_ms())
+        return make_response(request)
+
+    def register_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """REGISTER_TOPIC_IN_NAMESRV (217): a broker's new topic, without all the others."""
+        topic = RegisterTopicRequestHeader.from_ext(request.ext_fields).topic
+        route = TopicRouteData.decode(request.body)
+        if not is_topic(topic):
+            return make_response(request, ResponseCode.SYSTEM_ERROR, "topic is not a name")
+        if not self._routes.register_topic(topic, route.queue_datas):
+            _logger.warning("topic of an unknown broker, or no room for it", topic=topic)
+        return make_response(request)
+
+
+def _registration(header: RegisterBrokerRequestHeader, request: RemotingCommand) -> Registration:
+    topics = decode_topics(request.body, request.version)
+    timeout_ms = header.heartbeat_timeout_millis or _DEFAULT_TIMEOUT_MS
+    return Registration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        broker_id=header.broker_id,
+        address=header.broker_addr,
+        ha_address=header.ha_server_addr,
+        zone_name=request.ext_fields.get(_ZONE_NAME_FIELD, "")[:300] or None,
+        timeout_ms=max(_MIN_TIMEOUT_MS, min(timeout_ms, _MAX_TIMEOUT_MS)),
+        enable_acting_master=header.enable_acting_master,
+        data_version=topics.data_version,
+        topics=topics.topics,
+        filter_servers=topics.filter_servers,
+        mappings=topics.mappings,
+        refused=topics.refused,
+    )
+
+
+def _log(told: Registration, result: RegisterResult) -> None:
+    """Log what is new or wrong; the registrations that repeat every 30 s are neither."""
+    names = {"broker": told.broker_name, "id": told.broker_id, "address": told.address}
+    if result.outcome is not RegisterOutcome.OK:
+        _logger.warning("registration refused", **names, reason=result.outcome.value)
+    elif result.is_new:
+        _logger.info("broker registered", **names, cluster=told.cluster, topics=len(told.topics))
+    if told.refused or result.dropped_topics:
+        _logger.warning(
+            "topics left out", **names, bad_names=told.refused, no_room=result.dropped_topics
+        )

@@ -1,0 +1,51 @@
+"""The name server's own settings over the wire (318, 319).
+
+Only keys that are marked live change, with typed and bounded values: no path, class or address is
+ever taken from the network (Apache keeps a list of what must not change, and it has had gaps).
+
+Source: DefaultRequestProcessor.updateConfig, getConfig (5.4.0)
+"""
+
+import structlog
+
+from rocketpy.errors import ConfigError
+from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.remoting.channel import Channel
+from rocketpy.runtime.properties_file import parse_properties
+
+__all__ = ["ConfigProcessor"]
+
+_logger = structlog.get_logger(__name__)
+
+
+class ConfigProcessor:
+    """Shows and changes settings.
+
+    Args:
+        settings: the settings in force.
+    """
+
+    def __init__(self, settings: NamesrvSettings) -> None:
+        self._settings = settings
+
+    def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UPDATE_NAMESRV_CONFIG (318): all of the keys, or none."""
+        try:
+            text = request.body.decode()
+            changes = {each.key: each.value for each in parse_properties(text)}
+            for key in changes:
+                if key not in self._settings.live_keys:
+                    remark = f"{key[:100]} cannot be changed while running"
+                    _logger.warning("update refused", peer=channel.remote_address, reason=remark)
+                    return make_response(request, ResponseCode.NO_PERMISSION, remark)
+            self._settings.update(changes)
+        except (ConfigError, UnicodeDecodeError) as error:
+            return make_response(request, ResponseCode.INVALID_PARAMETER, str(error))
+        _logger.info("settings changed", peer=channel.remote_address, changes=changes)
+        return make_response(request)
+
+    def get(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_NAMESRV_CONFIG (319)."""
+        return make_response(request, body=self._settings.as_properties().encode())

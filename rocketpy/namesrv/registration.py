@@ -1,0 +1,142 @@
+"""The body of REGISTER_BROKER (103): two forms, plain or compressed, checked before use.
+
+Brokers since 3.0.11 send a RegisterBrokerBody, older ones the bare topic table. Whether it is
+compressed is seen from its first byte: the header's flag of 5.x brokers is wrong.
+
+What comes in is bounded: names and addresses have a length, what breaks a rule is left out and
+counted, and a body inflates to a limit only.
+
+Source: DefaultRequestProcessor.registerBroker, RegisterBrokerBody (5.4.0)
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocketpy.namesrv.names import is_address, is_name, is_topic
+from rocketpy.proto.bodies.register import RegisterBrokerBody
+from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+
+__all__ = ["Registration", "body_matches", "decode_topics"]
+
+V3_0_11: Final = 37
+"""From this version on the body is a RegisterBrokerBody."""
+
+_ZLIB: Final = b"\x78"
+"""First byte of a compressed body; that of a plain one is a brace."""
+
+_MAX_FILTER_SERVERS: Final = 16
+_MAX_QUEUES: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """One broker's word about itself and its topics.
+
+    Attributes:
+        cluster: cluster name.
+        broker_name: shared by a master and its slaves.
+        broker_id: 0 is the master.
+        address: ``host:port`` told to clients.
+        ha_address: ``host:port`` for its slaves; may be empty.
+        zone_name: kept only to be shown.
+        timeout_ms: how long it may be silent.
+        enable_acting_master: None from brokers before 5.0.
+        data_version: version of its topic table.
+        topics: what it serves; all, or one when it tells a change.
+        filter_servers: addresses, of old brokers.
+        mappings: static topics: topic to its mapping as the broker sent it.
+        refused: names of topics left out because they break a rule (some of them).
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    zone_name: str | None = None
+    timeout_ms: int = 120_000
+    enable_acting_master: bool | None = None
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    filter_servers: Sequence[str] = ()
+    mappings: Mapping[str, object] = field(default_factory=dict)
+    refused: Sequence[str] = ()
+
+    def problem(self) -> str | None:
+        """Say what is wrong with the broker's own names, or None."""
+        if not is_name(self.cluster):
+            return "cluster name is not a name"
+        if not is_name(self.broker_name):
+            return "broker name is not a name"
+        if self.broker_id < 0:
+            return "broker id is negative"
+        if not is_address(self.address):
+            return "broker address is not host:port"
+        if self.ha_address and not is_address(self.ha_address):
+            return "HA address is not host:port"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTopics:
+    """What a registration's body says."""
+
+    data_version: DataVersion
+    topics: dict[str, TopicConfig]
+    filter_servers: tuple[str, ...]
+    mappings: dict[str, object]
+    refused: tuple[str, ...]
+
+
+def body_matches(body: bytes, body_crc32: int) -> bool:
+    """Compare a body with the header's ``bodyCrc32``; 0 means that there is none."""
+    return body_crc32 == 0 or zlib.crc32(body) & 0x7FFFFFFF == body_crc32
+
+
+def decode_topics(body: bytes, version: int) -> RegisteredTopics:
+    """Read a registration's body in whichever form it has.
+
+    Args:
+        body: as received; may be empty.
+        version: of the request; decides the form.
+
+    Raises:
+        BadBodyError: it cannot be decoded, or inflates beyond the limit.
+    """
+    if not body:
+        return RegisteredTopics(DataVersion(), {}, (), {}, ())
+    if body.startswith(_ZLIB):
+        whole = RegisterBrokerBody.decode_compressed(body, version)
+    elif version >= V3_0_11:
+        whole = RegisterBrokerBody.decode(body)
+    else:
+        whole = RegisterBrokerBody(TopicConfigSerializeWrapper.decode(body))
+    wrapper = whole.topic_config_serialize_wrapper
+    topics: dict[str, TopicConfig] = {}
+    refused: list[str] = []
+    for name, topic in wrapper.topic_config_table.items():
+        if _is_fine(name, topic):
+            topics[name] = topic
+        elif len(refused) < 10:
+            refused.append(name[:64])
+    filter_servers = tuple(each for each in whole.filter_server_list if is_address(each))[
+        :_MAX_FILTER_SERVERS
+    ]
+    mappings = {
+        name: mapping
+        for name, mapping in (wrapper.topic_queue_mapping_info_map or {}).items()
+        if name in topics
+    }
+    return RegisteredTopics(
+        wrapper.data_version, topics, tuple(servers[:_MAX_FILTER_SERVERS]), mappings, tuple(refused)
+    )
+
+
+def _is_fine(name: str, topic: TopicConfig) -> bool:
+    return (
+        is_topic(name)
+        and 0 <= topic.read_queue_nums <= _MAX_QUEUES
+        and 0 <= topic.write_queue_nums <= _MAX_QUEUES
+    )

@@ -1,0 +1,165 @@
+"""The name server put together: tables, processors, connections, the liveness scan.
+
+Source: NamesrvController (5.4.0)
+"""
+
+import random
+
+import structlog
+
+from rocketpy.errors import ClosedError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.kv_config import KvConfig
+from rocketpy.namesrv.liveness import Liveness
+from rocketpy.namesrv.notifier import MinBrokerNotifier
+from rocketpy.namesrv.processor.brokers import BrokerProcessor
+from rocketpy.namesrv.processor.config import ConfigProcessor
+from rocketpy.namesrv.processor.kv import KvProcessor
+from rocketpy.namesrv.processor.routes import RouteProcessor
+from rocketpy.namesrv.processor.topics import TopicProcessor
+from rocketpy.namesrv.route_table import RouteLimits, RouteTable
+from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.proto.codes import RequestCode
+from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.server import RemotingServer
+from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.service import LoopServices, run_services_on_loop
+
+__all__ = ["NameServer"]
+
+_logger = structlog.get_logger(__name__)
+
+_QUEUE_WAIT_MS = 5_000
+_WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
+
+
+class NameServer:
+    """A name server; several of them share nothing, brokers register with each.
+
+    Args:
+        config: its settings.
+        clock: time.
+        rng: spreads the pauses between connection attempts to brokers.
+    """
+
+    def __init__(
+        self, config: NamesrvConfig, *, clock: Clock, rng: random.Random | None = None
+    ) -> None:
+        self._clock = clock
+        self._rng = rng or random.Random()  # noqa: S311 - spreads pauses, no secret
+        self.settings = NamesrvSettings(config)
+        self.routes = RouteTable()
+        self._apply(config)
+        self.settings.add_listener(self._apply)
+        self.kv = KvConfig(config.kv_config_file)
+        self._notifier = MinBrokerNotifier(self.settings, self._make_client)
+        self._remoting = RemotingServer(config.server, clock=clock, name="namesrv")
+        self._remoting.add_listener(self)
+        self._services: LoopServices | None = None
+        self._register_processors(config)
+
+    def _apply(self, config: NamesrvConfig) -> None:
+        self.routes.limits = RouteLimits(config.max_topics, config.max_brokers)
+
+    def _make_client(self) -> RemotingClient:
+        return RemotingClient(RemotingClientConfig(), clock=self._clock, rng=self._rng)
+
+    def _register_processors(self, config: NamesrvConfig) -> None:
+        client_pool = BusinessPool(
+            "namesrv-client",
+            config.client_request_thread_pool_nums,
+            config.client_request_thread_pool_queue_capacity,
+            _QUEUE_WAIT_MS,
+            clock=self._clock,
+        )
+        pool = BusinessPool(
+            "namesrv-default",
+            config.default_thread_pool_nums,
+            config.default_thread_pool_queue_capacity,
+            _QUEUE_WAIT_MS,
+            clock=self._clock,
+        )
+        routes = RouteProcessor(self.routes, self.kv, self.settings, self._clock)
+        brokers = BrokerProcessor(self.routes, self.kv, self.settings, self._notifier, self._clock)
+        topics = TopicProcessor(self.routes, self.settings)
+        kv = KvProcessor(self.kv, self.settings)
+        config_processor = ConfigProcessor(self.settings)
+        code = RequestCode
+        self._remoting.register([code.GET_ROUTEINFO_BY_TOPIC], routes.get_route, client_pool)
+        for each, processor in {
+            code.GET_BROKER_CLUSTER_INFO: routes.get_cluster,
+            code.GET_BROKER_MEMBER_GROUP: routes.get_members,
+            code.REGISTER_BROKER: brokers.register,
+            code.UNREGISTER_BROKER: brokers.unregister,
+            code.QUERY_DATA_VERSION: brokers.query_data_version,
+            code.BROKER_HEARTBEAT: brokers.heartbeat,
+            code.REGISTER_TOPIC_IN_NAMESRV: brokers.register_topic,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: topics.list_all,
+            code.GET_TOPICS_BY_CLUSTER: topics.list_of_cluster,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: topics.list_system,
+            code.GET_UNIT_TOPIC_LIST: topics.list_unit,
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: topics.list_unit_sub,
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: topics.list_unit_sub_ununit,
+            code.DELETE_TOPIC_IN_NAMESRV: topics.delete,
+            code.WIPE_WRITE_PERM_OF_BROKER: topics.wipe_write_perm,
+            code.ADD_WRITE_PERM_OF_BROKER: topics.add_write_perm,
+            code.PUT_KV_CONFIG: kv.put,
+            code.GET_KV_CONFIG: kv.get,
+            code.DELETE_KV_CONFIG: kv.delete,
+            code.GET_KVLIST_BY_NAMESPACE: kv.list_namespace,
+            code.UPDATE_NAMESRV_CONFIG: config_processor.update,
+            code.GET_NAMESRV_CONFIG: config_processor.get,
+        }.items():
+            self._remoting.register([each], processor, pool)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, once started."""
+        return self._remoting.port
+
+    @property
+    def address(self) -> str:
+        """``host:port`` to reach it on this machine, once started."""
+        host = self.settings.current.server.bind_address
+        if host in _WILDCARDS:
+            host = "127.0.0.1"
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Load the KV values and listen.
+
+        Raises:
+            StartError: the port is taken, or the KV file cannot be used.
+        """
+        if self._services is not None:
+            raise ClosedError("the name server was started already")
+        self.kv.load()
+        self._notifier.start()
+        await self._remoting.start()
+        interval_ms = self.settings.current.scan_not_active_broker_interval
+        self._services = run_services_on_loop([Liveness(self.routes, interval_ms)], self._clock)
+
+    async def stop(self) -> None:
+        """Stop listening and close every connection; again or before start is harmless."""
+        if self._services is not None:
+            self._services.stop()
+        await self._remoting.stop()
+        await self._notifier.stop()
+
+    # ---- ChannelListener
+
+    def on_open(self, channel: Channel) -> None:
+        """Nothing to do: a connection says nothing about a broker until it registers."""
+
+    def on_idle(self, channel: Channel) -> None:
+        """Nothing to do: the server closes it, and `on_close` follows."""
+
+    def on_close(self, channel: Channel) -> None:
+        """Take the brokers of this connection out of the routes at once."""
+        for key, change in self.routes.connection_closed(channel):
+            _logger.warning("broker connection closed", cluster=key.cluster, address=key.address)
+            if change is not None:
+                self._notifier.tell(change)
