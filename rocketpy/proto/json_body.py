@@ -72,6 +72,7 @@ class Body:
         if not isinstance(value, dict):
             msg = f"{cls.__name__} is a {type(value).__name__}, not an object"
             raise BadBodyError(msg)
+        value = cls.normalise(value)
         values: dict[str, Any] = {}
         for name, key, read, _ in cls.specs:
             item = value.get(key)
@@ -83,6 +84,11 @@ class Body:
                 msg = f"{cls.__name__}.{key}: {error}"
                 raise BadBodyError(msg) from error
         return cls(**values)
+
+    @classmethod
+    def normalise(cls, document: dict[Any, Any]) -> dict[Any, Any]:
+        """Bring a document that has several forms into the declared one, before it is read."""
+        return document
 
     def to_json(self) -> dict[str, Any]:
         """Return what ``encode`` writes, for ``fastjson.dumps``; None is left out."""

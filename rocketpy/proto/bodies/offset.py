@@ -5,7 +5,7 @@ ConsumerOffsetSerializeWrapper, QueryCorrectionOffsetBody of 5.4.0.
 """
 
 from dataclasses import field
-from typing import Any, Self
+from typing import Any
 
 from rocketpy.errors import BadBodyError
 from rocketpy.proto import fastjson
@@ -31,11 +31,16 @@ class ResetOffsetBody(Body):
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, value: object) -> Self:
-        """Read either form; raises BadBodyError like ``decode``."""
-        if isinstance(value, dict) and isinstance(value.get("offsetTable"), list):
-            return cls(dict(map(_queue_and_offset, value["offsetTable"])))
-        return super().from_json(value)
+    def normalise(cls, document: dict[Any, Any]) -> dict[Any, Any]:
+        """Turn the array form into the map form.
+
+        Raises:
+            BadBodyError: a row that is no queue with an offset.
+        """
+        rows = document.get("offsetTable")
+        if isinstance(rows, list):
+            return {"offsetTable": dict(map(_queue_and_offset, rows))}
+        return document
 
     def encode_list(self) -> bytes:
         """Return the array form, for C++ clients."""
