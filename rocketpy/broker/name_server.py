@@ -1,0 +1,216 @@
+"""This broker's line to the name servers: registration, repeated, and good-bye.
+
+The whole topic table goes to every name server in parallel at the start, after 10 s and then
+every ``registerNameServerPeriod`` (30 s). A created or changed topic goes at once, alone.
+
+Source: BrokerOuterAPI.java, BrokerController.registerBrokerAll (5.4.0).
+"""
+
+import asyncio
+import zlib
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.remoting.client import RemotingClient
+
+__all__ = ["NameServerLink"]
+
+logger = structlog.get_logger(__name__)
+
+_SECOND_REGISTRATION_MS: Final = 10_000
+_START_WAIT_MS: Final = 5_000
+_GOODBYE_MS: Final = 3_000
+_CRC_MASK: Final = 0x7FFF_FFFF
+_READ_WRITE: Final = 6
+
+
+class NameServerLink:
+    """Tells the name servers about this broker; lives on the loop that calls `start`."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        *,
+        configs: ConfigHolder,
+        identity: BrokerIdentity,
+        topics: TopicTable,
+    ) -> None:
+        self._client = client
+        self._configs = configs
+        self._identity = identity
+        self._topics = topics
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._periodic: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed: dict[str, TopicConfig] = {}
+        self._is_announcing = False
+        self._unreachable: set[str] = set()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The name servers, as configured."""
+        return self._configs.broker.name_server_addresses
+
+    async def start(self) -> None:
+        """Register for the first time (waiting a few seconds at most), then keep doing it."""
+        self._loop = asyncio.get_running_loop()
+        if not self.addresses:
+            logger.info("no name server configured")
+            return
+        first = self._spawn(self.register_all())
+        await asyncio.wait({first}, timeout=_START_WAIT_MS / 1000)
+        self._periodic = asyncio.create_task(self._keep_registering())
+
+    async def stop(self) -> None:
+        """Say good-bye to every name server that can be reached, and close the line."""
+        tasks = list(self._tasks)
+        if self._periodic is not None:
+            tasks.append(self._periodic)
+            self._periodic = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._loop = None
+        reachable = [one for one in self.addresses if one not in self._unreachable]
+        await asyncio.gather(*(self._say_goodbye(one) for one in reachable))
+        await self._client.close()
+
+    def topic_changed(self, topic: TopicConfig) -> None:
+        """Announce a created or changed topic soon; any thread."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(self._announce_soon, topic)
+        except RuntimeError:
+            logger.debug("loop closed, topic not announced", topic=topic.topic_name)
+
+    def register_soon(self) -> None:
+        """Register everything again now; any thread."""
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            loop.call_soon_threadsafe(lambda: self._spawn(self.register_all()))
+        except RuntimeError:
+            logger.debug("loop closed, not registered again")
+
+    async def register_all(self) -> None:
+        """Send the whole topic table to every name server."""
+        await self._register(self._topics.all().values())
+
+    async def _keep_registering(self) -> None:
+        wait_ms = _SECOND_REGISTRATION_MS
+        while True:
+            await asyncio.sleep(wait_ms / 1000)
+            await self.register_all()
+            wait_ms = self._configs.broker.register_period_ms
+
+    def _announce_soon(self, topic: TopicConfig) -> None:
+        self._changed[topic.topic_name] = topic
+        if not self._is_announcing and self._loop is not None:
+            self._is_announcing = True
+            self._spawn(self._announce())
+
+    async def _announce(self) -> None:
+        try:
+            while self._changed:
+                changed, self._changed = self._changed, {}
+                await self._register(changed.values())
+        finally:
+            self._is_announcing = False
+
+    async def _register(self, topics: Iterable[TopicConfig]) -> None:
+        body = self._body(topics)
+        await asyncio.gather(*(self._register_at(address, body) for address in self.addresses))
+
+    async def _register_at(self, address: str, body: bytes) -> None:
+        identity = self._identity
+        config = self._configs.broker
+        request = make_request(
+            RequestCode.REGISTER_BROKER,
+            {
+                "bodyCrc32": str(zlib.crc32(body) & _CRC_MASK),
+                "brokerAddr": identity.address,
+                "brokerId": str(identity.broker_id),
+                "brokerName": identity.broker_name,
+                "clusterName": identity.cluster_name,
+                "compressed": "false",
+                "enableActingMaster": "false",
+                "haServerAddr": identity.ha_address,
+            },
+            body,
+        )
+        answer = await self._call(address, request, config.register_broker_timeout_mills)
+        if answer is not None and answer.code != 0:
+            logger.warning(
+                "name server refused the registration",
+                name_server=address,
+                code=answer.code,
+                remark=answer.remark,
+            )
+
+    async def _say_goodbye(self, address: str) -> None:
+        identity = self._identity
+        request = make_request(
+            RequestCode.UNREGISTER_BROKER,
+            {
+                "brokerAddr": identity.address,
+                "brokerId": str(identity.broker_id),
+                "brokerName": identity.broker_name,
+                "clusterName": identity.cluster_name,
+            },
+        )
+        await self._call(address, request, _GOODBYE_MS)
+
+    async def _call(
+        self, address: str, request: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand | None:
+        try:
+            answer = await self._client.invoke(address, request, timeout_ms)
+        except RocketPyError as error:
+            if address not in self._unreachable:
+                self._unreachable.add(address)
+                logger.warning("name server unreachable", name_server=address, error=str(error))
+            return None
+        if address in self._unreachable:
+            self._unreachable.discard(address)
+            logger.info("name server reachable again", name_server=address)
+        return answer
+
+    def _body(self, topics: Iterable[TopicConfig]) -> bytes:
+        permission = self._configs.broker.broker_permission
+        table: dict[str, Any] = {}
+        for topic in topics:
+            entry = topic.to_json()
+            # A broker which must not be written (or read) takes that right from all its topics.
+            entry["perm"] = topic.perm if permission == _READ_WRITE else topic.perm & permission
+            table[topic.topic_name] = entry
+        version = self._topics.data_version
+        return orjson.dumps(
+            {
+                "filterServerList": [],
+                "topicConfigSerializeWrapper": {
+                    "dataVersion": version,
+                    "mappingDataVersion": {**version, "counter": 0},
+                    "topicConfigTable": table,
+                    "topicQueueMappingDetailMap": {},
+                    "topicQueueMappingInfoMap": {},
+                },
+            }
+        )
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
