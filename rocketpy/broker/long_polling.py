@@ -134,9 +134,7 @@ class PullRequestHold:
             self._next_growth_ms = now_ms + GROWTH_INTERVAL_MS
         for key in list(self._held):
             end = self._max_offset(*key) if look_for_growth else 0
-            self._release(
-                key, lambda one, end=end: one.deadline_ms <= now_ms or one.queue_offset < end
-            )
+            self._release(key, _is_due(now_ms, end))
         return now_ms + SWEEP_INTERVAL_MS
 
     def _release(self, key: tuple[str, int], due: Callable[[HeldPull], bool]) -> None:
@@ -180,6 +178,10 @@ class PullRequestHold:
                     frames.setdefault(held.channel, []).append(frame)
         for channel, parts in frames.items():
             channel.send(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+def _is_due(now_ms: int, queue_end: int) -> Callable[[HeldPull], bool]:
+    return lambda one: one.deadline_ms <= now_ms or one.queue_offset < queue_end
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:

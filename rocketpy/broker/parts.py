@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.long_polling import PullRequestHold
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.queue_locks import QueueLocks
@@ -26,7 +27,7 @@ class BrokerParts:
 
     Attributes:
         configs: the settings in force; `ConfigHolder.update` changes live ones.
-        address: ``host:port`` as told to clients.
+        identity: names and addresses of this broker.
         start_ms: wall time of the start.
         store: the message store.
         topics: topic table.
@@ -44,7 +45,7 @@ class BrokerParts:
     """
 
     configs: ConfigHolder
-    address: str
+    identity: BrokerIdentity
     start_ms: int
     store: MessageStore
     topics: TopicTable
@@ -63,3 +64,8 @@ class BrokerParts:
     def config(self) -> BrokerConfig:
         """The broker's own settings in force."""
         return self.configs.broker
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as told to clients; empty until the broker listens."""
+        return self.identity.address

@@ -52,7 +52,8 @@ class SendAnswers:
             + self._trace.encode()
             + b'","msgId":"'
             + self._ids.encode()
-            + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"'
+            + b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},'
+            + b'"flag":1,"language":"'
             + _LANGUAGE.name.encode()
             + b'","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
             + str(RPC_VERSION).encode()
@@ -111,7 +112,7 @@ class SendAnswers:
             request, code, self.msg_id(phy_offset), queue_id, queue_offset, transaction_id
         )
 
-    def general(
+    def general(  # noqa: PLR0917 - the answer's own fields
         self,
         request: RemotingCommand,
         code: int,
@@ -133,7 +134,7 @@ class SendAnswers:
         return encode_command(make_response(request, code, remark, ext_fields))
 
     def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:
-        """An answer that says no; clients read its ext fields without looking whether there are any."""
+        """A no; with ext fields, which clients read without looking whether there are any."""
         ext_fields = {"MSG_REGION": self._region, "TRACE_ON": self._trace}
         return make_response(request, code, remark, ext_fields)
 

@@ -107,7 +107,6 @@ class SendMessageProcessor:
         rules: what may be sent where.
         stats: counters.
         config: the broker's settings; see `configure`.
-        store_host: the broker's address as it stands in records.
         sync_flush: answers wait until the message is on disk.
         new_uniq_key: makes an id for a message without one.
         rng: chooses a queue for those who leave it to the broker.
@@ -120,7 +119,6 @@ class SendMessageProcessor:
         stats: PutCounter,
         *,
         config: BrokerConfig,
-        store_host: bytes,
         sync_flush: bool,
         new_uniq_key: Callable[[], str],
         rng: random.Random,
@@ -130,15 +128,20 @@ class SendMessageProcessor:
         self._rules = rules
         self._facts = rules.known
         self._stats = stats
-        self._store_host = store_host
+        self._store_host = b""
         self._sync_flush = sync_flush
         self._new_uniq_key = new_uniq_key
         self._rng = rng
         self._config = config
         self._own: dict[str, str] = {}
         self._own_bytes = b""
-        self._answers = SendAnswers(store_host, region_id="", trace_on=True)
+        self._answers = SendAnswers(b"", region_id="", trace_on=True)
         self.configure(config)
+
+    def listens_on(self, store_host: bytes) -> None:
+        """Note the broker's address as it stands in records, which message ids begin with."""
+        self._store_host = store_host
+        self.configure(self._config)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""

@@ -308,15 +308,15 @@ class SendRules:
         """A queue id the topic does not have."""
         return (
             ResponseCode.INVALID_PARAMETER,
-            f"request queueId[{fields.queue_id}] is illegal, topic {fields.topic} has "
-            f"{facts.queue_limit} queues. Producer: {channel.remote_address}",
+            f"request queueId[{fields.queue_id}] is illegal (topic {fields.topic}, "  # noqa: ISC004
+            f"{facts.queue_limit} queues). Producer: {channel.remote_address}",
         )
 
     def too_large(self) -> Refusal:
         """Body or properties over the limit."""
         return (
             ResponseCode.MESSAGE_ILLEGAL,
-            "the message is illegal, maybe msg body or properties length not matched. "
+            "the message is illegal, maybe msg body or properties length not matched. "  # noqa: ISC004
             f"msg body length limit {self.max_body_bytes}B, msg properties length limit 32KB.",
         )
 

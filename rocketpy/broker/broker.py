@@ -1,0 +1,363 @@
+"""One broker: builds every part, hands each only what it needs, starts and stops them in order.
+
+Start: store, tables, port, name servers. Stop, the other way round: say good-bye to the name
+servers, take no more connections, finish what is in hand, write the tables, close the store.
+
+Source: BrokerController.java (5.4.0).
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from rocketpy.broker.admin import build_processors
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.long_polling import PullRequestHold
+from rocketpy.broker.memory_reach import MemoryReach, total_memory_bytes
+from rocketpy.broker.name_server import NameServerLink
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.pools import build_pools
+from rocketpy.broker.processor.client_manage import ClientManageProcessor
+from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
+from rocketpy.broker.processor.lock import LockProcessor
+from rocketpy.broker.processor.offsets import OffsetProcessor
+from rocketpy.broker.processor.pull_message import PullMessageProcessor
+from rocketpy.broker.processor.query_message import QueryMessageProcessor
+from rocketpy.broker.processor.send_message import SendMessageProcessor
+from rocketpy.broker.processor.send_rules import SendRules
+from rocketpy.broker.queue_locks import QueueLocks
+from rocketpy.broker.registry import ConsumerTable, ProducerTable
+from rocketpy.broker.stats import BrokerStats
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.proto.codes import RequestCode
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.server import RemotingServer
+from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.service import LoopServices, ServiceThread, run_services_on_loop
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files import RealFiles, StoreFiles
+from rocketpy.store.json_file import JsonFile
+from rocketpy.store.message_store import MessageStore
+
+__all__ = ["Broker"]
+
+logger = structlog.get_logger(__name__)
+
+_VIP_PORT_DISTANCE: Final = 2
+_NOT_ON_VIP_PORT: Final = frozenset(
+    {int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)}
+)
+_SENDS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+
+
+class Broker:
+    """A broker in this process; any number of them may live side by side.
+
+    Args:
+        config: names, address, limits; its `listen_port` is where the broker listens.
+        store_config: the store directory and how it is kept.
+        server_config: the remoting server; its own listen port is not used.
+        client_config: the line to the name servers.
+        clock: time.
+        rng: chooses queues and retry pauses.
+        files: the file system; the real one by default.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        store_config: MessageStoreConfig,
+        server_config: RemotingServerConfig | None = None,
+        client_config: RemotingClientConfig | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        files: StoreFiles | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
+        files = files or RealFiles()
+        server_config = replace(
+            server_config or RemotingServerConfig(), listen_port=config.listen_port
+        )
+        self._clock = clock
+        self._rng = rng
+        self._configs = ConfigHolder(config, store_config, server_config, clock)
+        self._identity = BrokerIdentity(config)
+        self._store = MessageStore(store_config, clock=clock, files=files)
+        root = Path(store_config.store_path_root_dir) / "config"
+        self._topics = TopicTable(config, JsonFile(root / "topics.json", files), clock)
+        self._groups = SubscriptionGroupTable(
+            config, JsonFile(root / "subscriptionGroup.json", files), clock
+        )
+        self._offsets = ConsumerOffsets(
+            config, JsonFile(root / "consumerOffset.json", files), clock
+        )
+        self._stats = BrokerStats(
+            clock,
+            cluster_name=config.broker_cluster_name,
+            is_system_topic=self._topics.is_system,
+        )
+        self._holds = PullRequestHold(self._store.max_offset, config.max_held_pulls)
+        self._name_servers = NameServerLink(
+            RemotingClient(client_config or RemotingClientConfig(), clock=clock, rng=rng),
+            configs=self._configs,
+            identity=self._identity,
+            topics=self._topics,
+        )
+        self._parts = BrokerParts(
+            configs=self._configs,
+            identity=self._identity,
+            start_ms=clock.time_ms(),
+            store=self._store,
+            topics=self._topics,
+            groups=self._groups,
+            offsets=self._offsets,
+            producers=ProducerTable(),
+            consumers=ConsumerTable(),
+            locks=QueueLocks(),
+            stats=self._stats,
+            name_servers=self._name_servers,
+            holds=self._holds,
+            clock=clock,
+            pools=build_pools(config, clock),
+        )
+        self._rules = SendRules(
+            self._topics,
+            self._groups,
+            clock,
+            max_body_bytes=store_config.max_message_size,
+            unavailable_reason=lambda: self._store.read_only_reason,
+        )
+        self._sends = self._build_sends()
+        self._pulls = PullMessageProcessor(
+            self._store,
+            topics=self._topics,
+            groups=self._groups,
+            consumers=self._parts.consumers,
+            offsets=self._offsets,
+            holds=self._holds,
+            stats=self._stats,
+            config=config,
+            clock=clock,
+        )
+        self._clients = ClientManageProcessor(
+            configs=self._configs,
+            topics=self._topics,
+            groups=self._groups,
+            producers=self._parts.producers,
+            consumers=self._parts.consumers,
+            clock=clock,
+        )
+        self._servers: list[RemotingServer] = []
+        self._loop_services: LoopServices | None = None
+        self._threads: list[ServiceThread] = []
+        self._wire()
+
+    @property
+    def port(self) -> int:
+        """Where it listens; 0 before `start`."""
+        return self._servers[0].port if self._servers else 0
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as told to clients; empty before `start`."""
+        return self._identity.address
+
+    @property
+    def parts(self) -> BrokerParts:
+        """What it is made of, for tools and tests in the same process."""
+        return self._parts
+
+    async def start(self) -> None:
+        """Open the store, listen, register.
+
+        Raises:
+            StoreError: the store directory cannot be used.
+            StartError: the port is taken.
+        """
+        self._store.open()
+        try:
+            for table in (self._topics, self._groups, self._offsets):
+                table.load()
+            await self._listen()
+        except BaseException:
+            await self._stop_servers()
+            self._store.close()
+            raise
+        self._store.start()
+        self._loop_services = run_services_on_loop((self._holds, self._clients), self._clock)
+        self._threads = [ServiceThread(one, self._clock) for one in (self._offsets, self._stats)]
+        for thread in self._threads:
+            thread.start()
+        await self._name_servers.start()
+        logger.info(
+            "broker started",
+            broker_name=self._identity.broker_name,
+            cluster=self._identity.cluster_name,
+            address=self._identity.address,
+            name_servers=";".join(self._name_servers.addresses),
+        )
+
+    async def stop(self) -> None:
+        """Say good-bye, finish what is in hand, write everything down."""
+        await self._name_servers.stop()
+        if self._loop_services is not None:
+            self._loop_services.stop()
+            self._loop_services = None
+        self._holds.forget_all()
+        await self._stop_servers()
+        loop = asyncio.get_running_loop()
+        for thread in self._threads:
+            await loop.run_in_executor(None, thread.stop)
+        self._threads.clear()
+        for table in (self._topics, self._groups, self._offsets):
+            table.persist()
+        await loop.run_in_executor(None, self._store.close)
+        logger.info("broker stopped", broker_name=self._identity.broker_name)
+
+    async def _listen(self) -> None:
+        table = self._processors()
+        main = self._build_server(self._configs.server, table, "broker")
+        await main.start()
+        # No connection is served before the loop turns again, so nobody sees the old address.
+        self._identity.listens_on(main.port)
+        self._sends.listens_on(self._identity.store_host)
+        self._store.store_host = self._identity.store_host
+        if self._configs.broker.fast_listen_enable:
+            config = replace(self._configs.server, listen_port=main.port - _VIP_PORT_DISTANCE)
+            fast = {code: route for code, route in table.items() if code not in _NOT_ON_VIP_PORT}
+            await self._build_server(config, fast, "broker-vip").start()
+
+    async def _stop_servers(self) -> None:
+        await asyncio.gather(*(server.stop() for server in self._servers))
+        self._servers.clear()
+
+    def _build_server(
+        self,
+        config: RemotingServerConfig,
+        table: Mapping[int, tuple[Processor, str]],
+        name: str,
+    ) -> RemotingServer:
+        server = RemotingServer(config, clock=self._clock, name=name)
+        pools = self._parts.pools
+        for code, (processor, pool) in table.items():
+            server.register(code, processor, pools[pool])
+        server.add_listener(_CloseListener(self._clients, self._holds))
+        self._servers.append(server)
+        return server
+
+    def _processors(self) -> dict[int, tuple[Processor, str]]:
+        """Every request code with its processor and the pool it runs on."""
+        store, parts = self._store, self._parts
+        table: dict[int, tuple[Processor, str]] = {}
+
+        def add(processors: Iterable[tuple[int, Processor]], pool: str) -> None:
+            table.update({int(code): (processor, pool) for code, processor in processors})
+
+        add(build_processors(parts).items(), "adminBroker")
+        add(((code, self._sends.process) for code in _SENDS), "send")
+        add([(RequestCode.PULL_MESSAGE, self._pulls.process)], "pull")
+        add([(RequestCode.LITE_PULL_MESSAGE, self._pulls.process)], "litePull")
+        add(self._clients.processors.items(), "clientManage")
+        add([(RequestCode.HEART_BEAT, self._clients.heartbeat)], "heartbeat")
+        reach = MemoryReach(
+            store,
+            ratio_percent=self._configs.store.access_message_in_memory_max_ratio,
+            memory_bytes=total_memory_bytes(),
+        )
+        manage = ConsumerManageProcessor(
+            reach,
+            configs=self._configs,
+            topics=self._topics,
+            groups=self._groups,
+            consumers=parts.consumers,
+            offsets=self._offsets,
+        )
+        add(manage.processors.items(), "consumerManage")
+        add(OffsetProcessor(store, self._topics).processors.items(), "consumerManage")
+        add(LockProcessor(parts.locks, self._clock).processors.items(), "consumerManage")
+        query = QueryMessageProcessor(
+            store,
+            default_count=self._configs.store.default_query_max_num,
+            max_count=self._configs.store.max_msgs_num_batch,
+        )
+        add(query.processors.items(), "query")
+        return table
+
+    def _build_sends(self) -> SendMessageProcessor:
+        counter = itertools.count()
+        seed = self._rng.getrandbits(64)
+
+        def new_uniq_key() -> str:
+            now_ms = self._clock.time_ms()
+            return f"{seed:016X}{now_ms & 0xFFFFFFFF:08X}{next(counter) & 0xFFFFFFFF:08X}"
+
+        return SendMessageProcessor(
+            self._store,
+            self._rules,
+            self._stats,
+            config=self._configs.broker,
+            sync_flush=self._configs.store.is_sync_flush,
+            new_uniq_key=new_uniq_key,
+            rng=self._rng,
+        )
+
+    def _wire(self) -> None:
+        """Connect those who must hear of each other's changes."""
+        self._store.on_arrival = self._holds.on_arrival
+        self._topics.on_change = self._topic_changed
+        self._topics.on_delete = self._rules.forget
+        for listener in (
+            self._topics.configure,
+            self._groups.configure,
+            self._sends.configure,
+            self._pulls.configure,
+        ):
+            self._configs.add_listener(listener)
+        self._configs.add_listener(self._settings_changed)
+
+    def _topic_changed(self, topic: TopicConfig) -> None:
+        self._rules.forget(topic.topic_name)
+        self._name_servers.topic_changed(topic)
+
+    def _settings_changed(self, _config: BrokerConfig) -> None:
+        self._rules.max_body_bytes = self._configs.store.max_message_size
+        # A changed permission shows in every topic that the name servers hand out.
+        self._name_servers.register_soon()
+
+
+class _CloseListener:
+    """Forgets what hangs on a closed connection."""
+
+    def __init__(self, clients: ClientManageProcessor, holds: PullRequestHold) -> None:
+        self._clients = clients
+        self._holds = holds
+
+    def on_open(self, channel: Channel) -> None:
+        """Nothing hangs on a new connection."""
+
+    def on_idle(self, channel: Channel) -> None:
+        """The close that follows is reported too."""
+
+    def on_close(self, channel: Channel) -> None:
+        """Drop its clients and its parked pulls."""
+        self._clients.on_close(channel)
+        self._holds.forget_channel(channel)
