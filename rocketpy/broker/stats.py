@@ -1,11 +1,10 @@
-"""What the broker counts: messages and bytes by topic and group, totals of the day, rates.
+"""What the broker counts: messages and bytes by topic and by group, totals of the day.
 
-Source: `org.apache.rocketmq.store.stats.BrokerStatsManager` and `BrokerStats`, and the rates of
-`org.apache.rocketmq.store.StoreStatsService` (5.4.0).
+Source: `org.apache.rocketmq.store.stats.BrokerStatsManager` and `BrokerStats` (5.4.0).
 
 The `inc_*` methods are called once a request from any business thread; they cost one short lock
-and a few integer adds. `step` samples: rates every second, minute windows every 10 s, hour windows
-every 10 min, day windows every hour.
+and a few integer adds. `step` samples: minute windows every 10 s, hour windows every 10 min, day
+windows every hour.
 """
 
 import threading
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rocketpy.broker.stats_rates import RateRing
 from rocketpy.broker.stats_set import (
     HOUR_SAMPLE_MS,
     MINUTE_SAMPLE_MS,
@@ -25,7 +23,7 @@ from rocketpy.broker.stats_set import (
 )
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["BrokerStats", "DayTotals", "Rates"]
+__all__ = ["BrokerStats", "DayTotals"]
 
 STEP_MS: Final = 1_000
 # A step that comes early by less than this still takes the sample, so that timer jitter does not
@@ -56,17 +54,6 @@ class DayTotals:
     get_now: int
     get_today_morning: int
     get_yesterday_morning: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Events a second over the last 10, 60 and 600 s."""
-
-    put: tuple[float, float, float]
-    get_found: tuple[float, float, float]
-    get_miss: tuple[float, float, float]
-    get_total: tuple[float, float, float]
-    get_transferred: tuple[float, float, float]
 
 
 class BrokerStats:
@@ -118,16 +105,10 @@ class BrokerStats:
             BROKER_PUT_NUMS: (self._broker_put, "count"),
             BROKER_GET_NUMS: (self._broker_get, "count"),
         }
-        self._put_total = 0
-        self._put_size_bytes = 0
         self._put_user = 0
         self._get_user = 0
-        self._found = 0
-        self._miss = 0
-        self._transferred = 0
         self._put_marks = [0, 0]
         self._get_marks = [0, 0]
-        self._rings = {key: RateRing() for key in ("put", "found", "miss", "total", "transferred")}
         self._day = _local_day(clock.time_ms())
         now_ms = clock.monotonic_ms()
         self._due_ms = {"minute": now_ms, "hour": now_ms, "day": now_ms}
@@ -137,10 +118,8 @@ class BrokerStats:
     def inc_topic_put(self, topic: str, count: int, size_bytes: int) -> None:
         """`count` messages of `size_bytes` bytes in all were stored in `topic` by one request."""
         self._topic_put.add(topic, count, size_bytes)
-        with self._lock:
-            self._put_total += count
-            self._put_size_bytes += size_bytes
-            if not self._is_system_topic(topic):
+        if not self._is_system_topic(topic):
+            with self._lock:
                 self._put_user += count
 
     def inc_broker_put(self, count: int) -> None:
@@ -150,20 +129,13 @@ class BrokerStats:
     def inc_group_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
         """One request handed `count` messages of `size_bytes` bytes in all to `group`."""
         self._group_get.add(f"{topic}@{group}", count, size_bytes)
-        with self._lock:
-            self._found += 1
-            self._transferred += count
-            if not self._is_system_topic(topic):
+        if not self._is_system_topic(topic):
+            with self._lock:
                 self._get_user += count
 
     def inc_broker_get(self, count: int) -> None:
         """One request took `count` messages away (whatever the topic)."""
         self._broker_get.add(self._cluster_name, count)
-
-    def inc_get_miss(self) -> None:
-        """One read found nothing."""
-        with self._lock:
-            self._miss += 1
 
     def inc_group_get_latency(self, group: str, topic: str, queue_id: int, latency_ms: int) -> None:
         """The message handed out last was stored `latency_ms` ago."""
@@ -206,23 +178,6 @@ class BrokerStats:
                 get_yesterday_morning=self._get_marks[1],
             )
 
-    def put_totals(self) -> tuple[int, int]:
-        """Messages and bytes stored since the start, system topics included."""
-        with self._lock:
-            return self._put_total, self._put_size_bytes
-
-    def rates(self) -> Rates:
-        """The rates of the last 10, 60 and 600 s."""
-        with self._lock:
-            rings = self._rings
-            return Rates(
-                put=rings["put"].rates(),
-                get_found=rings["found"].rates(),
-                get_miss=rings["miss"].rates(),
-                get_total=rings["total"].rates(),
-                get_transferred=rings["transferred"].rates(),
-            )
-
     # ---- upkeep
 
     def remove_topic(self, topic: str) -> None:
@@ -249,12 +204,6 @@ class BrokerStats:
             When to call again, on the same clock.
         """
         with self._lock:
-            rings = self._rings
-            rings["put"].sample(now_ms, self._put_total)
-            rings["found"].sample(now_ms, self._found)
-            rings["miss"].sample(now_ms, self._miss)
-            rings["total"].sample(now_ms, self._found + self._miss)
-            rings["transferred"].sample(now_ms, self._transferred)
             today = _local_day(self._clock.time_ms())
             if today != self._day:
                 self._day = today

@@ -94,7 +94,9 @@ class ConnectionAdmin:
     def topics_of_group(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Topics that a group has an offset in (343)."""
         topics = self._parts.offsets.topics_of_group(required(request, "group"))
-        return ok(request, {"brokerAddr": self._parts.address, "topicList": sorted(topics)})
+        return ok(
+            request, {"brokerAddr": self._parts.identity.address, "topicList": sorted(topics)}
+        )
 
     def subscription(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """What a group subscribes to in a topic (345)."""

@@ -79,7 +79,7 @@ class ConsumeStatsAdmin:
         return ok(
             request,
             {
-                "brokerAddr": parts.address,
+                "brokerAddr": parts.identity.address,
                 "consumeStatsList": listed,
                 "totalDiff": total_diff,
                 "totalInflightDiff": total_in_flight,
@@ -104,7 +104,7 @@ class ConsumeStatsAdmin:
             if done < high:
                 next_ms = store.store_time_ms(topic, queue_id, done)
                 delay_ms = self._parts.clock.time_ms() - next_ms if next_ms > 0 else 0
-            queue = MessageQueue(topic, self._parts.config.broker_name, queue_id)
+            queue = MessageQueue(topic, self._parts.identity.broker_name, queue_id)
             spans.append(_span(queue, first_ms, last_ms, done_ms, delay_ms))
         return ok(request, {"consumeTimeSpanSet": spans})
 
@@ -115,7 +115,7 @@ class ConsumeStatsAdmin:
         for queue_id in range(queue_nums):
             done = max(0, parts.offsets.query(group, topic, queue_id))
             last_ms = parts.store.store_time_ms(topic, queue_id, done - 1) if done > 0 else 0
-            table[MessageQueue(topic, parts.config.broker_name, queue_id)] = {
+            table[MessageQueue(topic, parts.identity.broker_name, queue_id)] = {
                 "brokerOffset": max(0, parts.store.max_offset(topic, queue_id)),
                 "consumerOffset": done,
                 "lastTimestamp": max(0, last_ms),

@@ -169,7 +169,7 @@ class OffsetAdmin:
         return max(0, store.offset_by_time(topic, queue_id, timestamp_ms))
 
     def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
-        name = self._parts.config.broker_name
+        name = self._parts.identity.broker_name
         return {MessageQueue(topic, name, queue_id): at for queue_id, at in offsets.items()}
 
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from rocketpy.broker.admin.fields import ok
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.stats_rates import format_rates
 from rocketpy.proto.codes import RPC_VERSION, RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
@@ -31,7 +30,6 @@ _POOL_KEYS: Final = {
     },
     "endTransaction": ("EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", ""),
 }
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class RuntimeInfoAdmin:
@@ -48,7 +46,6 @@ class RuntimeInfoAdmin:
         """Everything (28), sorted by key."""
         table = {
             **self._store_info(),
-            **self._rates(),
             **self._broker_info(),
             **self._totals(),
             **self._pools(),
@@ -63,7 +60,6 @@ class RuntimeInfoAdmin:
             "brokerActive": _flag(parts.config.broker_id == _MASTER_ID),
             "brokerVersion": str(RPC_VERSION),
             "brokerVersionDesc": VERSION_NAME,
-            "runtime": _duration(parts.clock.time_ms() - parts.start_ms),
             "startAcceptSendRequestTimeStamp": str(
                 parts.config.start_accept_send_request_time_stamp
             ),
@@ -80,47 +76,13 @@ class RuntimeInfoAdmin:
             "msgGetTotalYesterdayMorning": str(totals.get_yesterday_morning),
         }
 
-    def _rates(self) -> dict[str, str]:
-        stats = self._parts.stats
-        rates = stats.rates()
-        count, size_bytes = stats.put_totals()
-        return {
-            "putTps": format_rates(rates.put),
-            "getFoundTps": format_rates(rates.get_found),
-            "getMissTps": format_rates(rates.get_miss),
-            "getTotalTps": format_rates(rates.get_total),
-            "getTransferredTps": format_rates(rates.get_transferred),
-            "putMessageTimesTotal": str(count),
-            "putMessageSizeTotal": str(size_bytes),
-            "putMessageAverageSize": repr(size_bytes / count if count else 0.0),
-        }
-
     def _store_info(self) -> dict[str, str]:
+        """The store's counters, plus what only this table needs."""
         store = self._parts.store
-        latency = store.put_latency
-        behind_bytes = max(0, store.max_phy_offset - store.flushed_phy_offset)
-        disk = store.disk_usage()
         return {
-            "commitLogMinOffset": str(store.min_phy_offset),
-            "commitLogMaxOffset": str(store.max_phy_offset),
-            "commitLogDiskRatio": repr(disk.commit_log),
-            "consumeQueueDiskRatio": repr(disk.consume_queue),
-            "commitLogDirCapacity": (
-                f"Total : {_size(disk.total_bytes)}, Free : {_size(disk.free_bytes)}."
-            ),
-            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
-            "dispatchMaxBuffer": "0",
-            "earliestMessageTimeStamp": str(store.earliest_store_time_ms()),
-            "pageCacheLockTimeMills": str(store.append_lock_held_ms),
-            "remainHowManyDataToFlush": _size(behind_bytes),
+            **store.runtime_info(),
             # There is no transient pool; Apache reports this when it has none either.
             "remainTransientStoreBufferNumbs": str((1 << 31) - 1),
-            "putMessageFailedTimes": str(store.put_failed_count),
-            "putMessageEntireTimeMax": str(latency.max_ms),
-            "putMessageDistributeTime": latency.distribution_text(),
-            "putLatency99": f"{latency.percentile_ms(0.99):.2f}",
-            "putLatency999": f"{latency.percentile_ms(0.999):.2f}",
-            "getMessageEntireTimeMax": str(store.get_max_ms),
         }
 
     def _pools(self) -> dict[str, str]:
@@ -149,23 +111,3 @@ def _timer_info() -> dict[str, str]:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _duration(ms: int) -> str:
-    seconds = max(0, ms) // 1000
-    days, rest = divmod(seconds, 86_400)
-    hours, rest = divmod(rest, 3_600)
-    minutes, seconds = divmod(rest, 60)
-    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
-
-
-def _size(count_bytes: int) -> str:
-    """Bytes in the largest binary unit that fits, one digit after the point."""
-    if count_bytes < 1024:
-        return f"{count_bytes} B"
-    value = float(count_bytes)
-    unit = 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value /= 1024
-        unit += 1
-    return f"{value:.1f} {_UNITS[unit]}"

@@ -104,9 +104,8 @@ class TopicAdmin:
             return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
         doomed = [name]
         for group in sorted(parts.offsets.groups_of_topic(name)):
-            for retry in (pop_retry_topic_v2(name, group), pop_retry_topic_v1(name, group)):
-                if parts.topics.get(retry) is not None:
-                    doomed.append(retry)
+            retries = (pop_retry_topic_v2(name, group), pop_retry_topic_v1(name, group))
+            doomed.extend(retry for retry in retries if parts.topics.get(retry) is not None)
         for topic in doomed:
             parts.topics.delete(topic)
             parts.offsets.remove_topic(topic)
@@ -144,7 +143,7 @@ class TopicAdmin:
             low = max(0, parts.store.min_offset(name, queue_id))
             high = max(0, parts.store.max_offset(name, queue_id))
             last_ms = parts.store.store_time_ms(name, queue_id, high - 1) if high > 0 else 0
-            table[MessageQueue(name, parts.config.broker_name, queue_id)] = {
+            table[MessageQueue(name, parts.identity.broker_name, queue_id)] = {
                 "lastUpdateTimestamp": max(0, last_ms),
                 "maxOffset": high,
                 "minOffset": low,

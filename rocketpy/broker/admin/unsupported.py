@@ -1,5 +1,4 @@
-"""Requests that a broker without slaves, controller, cold storage and accounts refuses or answers
-empty.
+"""What a broker without slaves, controller, cold storage and accounts refuses or answers empty.
 
 Codes that are not here and nowhere else get the server's code 3.
 

@@ -245,15 +245,13 @@ class PullMessageProcessor:
         if code == 0:
             self._stats.inc_group_get(fields.group, fields.topic, result.count, result.size_bytes)
             self._stats.inc_broker_get(result.count)
-        else:
-            self._stats.inc_get_miss()
-            if (
-                code == _NOT_FOUND
-                and may_hold
-                and fields.sys_flag & _SUSPEND
-                and self._park(channel, request, fields, tag_filter)
-            ):
-                return None
+        elif (
+            code == _NOT_FOUND
+            and may_hold
+            and fields.sys_flag & _SUSPEND
+            and self._park(channel, request, fields, tag_filter)
+        ):
+            return None
         return pull_frame(
             request,
             code,

@@ -124,24 +124,6 @@ def test_day_totals_leave_system_topics_out_and_move_at_local_midnight() -> None
     totals = stats.day_totals()
     assert (totals.put_now, totals.put_today_morning, totals.put_yesterday_morning) == (16, 15, 10)
     assert (totals.get_now, totals.get_today_morning, totals.get_yesterday_morning) == (4, 4, 4)
-    assert stats.put_totals() == (115, 4)
-
-
-def test_rates_of_ten_sixty_and_six_hundred_seconds() -> None:
-    stats, clock = make()
-    stats.step(clock.mono_ms)
-    for _ in range(100):
-        stats.inc_topic_put("T", 50, 50)
-        stats.inc_group_get("G", "T", 20, 20)
-        stats.inc_get_miss()
-        run(stats, clock, 1)
-    run(stats, clock, 5)
-    rates = stats.rates()
-    assert rates.put == pytest.approx((25.0, 50 * 55 / 60, 5_000 / 105))
-    assert rates.get_transferred == pytest.approx((10.0, 20 * 55 / 60, 2_000 / 105))
-    assert rates.get_found[0] == pytest.approx(0.5)
-    assert rates.get_miss[0] == pytest.approx(0.5)
-    assert rates.get_total[0] == pytest.approx(1.0)
 
 
 def test_deleted_topics_and_groups_are_forgotten() -> None:
