@@ -121,9 +121,7 @@ def decode_topics(body: bytes, version: int) -> RegisteredTopics:
             topics[name] = topic
         elif len(refused) < 10:
             refused.append(name[:64])
-    filter_servers = tuple(each for each in whole.filter_server_list if is_address(each))[
-        :_MAX_FILTER_SERVERS
-    ]
+    servers = [each for each in whole.filter_server_list if is_address(each)]
     mappings = {
         name: mapping
         for name, mapping in (wrapper.topic_queue_mapping_info_map or {}).items()

@@ -190,6 +190,7 @@ class Sources:
     """Everything that gives values, weakest first: a file, the environment, the command line.
 
     Attributes:
+        defaults: key and text of what replaces a dataclass's own default; weakest of all.
         text: the properties text; may be empty.
         name: file name, for errors.
         environ: environment variables; only ``ROCKETPY_*`` are looked at.
@@ -200,6 +201,7 @@ class Sources:
     name: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
     overrides: Sequence[str] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_file(
@@ -208,6 +210,7 @@ class Sources:
         *,
         environ: Mapping[str, str] | None = None,
         overrides: Sequence[str] = (),
+        defaults: Mapping[str, str] | None = None,
     ) -> "Sources":
         """Read a file (none: only environment and command line).
 
@@ -224,7 +227,13 @@ class Sources:
             except UnicodeDecodeError as error:
                 raise ConfigError("the file is not UTF-8 text", source=str(path)) from error
         name = "" if path is None else str(path)
-        return cls(text=text, name=name, environ=environ or {}, overrides=overrides)
+        return cls(
+            text=text,
+            name=name,
+            environ=environ or {},
+            overrides=overrides,
+            defaults=defaults or {},
+        )
 
     def settings(self, keys: Iterable[str]) -> list[Setting]:
         """List every setting, weakest first.
@@ -235,7 +244,8 @@ class Sources:
         Raises:
             ConfigError: a text that is not ``key=value``.
         """
-        found = [
+        found = [Setting(key, text, "default") for key, text in self.defaults.items()]
+        found += [
             Setting(each.key, each.value, self.name, each.line)
             for each in parse_properties(self.text, source=self.name)
         ]

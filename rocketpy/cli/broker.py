@@ -1,0 +1,92 @@
+"""``rocketpy-broker`` and ``rocketpy broker``: one broker."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketpy.cli.daemon import common_options, report_configuration, run_server
+from rocketpy.cli.guard import run_command
+from rocketpy.runtime import logs
+from rocketpy.runtime.config import ConfigSet, Sources, load
+
+if TYPE_CHECKING:
+    from rocketpy.broker.broker import Broker
+
+__all__ = ["broker_classes", "build_broker", "command", "load_config", "main"]
+
+
+def broker_classes() -> list[type]:
+    """Return the dataclasses that one broker.conf fills."""
+    # Imported here and below: --help of the commands must not load a broker.
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+
+    return [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+
+
+def load_config(
+    path: Path | None, overrides: Sequence[str], environ: Mapping[str, str]
+) -> ConfigSet:
+    """Load ``broker.conf``, environment and command line.
+
+    Apache's own variable NAMESRV_ADDR counts as the weakest source of ``namesrvAddr``.
+
+    Raises:
+        ConfigError: a value that does not fit.
+    """
+    name_servers = environ.get("NAMESRV_ADDR", "")
+    defaults = {"namesrvAddr": name_servers} if name_servers else {}
+    sources = Sources.from_file(path, environ=environ, overrides=overrides, defaults=defaults)
+    return load(sources, broker_classes())
+
+
+def build_broker(loaded: ConfigSet) -> "Broker":
+    """Make the broker of a loaded configuration."""
+    raise NotImplementedError
+
+
+@click.command(
+    "broker",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: rocketpy broker -c conf/broker.conf -n 127.0.0.1:9876",
+)
+@click.option(
+    "-c",
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="Properties file with Apache's keys.",
+)
+@click.option(
+    "-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT...]", help="Name servers to register with."
+)
+@common_options
+def command(
+    *,
+    config_path: Path | None,
+    namesrv: str | None,
+    overrides: tuple[str, ...],
+    log_format: logs.LogFormat,
+    log_level: str,
+    strict_config: bool,
+    print_config: bool,
+) -> int:
+    """Run a broker: it stores messages and serves producers and consumers."""
+    more = [] if namesrv is None else [f"namesrvAddr={namesrv}"]
+    loaded = load_config(config_path, [*overrides, *more], os.environ)
+    if print_config:
+        click.echo(loaded.as_properties(), nl=False)
+        return 0
+    logs.configure(level=log_level, log_format=log_format)
+    report_configuration({"broker": loaded}, strict=strict_config)
+    broker = build_broker(loaded)
+    return run_server(broker, lambda: {"broker": broker.address})
+
+
+def main() -> None:
+    """Run ``rocketpy-broker``."""
+    run_command(command, "rocketpy-broker")

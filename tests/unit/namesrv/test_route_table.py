@@ -1,0 +1,282 @@
+from dataclasses import replace
+
+import pytest
+
+from rocketpy.namesrv.registration import Registration
+from rocketpy.namesrv.route_table import (
+    BrokerKey,
+    MinBrokerChange,
+    RegisterOutcome,
+    RouteLimits,
+    RouteTable,
+)
+from rocketpy.proto.bodies.route import QueueData
+from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
+
+
+def topics(*names: str, **changes: int) -> dict[str, TopicConfig]:
+    return {name: TopicConfig(topic_name=name, **changes) for name in names}
+
+
+def broker(name: str = "broker-a", number: int = 0, **changes: object) -> Registration:
+    told = Registration(
+        cluster="c1",
+        broker_name=name,
+        broker_id=number,
+        address=f"{name}:1091{number}",
+        ha_address=f"{name}:1092{number}",
+        data_version=DataVersion(timestamp=1, counter=1),
+        topics=topics("t1", "t2"),
+        enable_acting_master=False,
+    )
+    return replace(told, **changes)  # type: ignore[arg-type]
+
+
+KEY = BrokerKey("c1", "broker-a:10910")
+
+
+@pytest.fixture
+def table() -> RouteTable:
+    return RouteTable()
+
+
+def register(table: RouteTable, told: Registration, now_ms: int = 0) -> RegisterOutcome:
+    return table.register(told, f"connection of {told.address}", now_ms).outcome
+
+
+def perms(table: RouteTable, topic: str) -> dict[str, int]:
+    route = table.route(topic)
+    return {} if route is None else {each.broker_name: each.perm for each in route.queue_datas}
+
+
+def test_a_registered_topic_has_a_route(table: RouteTable) -> None:
+    result = table.register(broker(), object(), 0)
+    assert (result.outcome, result.is_new) == (RegisterOutcome.OK, True)
+    route = table.route("t1")
+    assert route is not None
+    assert route.queue_datas == [QueueData("broker-a", 16, 16, 6, 0)]
+    assert route.broker_datas[0].broker_addrs == {0: "broker-a:10910"}
+    assert table.route("unknown") is None
+    assert table.clusters() == {"c1": ["broker-a"]}
+    assert table.topics() == ["t1", "t2"]
+    assert not table.register(broker(), object(), 0).is_new
+
+
+def test_topics_are_taken_over_only_when_the_version_changed(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker(topics=topics("t1", "t2", read_queue_nums=4)))
+    route = table.route("t1")
+    assert route is not None
+    assert route.queue_datas[0].read_queue_nums == 16
+    register(
+        table,
+        broker(topics=topics("t1", read_queue_nums=4), data_version=DataVersion(1, 2)),
+    )
+    route = table.route("t1")
+    assert route is not None
+    assert route.queue_datas[0].read_queue_nums == 4
+    assert table.topics() == ["t1", "t2"]
+
+
+def test_a_topic_new_to_the_table_is_taken_over_with_the_same_version(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker(topics=topics("t3")))
+    assert table.topics() == ["t1", "t2", "t3"]
+
+
+def test_one_topic_before_the_full_list_is_refused(table: RouteTable) -> None:
+    assert register(table, broker(topics=topics("t1"))) is RegisterOutcome.NOT_YET_REGISTERED
+    assert table.topics() == []
+    assert table.clusters() == {}
+    assert table.data_version(KEY) is None
+
+
+def test_a_full_list_may_remove_what_it_lacks(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker("broker-b"))
+    told = broker(topics=topics("t2", "t9"), data_version=DataVersion(1, 2))
+    table.register(told, object(), 0, delete_missing=True)
+    assert perms(table, "t1") == {"broker-b": 6}
+    assert table.topics() == ["t1", "t2", "t9"]
+
+
+def test_a_slave_learns_its_master_and_its_topics_are_ignored(table: RouteTable) -> None:
+    register(table, broker())
+    slave = broker(number=1, topics=topics("t1", "other"))
+    result = table.register(slave, object(), 0)
+    assert (result.master_address, result.ha_address) == ("broker-a:10910", "broker-a:10920")
+    assert table.topics() == ["t1", "t2"]
+    assert table.members("broker-a") == {0: "broker-a:10910", 1: "broker-a:10911"}
+    assert table.members("unknown") == {}
+
+
+def test_the_lowest_slave_may_stand_in_read_only(table: RouteTable) -> None:
+    register(table, broker(number=1, enable_acting_master=True))
+    assert perms(table, "t1") == {"broker-a": 4}
+    route = table.route("t1", acting_master=True)
+    assert route is not None
+    assert route.broker_datas[0].broker_addrs == {0: "broker-a:10911"}
+    plain = table.route("t1")
+    assert plain is not None
+    assert plain.broker_datas[0].broker_addrs == {1: "broker-a:10911"}
+
+
+def test_a_slave_of_an_old_version_brings_no_topics(table: RouteTable) -> None:
+    register(table, broker(number=1, enable_acting_master=None))
+    assert table.topics() == []
+
+
+def test_a_lost_master_makes_its_set_read_only(table: RouteTable) -> None:
+    register(table, broker(enable_acting_master=True))
+    register(table, broker(number=1, enable_acting_master=True))
+    change = table.unregister(KEY, "broker-a")
+    assert perms(table, "t1") == {"broker-a": 4}
+    assert change == MinBrokerChange(
+        "broker-a", {1: "broker-a:10911"}, "broker-a:10910", "broker-a:10921"
+    )
+    register(table, broker(enable_acting_master=True))
+    assert perms(table, "t1") == {"broker-a": 6}
+
+
+def test_a_new_lowest_id_is_reported(table: RouteTable) -> None:
+    register(table, broker(number=1, enable_acting_master=True))
+    result = table.register(broker(), object(), 0)
+    assert result.min_change is not None
+    assert min(result.min_change.members) == 0
+    assert result.min_change.offline_address is None
+
+
+def test_a_slave_that_becomes_master_leaves_its_old_id(table: RouteTable) -> None:
+    register(table, broker(number=1))
+    register(table, broker(address="broker-a:10911"))
+    assert table.members("broker-a") == {0: "broker-a:10911"}
+
+
+def test_a_lower_state_version_does_not_take_a_place(table: RouteTable) -> None:
+    register(table, broker(data_version=DataVersion(1, 1, state_version=5)))
+    late = broker(address="other:1", data_version=DataVersion(9, 9, state_version=4))
+    assert register(table, late) is RegisterOutcome.STALE
+    assert table.members("broker-a") == {0: "broker-a:10910"}
+    newer = broker(address="other:1", data_version=DataVersion(9, 9, state_version=6))
+    assert register(table, newer) is RegisterOutcome.OK
+    assert table.members("broker-a") == {0: "other:1"}
+
+
+def test_unregistering_takes_broker_topics_and_cluster(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker("broker-b", cluster="c2", topics=topics("t2", "t3")))
+    assert table.unregister(KEY, "broker-a") is None
+    assert table.topics() == ["t2", "t3"]
+    assert table.clusters() == {"c2": ["broker-b"]}
+    assert list(table.brokers()) == ["broker-b"]
+    assert table.unregister(KEY, "broker-a") is None
+
+
+def test_a_closed_connection_takes_its_brokers_at_once(table: RouteTable) -> None:
+    first, second = object(), object()
+    table.register(broker(), first, 0)
+    table.register(broker("broker-b"), first, 0)
+    table.register(broker("broker-c"), second, 0)
+    gone = table.connection_closed(first)
+    assert sorted(key.address for key, _ in gone) == ["broker-a:10910", "broker-b:10910"]
+    assert perms(table, "t1") == {"broker-c": 6}
+    assert table.connection_closed(first) == []
+
+
+def test_a_broker_that_reconnected_outlives_its_old_connection(table: RouteTable) -> None:
+    old, new = object(), object()
+    table.register(broker(), old, 0)
+    table.register(broker(), new, 1)
+    assert table.connection_closed(old) == []
+    assert table.route("t1") is not None
+
+
+def test_silent_brokers_expire_after_their_own_timeout(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker("broker-b", timeout_ms=1_000))
+    assert table.expire(1_000) == []
+    assert table.expire(1_001) == [
+        (BrokerKey("c1", "broker-b:10910"), "connection of broker-b:10910")
+    ]
+    table.touch(KEY, 100_000)
+    table.touch(BrokerKey("c1", "unknown:1"), 100_000)
+    assert table.expire(220_000) == []
+    assert [key for key, _ in table.expire(220_001)] == [KEY]
+    assert table.topics() == []
+
+
+def test_write_permission_is_wiped_and_added_until_the_next_change(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker("broker-b", topics=topics("t1", "t9")))
+    assert table.wipe_write_perm("broker-a") == 2
+    assert perms(table, "t1") == {"broker-a": 4, "broker-b": 6}
+    register(table, broker())
+    assert perms(table, "t1") == {"broker-a": 4, "broker-b": 6}
+    assert table.add_write_perm("broker-a") == 2
+    assert perms(table, "t1") == {"broker-a": 6, "broker-b": 6}
+    assert table.wipe_write_perm("unknown") == 0
+    table.wipe_write_perm("broker-a")
+    register(table, broker(data_version=DataVersion(1, 2)))
+    assert perms(table, "t1") == {"broker-a": 6, "broker-b": 6}
+
+
+def test_topics_are_deleted_everywhere_or_in_one_cluster(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker("broker-b", cluster="c2"))
+    table.delete_topic("t1", "c2")
+    assert perms(table, "t1") == {"broker-a": 6}
+    table.delete_topic("t1", "unknown")
+    table.delete_topic("t2")
+    assert table.topics() == ["t1"]
+    table.delete_topic("t2")
+
+
+def test_one_topic_is_merged_from_its_brokers(table: RouteTable) -> None:
+    register(table, broker())
+    queues = QueueData("broker-a", 1, 1, 6, 0)
+    assert table.register_topic("new", [queues])
+    assert perms(table, "new") == {"broker-a": 6}
+    assert not table.register_topic("new2", [queues, QueueData("stranger", 1, 1, 6, 0)])
+    assert table.topics() == ["new", "t1", "t2"]
+
+
+def test_topic_lists(table: RouteTable) -> None:
+    register(table, broker(topics=topics("t1", "t2", topic_sys_flag=3)))
+    register(table, broker("broker-b", cluster="c2", topics=topics("t2", "t3")))
+    assert table.topics_of_cluster("c2") == ["t2", "t3"]
+    assert table.topics_of_cluster("unknown") == []
+    assert table.topics_by_flag(lambda flag: flag == 3) == ["t1", "t2"]
+
+
+def test_static_mappings_and_filter_servers_are_passed_through(table: RouteTable) -> None:
+    register(table, broker(mappings={"t1": {"bname": "broker-a"}}, filter_servers=["f:1"]))
+    route = table.route("t1")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker == {"broker-a": {"bname": "broker-a"}}
+    assert route.filter_server_table == {"broker-a:10910": ["f:1"]}
+    plain = table.route("t2")
+    assert plain is not None
+    assert plain.topic_queue_mapping_by_broker is None
+    table.unregister(KEY, "broker-a")
+    register(table, broker())
+    route = table.route("t1")
+    assert route is not None
+    assert route.topic_queue_mapping_by_broker is None
+
+
+def test_the_tables_are_bounded(table: RouteTable) -> None:
+    table.limits = RouteLimits(max_topics=3, max_brokers=2)
+    told = broker(topics=topics(*(f"t{number}" for number in range(10))))
+    assert table.register(told, object(), 0).dropped_topics == 7
+    assert len(table.topics()) == 3
+    assert not table.register_topic("another", [QueueData("broker-a", 1, 1, 6, 0)])
+    register(table, broker("broker-b"))
+    assert register(table, broker("broker-c")) is RegisterOutcome.FULL
+    assert register(table, broker("broker-b")) is RegisterOutcome.OK
+    assert list(table.brokers()) == ["broker-a", "broker-b"]
+
+
+def test_a_broker_that_changes_its_cluster_leaves_the_old_one(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker(cluster="c2"))
+    assert table.clusters() == {"c2": ["broker-a"]}
