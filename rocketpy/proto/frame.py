@@ -32,6 +32,8 @@ MAX_HEADER_BYTES: Final = 1024 * 1024
 
 _PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
+_MAX_JSON_WORD: Final = MAX_HEADER_BYTES
+"""Second words up to this one say: JSON, and a header that is not too long."""
 _DECODERS: Final = (decode_json_header, decode_binary_header, decode_msgpack_header)
 
 
@@ -43,11 +45,11 @@ class CommandReader:
     connection. At most one frame's bytes are held, and never more than were received.
     """
 
-    __slots__ = ("_max_frame_bytes", "_needed_bytes", "_pending", "error")
+    __slots__ = ("_max_length_bytes", "_needed_bytes", "_pending", "error")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.error: ProtocolError | None = None
-        self._max_frame_bytes = max_frame_bytes
+        self._max_length_bytes = max_frame_bytes - 4
         self._pending = bytearray()
         self._needed_bytes = 0
 
@@ -72,10 +74,17 @@ class CommandReader:
         end = len(data)
         try:
             while end - position >= 8:
-                following = position + 4 + self._check_length(data, position)
-                if following > end:
-                    break
-                commands.append(_decode_frame(data, position, following))
+                length, word = _PREFIX.unpack_from(data, position)
+                following = position + 4 + length
+                if not 4 <= length <= self._max_length_bytes or following > end:
+                    break  # _hold raises when the length is the reason
+                header_at = position + 8
+                body_at = header_at + (word & 0xFFFFFF)
+                if word <= _MAX_JSON_WORD and body_at <= following:
+                    fields = decode_json_header(data[header_at:body_at])
+                    commands.append(RemotingCommand(*fields, data[body_at:following]))
+                else:
+                    commands.append(_decode_other(data, word, header_at, body_at, following))
                 position = following
             if position < end:
                 self._hold(data, position)
@@ -83,44 +92,35 @@ class CommandReader:
             self.error = error
         return commands
 
-    def _check_length(self, data: bytes, position: int) -> int:
-        length: int = _LENGTH.unpack_from(data, position)[0]
-        if length < 4:
-            msg = f"frame length {length} is too small"
-            raise BadFrameError(msg)
-        if length + 4 > self._max_frame_bytes:
-            raise FrameTooLongError(length + 4, self._max_frame_bytes)
-        return length
-
     def _hold(self, data: bytes, position: int) -> None:
-        available = len(data) - position
-        if available < 4:
-            self._needed_bytes = 4
-        else:
-            self._needed_bytes = 4 + self._check_length(data, position)
+        """Keep the start of an unfinished frame, unless its length is wrong."""
+        self._needed_bytes = 4
+        if len(data) - position >= 4:
+            length: int = _LENGTH.unpack_from(data, position)[0]
+            if length < 4:
+                msg = f"frame length {length} is too small"
+                raise BadFrameError(msg)
+            if length > self._max_length_bytes:
+                raise FrameTooLongError(length + 4, self._max_length_bytes + 4)
+            self._needed_bytes = 4 + length
         self._pending += memoryview(data)[position:]
 
 
-def _decode_frame(data: bytes, position: int, following: int) -> RemotingCommand:
-    """Decode the whole frame that lies in ``data`` from ``position`` to ``following``."""
-    word: int = _PREFIX.unpack_from(data, position)[1]
-    header_at = position + 8
-    header_bytes = word & 0xFFFFFF
-    body_at = header_at + header_bytes
+def _decode_other(
+    data: bytes, word: int, header_at: int, body_at: int, following: int
+) -> RemotingCommand:
+    """Decode a frame that is not plain JSON: another serialization, or wrong lengths."""
     if body_at > following:
-        msg = f"header of {header_bytes} bytes is longer than its frame"
+        msg = f"header of {body_at - header_at} bytes is longer than its frame"
         raise BadFrameError(msg)
-    if header_bytes > MAX_HEADER_BYTES:
-        raise FrameTooLongError(header_bytes, MAX_HEADER_BYTES)
-    header = data[header_at:body_at]
-    body = data[body_at:following]
+    if body_at - header_at > MAX_HEADER_BYTES:
+        raise FrameTooLongError(body_at - header_at, MAX_HEADER_BYTES)
     serialize_type = word >> 24
-    if serialize_type == 0:
-        return RemotingCommand(*decode_json_header(header), body)
-    if serialize_type > 2:
+    if serialize_type >= len(_DECODERS):
         msg = f"unknown header serialization {serialize_type}"
         raise BadFrameError(msg)
-    return RemotingCommand(*_DECODERS[serialize_type](header), body, serialize_type)
+    fields = _DECODERS[serialize_type](data[header_at:body_at])
+    return RemotingCommand(*fields, data[body_at:following], serialize_type)
 
 
 def decode_command(frame: bytes) -> RemotingCommand:

@@ -21,10 +21,10 @@ __all__ = [
     "RecallHandle",
     "UniqIdGenerator",
     "UniqIdParts",
-    "decode_offset_id",
+    "decode_message_id",
     "decode_recall_handle",
     "decode_uniq_id",
-    "encode_offset_id",
+    "encode_message_id",
     "encode_recall_handle",
     "offset_id_from_bytes",
 ]
@@ -42,7 +42,7 @@ class OffsetMessageId(NamedTuple):
     phy_offset: int
 
 
-def encode_offset_id(store_host: str, phy_offset: int) -> str:
+def encode_message_id(store_host: str, phy_offset: int) -> str:
     """Return the offset id; raises ValueError for a host that is not ``ip:port``."""
     return offset_id_from_bytes(host_to_bytes(store_host), phy_offset)
 
@@ -59,7 +59,7 @@ def _from_hex(text: str) -> bytes:
     return binascii.unhexlify(text)
 
 
-def decode_offset_id(message_id: str) -> OffsetMessageId:
+def decode_message_id(message_id: str) -> OffsetMessageId:
     """Read an offset id.
 
     Raises:

@@ -56,11 +56,15 @@ def _parse_int(name: str, text: str, limit: int, kind: str) -> int:
 
 def parse_int32(name: str, text: str) -> int:
     """Read a Java int; raises HeaderFieldError naming the field ``name``."""
+    if len(text) <= 9 and text.isdecimal():
+        return int(text)
     return _parse_int(name, text, _I32, "a 32-bit number")
 
 
 def parse_int64(name: str, text: str) -> int:
     """Read a Java long; raises HeaderFieldError naming the field ``name``."""
+    if len(text) <= 18 and text.isdecimal():
+        return int(text)
     return _parse_int(name, text, _I64, "a 64-bit number")
 
 
@@ -160,8 +164,12 @@ _H = TypeVar("_H", bound=Header)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def header(cls: type[_H]) -> type[_H]:
-    """Make a header class: a frozen, slotted dataclass with its wire forms worked out."""
-    made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    """Make a header class: a slotted dataclass with its wire forms worked out.
+
+    Type checkers treat it as frozen. At run time it is not, because Python's frozen classes
+    take several times as long to make, and one is made for most requests.
+    """
+    made = dataclass(slots=True, kw_only=True)(cls)
     hints = get_type_hints(made, include_extras=True)
     specs = []
     for item in fields(made):  # type: ignore[arg-type]  # it is a dataclass since two lines ago
