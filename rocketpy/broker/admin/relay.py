@@ -12,7 +12,7 @@ from rocketpy.errors import BadBodyError, ConnectionLostError, RequestTimeoutErr
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.fastjson import loads
-from rocketpy.proto.message_id import decode_offset_id
+from rocketpy.proto.message_id import decode_message_id
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
@@ -109,7 +109,7 @@ class RelayAdmin:
 
     def _record(self, message_id: str) -> bytes | None:
         try:
-            phy_offset = decode_offset_id(message_id).phy_offset
+            phy_offset = decode_message_id(message_id).phy_offset
         except ValueError:
             return None
         view = self._parts.store.look_message(phy_offset)

@@ -1,0 +1,135 @@
+import pytest
+
+from rocketpy.broker.admin.offsets import OffsetAdmin
+from rocketpy.proto.codes import LanguageCode
+from rocketpy.proto.command import make_request
+from rocketpy.proto.fastjson import loads
+from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.broker.admin.kit import FakeChannel, Kit, ask
+
+RESET = {"topic": "T", "group": "G", "timestamp": -1, "isForce": "true"}
+
+
+def filled(kit: Kit) -> OffsetAdmin:
+    kit.add_topic("T", 2)
+    kit.store.fill("T", 0, 10, first_ms=1_000)
+    kit.store.fill("T", 1, 4, first_ms=2_000)
+    kit.groups.get_or_create("G")
+    kit.offsets.commit("G", "T", 0, 6)
+    kit.offsets.commit("G", "T", 1, 4)
+    return OffsetAdmin(kit.parts)
+
+
+@pytest.mark.parametrize(
+    ("ext", "expected"),
+    [
+        ({}, {0: 10, 1: 4}),
+        ({"timestamp": 0}, {0: 0, 1: 0}),
+        ({"timestamp": 1_035}, {0: 4, 1: 0}),
+        ({"timestamp": 1_035, "queueId": 0}, {0: 4}),
+        ({"queueId": 0, "offset": 7}, {0: 7}),
+    ],
+)
+def test_reset_is_remembered_for_the_next_pull(
+    kit: Kit, ext: dict[str, int], expected: dict[int, int]
+) -> None:
+    answer = ask(filled(kit).reset, {**RESET, **ext})
+    table = loads(answer.body)["offsetTable"]
+    assert table == {MessageQueue("T", "b", queue): at for queue, at in expected.items()}
+    for queue, at in expected.items():
+        assert kit.offsets.has_reset("G", "T", queue)
+        assert kit.offsets.take_reset("G", "T", queue) == at
+
+
+@pytest.mark.parametrize(
+    ("ext", "code"),
+    [
+        ({"topic": "Nope"}, 17),
+        ({"group": "Nope"}, 26),
+        ({"queueId": 9}, 29),
+        ({"queueId": 0, "offset": 99}, 1),
+    ],
+)
+def test_reset_is_refused(kit: Kit, ext: dict[str, object], code: int) -> None:
+    assert ask(filled(kit).reset, {**RESET, **ext}).code == code
+    assert not kit.offsets.has_reset("G", "T", 0)
+
+
+def test_reset_by_clients_pushes_220_to_each_member() -> None:
+    kit = Kit(use_server_side_reset_offset=False)
+    admin = filled(kit)
+    channel = kit.add_consumer("G", "T")
+    answer = ask(admin.reset, {**RESET, "timestamp": 0})
+    table = loads(answer.body)["offsetTable"]
+    assert table == {MessageQueue("T", "b", 0): 0, MessageQueue("T", "b", 1): 0}
+    assert not kit.offsets.has_reset("G", "T", 0)
+    (pushed,) = channel.oneways
+    assert pushed.code == 220
+    assert pushed.ext_fields == {"topic": "T", "group": "G", "timestamp": "0"}
+    assert loads(pushed.body)["offsetTable"] == table
+
+
+def test_reset_by_clients_without_force_never_moves_ahead() -> None:
+    kit = Kit(use_server_side_reset_offset=False)
+    admin = filled(kit)
+    kit.add_consumer("G", "T")
+    answer = ask(admin.reset, {**RESET, "isForce": "false"})
+    assert loads(answer.body)["offsetTable"][MessageQueue("T", "b", 0)] == 6
+
+
+def test_reset_by_clients_needs_members() -> None:
+    kit = Kit(use_server_side_reset_offset=False)
+    answer = ask(filled(kit).reset, RESET)
+    assert answer.code == 206
+    assert answer.remark is not None
+    assert answer.remark.startswith("Consumer not online")
+
+
+def test_reset_by_clients_writes_lists_for_cpp_tools() -> None:
+    kit = Kit(use_server_side_reset_offset=False)
+    admin = filled(kit)
+    channel = kit.add_consumer("G", "T")
+    request = make_request(222, {key: str(value) for key, value in RESET.items()})
+    request.language = LanguageCode.CPP
+    assert admin.reset(FakeChannel(), request).code == 0  # type: ignore[arg-type]
+    listed = loads(channel.oneways[0].body)["offsetTable"]
+    assert {"brokerName": "b", "offset": 10, "queueId": 0, "topic": "T"} in listed
+
+
+def test_correction(kit: Kit) -> None:
+    admin = filled(kit)
+    kit.offsets.commit("H", "T", 0, 3)
+    kit.offsets.commit("I", "T", 0, 1)
+    ext = {"topic": "T", "compareGroup": "G", "filterGroups": "I"}
+    found = loads(ask(admin.correction, ext).body)["correctionOffsets"]
+    assert found == {"0": 3, "1": 4}
+    found = loads(ask(admin.correction, {**ext, "filterGroups": "H,I"}).body)
+    assert found["correctionOffsets"] == {"0": 6, "1": 4}
+
+
+def test_correction_marks_queues_in_which_the_compared_group_is_behind_all_others(kit: Kit) -> None:
+    admin = filled(kit)
+    kit.offsets.commit("late", "T", 0, 1)
+    ext = {"topic": "T", "compareGroup": "late", "filterGroups": "late"}
+    found = loads(ask(admin.correction, ext).body)["correctionOffsets"]
+    assert found["0"] == (1 << 63) - 1
+
+
+def test_clone(kit: Kit) -> None:
+    admin = filled(kit)
+    kit.add_topic("U", 1)
+    kit.offsets.commit("G", "U", 0, 2)
+    ext = {"srcGroup": "G", "destGroup": "H", "topic": "T", "offline": "true"}
+    assert ask(admin.clone, ext).code == 0
+    assert kit.offsets.query_all("H", "T") == {0: 6, 1: 4}
+    assert kit.offsets.query_all("H", "U") == {}
+    assert ask(admin.clone, {**ext, "topic": ""}).code == 0
+    assert kit.offsets.query_all("H", "U") == {0: 2}
+    assert ask(admin.clone, {**ext, "destGroup": "../"}).code == 29
+
+
+def test_dumps(kit: Kit) -> None:
+    admin = filled(kit)
+    dumped = loads(ask(admin.dump).body)
+    assert dumped["offsetTable"] == {"T@G": {"0": 6, "1": 4}}
+    assert ask(admin.dump_delay).code == 1

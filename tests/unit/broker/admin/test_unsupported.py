@@ -1,0 +1,24 @@
+import pytest
+
+from rocketpy.broker.admin.unsupported import UnsupportedAdmin
+from rocketpy.proto.fastjson import loads
+from tests.unit.broker.admin.kit import Kit, ask
+
+
+def test_a_master_without_slaves(kit: Kit) -> None:
+    found = loads(ask(UnsupportedAdmin(kit.parts).ha_status).body)
+    assert found["master"] is True
+    assert found["haConnectionInfo"] == []
+    assert found["masterCommitLogMaxOffset"] == 5_000
+
+
+def test_no_cold_data(kit: Kit) -> None:
+    found = loads(ask(UnsupportedAdmin(kit.parts).cold_data).body)
+    assert found == {"configTable": {}, "globalAcc": 0, "runtimeTable": {}}
+
+
+@pytest.mark.parametrize("code", [1007, 2001, 2002, 2004, *range(3001, 3011)])
+def test_refused_codes(kit: Kit, code: int) -> None:
+    answer = ask(UnsupportedAdmin(kit.parts).processors()[code])
+    assert answer.code == 1
+    assert answer.remark
