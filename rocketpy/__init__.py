@@ -1,3 +1,89 @@
-"""Apache RocketMQ again, in Python: the same wire, the same files, none of the JVM."""
+"""Apache RocketMQ again, in Python: the same wire, the same files, none of the JVM.
+
+Example:
+    ::
+
+        import asyncio
+        import rocketpy
+
+
+        async def main() -> None:
+            async with rocketpy.connect("127.0.0.1:9876", group="shop") as client:
+                await client.producer().send("orders", b"o1", tag="paid")
+                async with client.consumer("orders", group="billing") as consumer:
+                    async for message in consumer:
+                        print(message.body)
+
+
+        asyncio.run(main())
+
+``rocketpy.sync`` has the same without ``await``. The names below load when first used, so that
+servers do not pay for the client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketpy import errors as errors
+    from rocketpy.client.client import Client as Client
+    from rocketpy.client.client import connect as connect
+    from rocketpy.client.health import ClientHealth as ClientHealth
+    from rocketpy.client.health import ConsumerHealth as ConsumerHealth
+    from rocketpy.client.message import Message as Message
+    from rocketpy.client.message import ReceivedMessage as ReceivedMessage
+    from rocketpy.client.outcomes import Retry as Retry
+    from rocketpy.client.outcomes import ToDLQ as ToDLQ
+    from rocketpy.client.producer import Producer as Producer
+    from rocketpy.client.pull_consumer import PullConsumer as PullConsumer
+    from rocketpy.client.push_consumer import Consumer as Consumer
+    from rocketpy.client.send_result import SendResult as SendResult
+    from rocketpy.client.send_result import SendStatus as SendStatus
+    from rocketpy.client.serializers import Serializer as Serializer
+    from rocketpy.client.serializers import json as json
+    from rocketpy.client.serializers import msgpack as msgpack
+    from rocketpy.client.serializers import plain as plain
+    from rocketpy.proto.message_queue import MessageQueue as MessageQueue
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Client": "client.client",
+    "ClientHealth": "client.health",
+    "Consumer": "client.push_consumer",
+    "ConsumerHealth": "client.health",
+    "Message": "client.message",
+    "MessageQueue": "proto.message_queue",
+    "Producer": "client.producer",
+    "PullConsumer": "client.pull_consumer",
+    "ReceivedMessage": "client.message",
+    "Retry": "client.outcomes",
+    "SendResult": "client.send_result",
+    "SendStatus": "client.send_result",
+    "Serializer": "client.serializers",
+    "ToDLQ": "client.outcomes",
+    "connect": "client.client",
+    "json": "client.serializers",
+    "msgpack": "client.serializers",
+    "plain": "client.serializers",
+}
+
+__all__ = ["__version__", "errors", *_HOME]  # noqa: PLE0604 - all of them are strings
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    """Load a public name when it is first used."""
+    if name == "errors":
+        return import_module("rocketpy.errors")
+    home = _HOME.get(name)
+    if home is None:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

@@ -1,1 +1,1 @@
-"""The client SDK."""
+"""The client side: producers, consumers, and the instance that connects them to a cluster."""

@@ -1,0 +1,226 @@
+"""The entry to everything: ``rocketpy.connect()`` and the client it returns."""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from rocketpy.client.config import ClientConfig, ConsumerConfig, ProducerConfig, PullConsumerConfig
+from rocketpy.client.handlers import Handler
+from rocketpy.client.health import ClientHealth
+from rocketpy.client.instance import Instance
+from rocketpy.client.name_servers import parse_addresses
+from rocketpy.client.options import (
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+    PullConsumerOptions,
+)
+from rocketpy.client.producer import Producer
+from rocketpy.client.pull_consumer import PullConsumer
+from rocketpy.client.push_consumer import Consumer
+from rocketpy.client.seams import Remoting
+from rocketpy.errors import ClosedError, ConfigError
+from rocketpy.proto.validators import check_group
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.runtime.clock import Clock, SystemClock
+
+__all__ = ["Client", "connect"]
+
+
+def connect(
+    name_servers: str | Sequence[str] | None = None,
+    *,
+    group: str = "",
+    remoting: RemotingClientConfig | None = None,
+    **options: Unpack[ClientOptions],
+) -> "Client":
+    """Describe a client of the cluster behind some name servers; nothing is sent yet.
+
+    Args:
+        name_servers: ``"host:9876;host2:9876"`` or a sequence; None takes ``NAMESRV_ADDR`` from
+            the environment.
+        group: of producers and consumers that name none themselves.
+        remoting: settings of the connections (TLS, limits).
+        **options: see :class:`~rocketpy.client.config.ClientConfig`.
+
+    Returns:
+        A client, to be used with ``async with`` or started with ``await client.start()``.
+
+    Example:
+        ::
+
+            async with rocketpy.connect("127.0.0.1:9876", group="shop") as client:
+                await client.producer().send("orders", b"o1")
+    """
+    given = name_servers if name_servers is not None else os.environ.get("NAMESRV_ADDR", "")
+    config = ClientConfig(
+        name_servers=parse_addresses(given), group=group or ClientConfig().group, **options
+    )
+    return Client(config, remoting=remoting)
+
+
+class Client:
+    """Connections, routes and timers that its producers and consumers share.
+
+    Args:
+        config: identity, name servers, intervals.
+        remoting: settings of the connections.
+        clock: wall clock and waiting.
+        rng: spreads clients over servers and queues.
+        make_remoting: builds what requests travel through.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        remoting: RemotingClientConfig | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        make_remoting: Callable[[], Remoting] | None = None,
+    ) -> None:
+        reason = check_group(config.group)
+        if reason is not None:
+            raise ConfigError(reason, key="group")
+        self.config = config
+        self._remoting_config = remoting or RemotingClientConfig()
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.SystemRandom()
+        self._make_remoting = make_remoting
+        self._instance: Instance | None = None
+        self._parts: list[Producer | Consumer | PullConsumer] = []
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the timers; the first send or consumer connects."""
+        if self._instance is not None:
+            return
+        remoting = (
+            self._make_remoting()
+            if self._make_remoting is not None
+            else RemotingClient(self._remoting_config, clock=self._clock, rng=self._rng)
+        )
+        self._instance = Instance(self.config, remoting, clock=self._clock, rng=self._rng)
+        await self._instance.start()
+
+    async def close(self) -> None:
+        """Close consumers (finishing handlers), then producers, then connections."""
+        instance = self._instance
+        if instance is None:
+            return
+        consumers = [part for part in self._parts if not isinstance(part, Producer)]
+        producers = [part for part in self._parts if isinstance(part, Producer)]
+        self._parts.clear()
+        for group in (consumers, producers):
+            outcomes = await asyncio.gather(
+                *(part.close() for part in group), return_exceptions=True
+            )
+            failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            if failures:
+                await instance.close()
+                raise failures[0]
+        await instance.close()
+
+    def producer(self, *, group: str = "", **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a producer; it shares this client's connections.
+
+        Args:
+            group: instead of the client's.
+            **options: see :class:`~rocketpy.client.config.ProducerConfig`.
+
+        Raises:
+            ClosedError: the client is not started.
+        """
+        instance = self._running()
+        producer = Producer(instance, group or self.config.group, ProducerConfig(**options))
+        instance.add_producer(producer.group, producer)
+        self._parts.append(producer)
+        return producer
+
+    def consumer(
+        self,
+        topic: str | Sequence[str],
+        *,
+        group: str = "",
+        filter: str = "*",  # noqa: A002 - the word every user looks for
+        handler: Handler | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer:
+        """Return a member of a consumer group; ``async with`` (or ``start``) joins the group.
+
+        Args:
+            topic: one topic or several.
+            group: instead of the client's.
+            filter: ``"a || b"`` or ``"*"``; with ``expression_type="SQL92"`` a condition.
+            handler: called with each message (or list, when ``batch`` is above 1); without one,
+                iterate over the consumer.
+            **options: see :class:`~rocketpy.client.config.ConsumerConfig`.
+
+        Raises:
+            ClosedError: the client is not started.
+            ConfigError: a name or setting is not usable.
+        """
+        instance = self._running()
+        config = ConsumerConfig(filter=filter, **options)
+        consumer = Consumer(instance, group or self.config.group, config, handler)
+        for name in [topic] if isinstance(topic, str) else topic:
+            consumer.subscribe(name, filter, config.expression_type)
+        self._parts.append(consumer)
+        return consumer
+
+    def pull_consumer(
+        self, *, group: str = "", **options: Unpack[PullConsumerOptions]
+    ) -> PullConsumer:
+        """Return a consumer that you ask for messages, from queues that you choose.
+
+        Args:
+            group: instead of the client's.
+            **options: see :class:`~rocketpy.client.config.PullConsumerConfig`.
+
+        Raises:
+            ClosedError: the client is not started.
+        """
+        consumer = PullConsumer(
+            self._running(), group or self.config.group, PullConsumerConfig(**options)
+        )
+        self._parts.append(consumer)
+        return consumer
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this client by."""
+        return self._running().client_id
+
+    def health(self) -> ClientHealth:
+        """Return what works and what does not, the consumers' queues included."""
+        instance = self._running()
+        return ClientHealth(
+            instance.client_id,
+            instance.name_servers.current,
+            instance.failures(),
+            {
+                part.group: part.health()
+                for part in self._parts
+                if isinstance(part, Consumer) and part.group in instance.consumers
+            },
+        )
+
+    def _running(self) -> Instance:
+        if self._instance is None or not self._instance.is_running:
+            raise ClosedError("the client is not started: use `async with`, or await start()")
+        return self._instance

@@ -1,0 +1,154 @@
+"""Settings of the client, with the defaults of Apache's Java client.
+
+Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullConsumer (5.4.0).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from rocketpy.client.serializers import PLAIN, Serializer
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = [
+    "Allocation",
+    "ClientConfig",
+    "ConsumerConfig",
+    "FlowControlRetry",
+    "LatencyProfile",
+    "ProducerConfig",
+    "PullConsumerConfig",
+    "StartPosition",
+]
+
+FlowControlRetry = Literal["backoff", "immediate", "none"]
+LatencyProfile = Literal["4.x", "5.x"]
+Compression = Literal["zlib", "lz4", "zstd"]
+StartPosition = Literal["latest", "earliest"] | datetime | int
+Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What all producers and consumers of one client share; times in ms.
+
+    Attributes:
+        name_servers: ``host:port`` of every name server.
+        group: the group of producers and consumers that name none.
+        instance_name: the part of the client id after ``ip@``; empty means process id and time.
+        client_ip: the part of the client id before ``@``; empty means this machine's address.
+        unit_name: appended to the client id when not empty.
+        api_timeout_ms: limit of one administrative request (routes, offsets, heartbeats).
+        default_topic_queues: queues that a topic created by its first message gets at most.
+    """
+
+    name_servers: tuple[str, ...] = ()
+    group: str = "DEFAULT_GROUP"
+    instance_name: str = ""
+    client_ip: str = ""
+    unit_name: str = ""
+    api_timeout_ms: int = 3_000
+    route_refresh_interval_ms: int = 30_000
+    heartbeat_interval_ms: int = 30_000
+    persist_interval_ms: int = 5_000
+    default_topic_queues: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """Settings of a producer.
+
+    Attributes:
+        timeout_s: one limit for all attempts of one send, seconds.
+        retries: attempts after the first one.
+        flow_control_retry: what to do when a broker is over its capacity.
+        latency_fault: avoid brokers that were slow or failed.
+        latency_profile: which table says for how long, Apache's of 4.x or of 5.x.
+        max_message_bytes: limit of a body before compression, and of a batch.
+        compress_over_bytes: bodies of this size or more are compressed; 0 turns it off.
+        compression: how.
+        compression_level: of zlib and zstd.
+        max_in_flight: sends that may wait for their answer.
+        max_in_flight_bytes: the same, as body bytes.
+        serializer: turns a body into bytes.
+    """
+
+    timeout_s: float = 3.0
+    retries: int = 2
+    flow_control_retry: FlowControlRetry = "backoff"
+    latency_fault: bool = False
+    latency_profile: LatencyProfile = "4.x"
+    max_message_bytes: int = 4 * 1024 * 1024
+    compress_over_bytes: int = 4096
+    compression: Compression = "zlib"
+    compression_level: int = 5
+    max_in_flight: int = 1024
+    max_in_flight_bytes: int = 64 * 1024 * 1024
+    serializer: Serializer = PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Settings of a group consumer.
+
+    Attributes:
+        filter: ``"a || b"``, ``"*"``, or an SQL expression when ``expression_type`` is SQL92.
+        start: where a group without a stored offset begins.
+        concurrency: handlers that run at the same time.
+        batch: messages a handler gets at once; above 1 it gets a list.
+        max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
+        allocation: ``"avg"``, ``"circle"``, or a function.
+        broadcast: every member gets every message; offsets stay in ``offset_dir``.
+        stop_timeout_s: how long a stop waits for handlers in hand.
+        consume_timeout_ms: a message in hand for longer is given back to the broker.
+        local_retry_ms: pause before a message that could not be given back is consumed again.
+    """
+
+    filter: str = "*"
+    expression_type: str = "TAG"
+    start: StartPosition = "latest"
+    concurrency: int = 20
+    batch: int = 1
+    max_retries: int = -1
+    broadcast: bool = False
+    offset_dir: str = ""
+    allocation: Literal["avg", "circle"] | Allocation = "avg"
+    serializer: Serializer = PLAIN
+    pull_batch: int = 32
+    pull_batch_bytes: int = 256 * 1024
+    pull_interval_ms: int = 0
+    max_cached_messages: int = 1000
+    max_cached_bytes: int = 100 * 1024 * 1024
+    max_span: int = 2000
+    suspend_ms: int = 15_000
+    pull_timeout_ms: int = 30_000
+    pull_error_pause_ms: int = 1_000
+    rebalance_interval_ms: int = 20_000
+    takeover_pause_ms: int = 500
+    stop_timeout_s: float = 10.0
+    consume_timeout_ms: int = 15 * 60_000
+    local_retry_ms: int = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConsumerConfig:
+    """Settings of a pull consumer; as :class:`ConsumerConfig` where the names agree.
+
+    Attributes:
+        auto_commit: commit what earlier polls handed out, every ``auto_commit_interval_ms``.
+    """
+
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    start: StartPosition = "latest"
+    allocation: Literal["avg", "circle"] | Allocation = "avg"
+    serializer: Serializer = PLAIN
+    pull_batch: int = 32
+    max_cached_messages: int = 1000
+    max_cached_bytes: int = 100 * 1024 * 1024
+    max_cached_messages_all: int = 10_000
+    suspend_ms: int = 20_000
+    pull_timeout_ms: int = 30_000
+    pull_error_pause_ms: int = 1_000
+    rebalance_interval_ms: int = 20_000

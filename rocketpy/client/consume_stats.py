@@ -1,0 +1,98 @@
+"""How many messages a consumer handled, and how fast, over the last minute and hour.
+
+Source: ConsumerStatsManager (5.4.0).
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["ConsumeStats"]
+
+SAMPLE_INTERVAL_MS = 10_000
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class _Counters:
+    ok: int = 0
+    failed: int = 0
+    pulled: int = 0
+    pulls: int = 0
+    handle_ms: int = 0
+    samples: deque[tuple[int, int, int, int, int]] = field(default_factory=deque)
+
+
+class ConsumeStats:
+    """Counters by topic; :meth:`sample` is to be called now and then.
+
+    Args:
+        clock: for rates (monotonic).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._topics: dict[str, _Counters] = {}
+
+    def _of(self, topic: str) -> _Counters:
+        counters = self._topics.get(topic)
+        if counters is None:
+            counters = self._topics[topic] = _Counters()
+            counters.samples.append((self._clock.monotonic_ms(), 0, 0, 0, 0))
+        return counters
+
+    def handled(self, topic: str, count: int, handle_ms: int, *, ok: bool) -> None:
+        """Count messages a handler is done with."""
+        counters = self._of(topic)
+        counters.handle_ms += handle_ms
+        if ok:
+            counters.ok += count
+        else:
+            counters.failed += count
+
+    def pulled(self, topic: str, count: int) -> None:
+        """Count messages a pull brought."""
+        self._of(topic).pulled += count
+
+    def sample(self) -> None:
+        """Keep the counters of this moment, so that rates can be told later."""
+        now = self._clock.monotonic_ms()
+        for counters in self._topics.values():
+            samples = counters.samples
+            if now - samples[-1][0] >= SAMPLE_INTERVAL_MS:
+                samples.append(
+                    (now, counters.ok, counters.failed, counters.pulled, counters.handle_ms)
+                )
+            while len(samples) > 2 and now - samples[1][0] > HOUR_MS:
+                samples.popleft()
+
+    def report(self, topic: str) -> dict[str, float]:
+        """Return the rates under their wire names."""
+        counters = self._of(topic)
+        now = self._clock.monotonic_ms()
+        base = self._base(counters, now - MINUTE_MS)
+        seconds = max(1, now - base[0]) / 1000
+        ok = counters.ok - base[1]
+        failed = counters.failed - base[2]
+        done = ok + failed
+        hour = self._base(counters, now - HOUR_MS)
+        return {
+            "consumeFailedMsgs": counters.failed - hour[2],
+            "consumeFailedTPS": round(failed / seconds, 2),
+            "consumeOKTPS": round(ok / seconds, 2),
+            "consumeRT": round((counters.handle_ms - base[4]) / done, 2) if done else 0.0,
+            "pullRT": 0.0,
+            "pullTPS": round((counters.pulled - base[3]) / seconds, 2),
+        }
+
+    @staticmethod
+    def _base(counters: _Counters, since_ms: int) -> tuple[int, int, int, int, int]:
+        """Return the newest sample at or before ``since_ms``, else the oldest."""
+        found = counters.samples[0]
+        for sample in counters.samples:
+            if sample[0] > since_ms:
+                break
+            found = sample
+        return found

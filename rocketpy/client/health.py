@@ -1,0 +1,60 @@
+"""What is going well and what is not, as values: for probes and for people."""
+
+from dataclasses import dataclass, field
+
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = ["ClientHealth", "ConsumerHealth", "QueueHealth"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHealth:
+    """One queue of a consumer.
+
+    Attributes:
+        offset: what would be committed now.
+        lag: messages on the broker not yet finished, as of the last pull.
+        cached: messages pulled and not finished.
+        last_pull_ms: when the last pull was sent (wall clock), 0 before the first.
+        failure: why the last pull failed, empty when it did not.
+    """
+
+    offset: int
+    lag: int
+    cached: int
+    last_pull_ms: int
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHealth:
+    """A consumer: its queues, and what fails in the background."""
+
+    group: str
+    queues: dict[MessageQueue, QueueHealth]
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing fails."""
+        return not self.failures and not any(queue.failure for queue in self.queues.values())
+
+    @property
+    def lag(self) -> int:
+        """Messages this member has still to finish."""
+        return sum(queue.lag for queue in self.queues.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHealth:
+    """A client: its name server, its consumers, and what fails in the background."""
+
+    client_id: str
+    name_server: str | None
+    failures: dict[str, str]
+    consumers: dict[str, ConsumerHealth]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing fails, the consumers included."""
+        return not self.failures and all(entry.ok for entry in self.consumers.values())

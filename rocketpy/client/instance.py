@@ -1,0 +1,222 @@
+"""What all producers and consumers of one client share: connections, routes, heartbeats, timers.
+
+Source: MQClientInstance (5.4.0).
+"""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+
+from rocketpy.client.broker_api import BrokerApi
+from rocketpy.client.config import ClientConfig
+from rocketpy.client.heartbeat import encode_heartbeat
+from rocketpy.client.members import GroupMember
+from rocketpy.client.msg_ids import MsgIds
+from rocketpy.client.name_servers import NameServers
+from rocketpy.client.periodic import PeriodicJob
+from rocketpy.client.route_table import RouteTable
+from rocketpy.client.seams import Remoting
+from rocketpy.client.server_requests import ServerRequests
+from rocketpy.errors import ClientError, RocketPyError
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["Instance", "make_client_id"]
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_MIN_PAUSE_MS = 1_000
+ROUTE_MIN_PAUSE_MS = 500
+
+
+def local_ip() -> str:
+    """Return this machine's address towards others; loopback when it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a datagram socket only looks up the route
+            address: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+    return address
+
+
+def make_client_id(config: ClientConfig, clock: Clock, rng: random.Random) -> str:
+    """Return ``ip@instance[@unit]``; process id and time stand in for a missing instance name."""
+    instance = config.instance_name or (
+        f"{os.getpid()}#{clock.time_ms() * 1_000_000 + rng.randrange(1_000_000)}"
+    )
+    unit = f"@{config.unit_name}" if config.unit_name else ""
+    return f"{config.client_ip or local_ip()}@{instance}{unit}"
+
+
+class Instance:
+    """The shared part of one client.
+
+    Args:
+        config: intervals, name servers, identity.
+        remoting: how requests travel; closed by :meth:`close`.
+        clock: wall clock and waiting.
+        rng: spreads clients over servers and queues.
+    """
+
+    def __init__(
+        self, config: ClientConfig, remoting: Remoting, *, clock: Clock, rng: random.Random
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.rng = rng
+        self.remoting = remoting
+        self.client_id = make_client_id(config, clock, rng)
+        self.name_servers = NameServers(config.name_servers, remoting, rng, config.api_timeout_ms)
+        self.routes = RouteTable(self.name_servers, config.default_topic_queues)
+        self.api = BrokerApi(remoting, config.api_timeout_ms)
+        self.is_running = False
+        self.consumers: dict[str, GroupMember] = {}
+        self._producer_groups: dict[str, set[object]] = {}
+        self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
+        self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
+        ip = self.client_id.partition("@")[0]
+        self.next_msg_id = MsgIds(ip, clock, rng).next
+        self._last_route_ms = -ROUTE_MIN_PAUSE_MS
+        self._route_job = PeriodicJob(
+            "routes", self._refresh_routes, config.route_refresh_interval_ms
+        )
+        self._heartbeat_job = PeriodicJob(
+            "heartbeat", self._heartbeat_step, config.heartbeat_interval_ms
+        )
+        self._jobs = [self._route_job, self._heartbeat_job]
+        ServerRequests(self.consumers.get).register(remoting)
+        self.routes.on_change.append(self._route_changed)
+
+    async def start(self) -> None:
+        """Start the timers; asks nothing of the network yet."""
+        if self.is_running:
+            return
+        config = self.config
+        self.is_running = True
+        self._route_job.start(config.route_refresh_interval_ms)
+        self._heartbeat_job.start(HEARTBEAT_MIN_PAUSE_MS)
+
+    async def close(self) -> None:
+        """Stop the timers, leave producer groups, close every connection."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        for job in self._jobs:
+            await job.stop()
+        await self.remoting.close()
+
+    # ---- groups
+
+    def add_producer(self, group: str, producer: object) -> None:
+        """Have a producer group in the heartbeats."""
+        self._producer_groups.setdefault(group, set()).add(producer)
+
+    async def remove_producer(self, producer: object) -> None:
+        """Leave the producer's group if it was the last of this client in it."""
+        for group, producers in list(self._producer_groups.items()):
+            producers.discard(producer)
+            if not producers:
+                del self._producer_groups[group]
+                await self.unregister(producer_group=group)
+
+    def add_consumer(self, consumer: GroupMember) -> None:
+        """Have a consumer in the heartbeats.
+
+        Raises:
+            ClientError: this client already has a consumer of that group.
+        """
+        if consumer.group in self.consumers:
+            raise ClientError(
+                f"this client already has a consumer of group {consumer.group}; "
+                "raise its concurrency, or connect() another client"
+            )
+        self.consumers[consumer.group] = consumer
+
+    async def remove_consumer(self, consumer: GroupMember) -> None:
+        """Leave the consumer's group, so that the others take its queues over at once."""
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            await self.unregister(consumer_group=consumer.group)
+
+    async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
+        """Tell every broker that a group has one member less; failures are only logged."""
+        for address in list(self._heartbeat_known):
+            if self._heartbeat_known[address]:
+                continue
+            try:
+                await self.api.unregister(
+                    address,
+                    self.client_id,
+                    producer_group=producer_group,
+                    consumer_group=consumer_group,
+                )
+            except RocketPyError as error:
+                logger.info("leaving a group at %s failed: %r", address, error)
+
+    # ---- heartbeats
+
+    async def heartbeat(self) -> None:
+        """Tell every known broker about our groups; raises the last failure after trying all."""
+        self._last_heartbeat_ms = self.clock.monotonic_ms()
+        if not self._producer_groups and not self.consumers:
+            return
+        body = encode_heartbeat(
+            self.client_id,
+            self._producer_groups,
+            [consumer.heartbeat_data() for consumer in self.consumers.values()],
+        )
+        addresses = self.routes.broker_addresses(with_slaves=bool(self.consumers))
+        for gone in self._heartbeat_known.keys() - set(addresses):
+            del self._heartbeat_known[gone]
+        outcomes = await asyncio.gather(
+            *(self.api.heartbeat(address, body) for address in addresses), return_exceptions=True
+        )
+        failure: BaseException | None = None
+        for address, outcome in zip(addresses, outcomes, strict=True):
+            failed = isinstance(outcome, BaseException)
+            self._heartbeat_known[address] = repr(outcome) if failed else ""
+            if isinstance(outcome, BaseException):
+                failure = outcome
+        if failure is not None:
+            raise failure
+
+    def heartbeat_soon(self) -> None:
+        """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""
+        pause_ms = self.clock.monotonic_ms() - self._last_heartbeat_ms
+        if self.is_running and pause_ms >= HEARTBEAT_MIN_PAUSE_MS:
+            self._heartbeat_job.wake()
+
+    async def _heartbeat_step(self) -> int | None:
+        await self.heartbeat()
+        return None
+
+    # ---- routes
+
+    async def _refresh_routes(self) -> int | None:
+        await self.routes.refresh_all()
+        self._last_route_ms = self.clock.monotonic_ms()
+        return None
+
+    def refresh_routes_soon(self) -> None:
+        """Fetch all routes at once, at most twice a second: a broker may have moved."""
+        now = self.clock.monotonic_ms()
+        if self.is_running and now - self._last_route_ms >= ROUTE_MIN_PAUSE_MS:
+            self._last_route_ms = now
+            self._route_job.wake()
+
+    def _route_changed(self, topic: str) -> None:  # noqa: ARG002 - any change may concern anybody
+        for consumer in self.consumers.values():
+            consumer.wake_rebalance()
+        self.heartbeat_soon()
+
+    # ---- health
+
+    def failures(self) -> dict[str, str]:
+        """Return what does not work now, by name: background jobs and brokers."""
+        found = {job.name: repr(job.failure) for job in self._jobs if job.failure is not None}
+        for address, failure in self._heartbeat_known.items():
+            if failure:
+                found[f"broker {address}"] = failure
+        return found

@@ -1,0 +1,41 @@
+"""What the instance knows of the consumers it serves."""
+
+from typing import Any, Protocol
+
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = ["GroupMember"]
+
+
+class GroupMember(Protocol):
+    """A consumer that has joined its group."""
+
+    @property
+    def group(self) -> str:
+        """Its group."""
+        ...
+
+    def heartbeat_data(self) -> dict[str, Any]:
+        """Return its part of the heartbeat."""
+        ...
+
+    def wake_rebalance(self) -> None:
+        """Look at once who owns which queue."""
+        ...
+
+    async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+        """Go on from these offsets in the queues it owns."""
+        ...
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
+        """Return what it has consumed of a topic, by queue."""
+        ...
+
+    def running_info(self) -> bytes:
+        """Return the body that GET_CONSUMER_RUNNING_INFO wants."""
+        ...
+
+    async def consume_directly(self, message: MessageExt, broker_name: str) -> dict[str, Any]:
+        """Handle one message at once and report how it went."""
+        ...

@@ -1,0 +1,174 @@
+"""The messages a user sees: the one to send, and the one received."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rocketpy.client.serializers import PLAIN, Serializer
+from rocketpy.errors import ClosedError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rocketpy.client.process_queue import ProcessQueue
+
+__all__ = ["SYSTEM_PROPERTIES", "Message", "ReceivedMessage"]
+
+# Written by brokers and clients, not by users: left out of ``headers``.
+SYSTEM_PROPERTIES = frozenset({
+    "TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID",
+    "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MSG_REGION", "TRACE_ON", "CLUSTER", "MIN_OFFSET",
+    "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID", "PGROUP", "TRAN_MSG",
+    "__SHARDINGKEY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS",
+    "INNER_NUM", "INNER_BASE", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "POP_CK",
+    "__transactionId__", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE",
+})  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class Message:
+    """A message to send, for code that builds messages in one place and sends them in another.
+
+    Attributes:
+        topic: where it goes.
+        body: anything the producer's serializer takes.
+        tag: what consumers filter by.
+        keys: what messages can be looked up by; no blanks inside a key.
+        headers: properties of your own.
+        order_key: messages with the same key go to the same queue, in the order they are sent.
+        flag: a number of your own, carried along.
+
+    Example:
+        >>> Message(topic="orders", body=b"o1", tag="paid", keys=["o1"]).tag
+        'paid'
+    """
+
+    topic: str
+    body: Any = b""
+    tag: str = ""
+    keys: Iterable[str] | str = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    order_key: str | int | None = None
+    flag: int = 0
+
+
+class ReceivedMessage:
+    """A message from a broker.
+
+    Attributes:
+        topic: the topic it was sent to (of a redelivery, the original one).
+        body: its bytes, inflated.
+        ext: the stored message with every field of the wire.
+        retries: how often it was delivered before this time.
+    """
+
+    __slots__ = ("body", "ext", "process_queue", "retries", "started_ms", "topic")
+
+    def __init__(self, ext: MessageExt, queue: "ProcessQueue") -> None:
+        self.ext = ext
+        self.body: bytes = ext.body
+        self.topic: str = (
+            ext.properties.get("RETRY_TOPIC", ext.topic) if queue.is_retry else ext.topic
+        )
+        self.retries: int = ext.reconsume_times
+        self.started_ms = 0
+        self.process_queue = queue
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue it came from (of a redelivery, the retry topic's)."""
+        return self.process_queue.queue
+
+    @property
+    def offset(self) -> int:
+        """Its place in the queue."""
+        return self.ext.queue_offset
+
+    @property
+    def id(self) -> str:
+        """The id its producer gave it; the same in every redelivery, so fit to find duplicates."""
+        properties = self.ext.properties
+        return properties.get("ORIGIN_MESSAGE_ID") or properties.get("UNIQ_KEY") or self.offset_id
+
+    msg_id = id  # noqa: A003 - the official clients' word
+
+    @property
+    def offset_id(self) -> str:
+        """The broker's id: its address and the message's place in its log."""
+        return self.ext.offset_msg_id
+
+    @property
+    def tag(self) -> str:
+        """The tag, or an empty string."""
+        return self.ext.properties.get("TAGS", "")
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys it can be looked up by."""
+        return self.ext.properties.get("KEYS", "").split()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, the system's included."""
+        return self.ext.properties
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The properties its sender gave it."""
+        return {
+            name: value
+            for name, value in self.ext.properties.items()
+            if name not in SYSTEM_PROPERTIES
+        }
+
+    @property
+    def born_at(self) -> datetime:
+        """When it was sent, by its sender's clock."""
+        return datetime.fromtimestamp(self.ext.born_timestamp_ms / 1000, UTC)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it."""
+        return datetime.fromtimestamp(self.ext.store_timestamp_ms / 1000, UTC)
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic of the first delivery, also in a dead letter queue."""
+        properties = self.ext.properties
+        return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or self.topic
+
+    def decode(self, serializer: Serializer | None = None) -> Any:  # noqa: ANN401
+        """Return the body as a value, by the consumer's serializer or by the one given.
+
+        Raises:
+            ValueError: the bytes are not what the serializer reads.
+        """
+        return (serializer or self.process_queue.serializer or PLAIN).loads(self.body)
+
+    async def ack(self) -> None:
+        """Mark it as done, so that the group's offset may pass it; twice does no harm."""
+        self.process_queue.remove(self)
+
+    async def nack(self, delay_level: int = 0) -> None:
+        """Give it back: it is delivered again later, to some member of the group.
+
+        Args:
+            delay_level: 1..18 of the broker's levels; 0 lets the broker choose; -1 means the dead
+                letter queue.
+
+        Raises:
+            ClosedError: it was not received by a group consumer, which alone can give back.
+        """
+        give_back = self.process_queue.give_back
+        if give_back is None:
+            msg = "only messages of a group consumer can be given back"
+            raise ClosedError(msg)
+        await give_back(self, delay_level)
+
+    def __repr__(self) -> str:
+        """Say where it is from; the body may be large or private and is left out."""
+        return (
+            f"ReceivedMessage({self.process_queue.queue.topic}@{self.process_queue.queue.broker_name}"
+            f":{self.process_queue.queue.queue_id}+{self.offset}, {len(self.body)} bytes)"
+        )

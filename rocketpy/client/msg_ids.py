@@ -1,0 +1,43 @@
+"""Message ids of this process: the pure generator, fed with the machine's calendar."""
+
+import ipaddress
+import os
+import random
+from datetime import datetime
+
+from rocketpy.proto.message_id import UniqIdGenerator
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["MsgIds"]
+
+
+class MsgIds:
+    """Makes ids that start with this machine's address and process.
+
+    Args:
+        ip: the address, text.
+        clock: wall clock.
+        rng: tells processes apart that share address and process id (containers).
+    """
+
+    def __init__(self, ip: str, clock: Clock, rng: random.Random) -> None:
+        try:
+            packed = ipaddress.ip_address(ip).packed
+        except ValueError:  # a client_ip that is a name
+            packed = rng.randbytes(4)
+        self._clock = clock
+        self._generator = UniqIdGenerator(packed, os.getpid(), rng.getrandbits(32))
+
+    def next(self) -> str:
+        """Return the next id."""
+        now_ms = self._clock.time_ms()
+        if self._generator.needs_month(now_ms):
+            self._set_month(now_ms)
+        return self._generator.next_id(now_ms)
+
+    def _set_month(self, now_ms: int) -> None:
+        local = datetime.fromtimestamp(now_ms / 1000).astimezone()
+        start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        following_year = start.year + start.month // 12
+        end = start.replace(year=following_year, month=start.month % 12 + 1)
+        self._generator.set_month(int(start.timestamp() * 1000), int(end.timestamp() * 1000))

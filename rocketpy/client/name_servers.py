@@ -1,0 +1,75 @@
+"""Several name servers, one in use: the next one is tried when it fails."""
+
+import logging
+import random
+from collections.abc import Sequence
+
+from rocketpy.client.seams import Remoting
+from rocketpy.errors import ClientError, NoNameServerError
+from rocketpy.proto.command import RemotingCommand, make_request
+
+__all__ = ["NameServers", "parse_addresses"]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PORT = 9876
+
+
+def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
+    """Split ``"a:9876;b"`` (also with commas, or a sequence) into addresses with ports."""
+    parts = text.replace(",", ";").split(";") if isinstance(text, str) else text
+    addresses = []
+    for part in parts:
+        address = part.strip().removeprefix("http://").removeprefix("rocketmq://").rstrip("/")
+        if not address:
+            continue
+        if ":" not in address.rpartition("]")[2]:
+            address = f"{address}:{DEFAULT_PORT}"
+        addresses.append(address)
+    return tuple(addresses)
+
+
+class NameServers:
+    """Asks one name server at a time.
+
+    Args:
+        addresses: ``host:port`` of each.
+        remoting: how requests travel.
+        rng: chooses the first, so that a fleet of clients spreads.
+        timeout_ms: limit for one server to answer.
+    """
+
+    def __init__(
+        self, addresses: Sequence[str], remoting: Remoting, rng: random.Random, timeout_ms: int
+    ) -> None:
+        self.addresses = tuple(addresses)
+        self._remoting = remoting
+        self._timeout_ms = timeout_ms
+        self._index = rng.randrange(len(self.addresses)) if self.addresses else 0
+
+    @property
+    def current(self) -> str | None:
+        """The one in use."""
+        return self.addresses[self._index] if self.addresses else None
+
+    async def invoke(self, code: int, ext_fields: dict[str, str]) -> RemotingCommand:
+        """Ask the current name server, then the others in turn; any answer counts.
+
+        Raises:
+            NoNameServerError: none is configured or none answered; says what each one did.
+        """
+        if not self.addresses:
+            msg = "no name server given: pass it to connect(), or set NAMESRV_ADDR"
+            raise NoNameServerError(msg)
+        failures = []
+        for _ in self.addresses:
+            address = self.addresses[self._index]
+            try:
+                return await self._remoting.invoke(
+                    address, make_request(code, dict(ext_fields)), self._timeout_ms
+                )
+            except ClientError as error:
+                failures.append(f"{address}: {error!r}")
+                self._index = (self._index + 1) % len(self.addresses)
+                logger.info("name server %s does not answer: %r", address, error)
+        raise NoNameServerError("no name server answers: " + "; ".join(failures))

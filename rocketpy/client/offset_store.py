@@ -1,0 +1,117 @@
+"""Where a group's offsets are kept: at the broker, or in a local file when broadcasting.
+
+Source: RemoteBrokerOffsetStore, LocalFileOffsetStore (5.4.0).
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from rocketpy.client.instance import Instance
+from rocketpy.client.server_requests import read_offset_table
+from rocketpy.errors import BadBodyError, NoRouteError, RocketPyError
+from rocketpy.proto import fastjson
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = ["BrokerOffsetStore", "LocalOffsetStore", "OffsetStore"]
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetStore(Protocol):
+    """Offsets of one group: the next message to read of each queue."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset, None when there is none; raises RocketPyError."""
+        ...
+
+    async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
+        """Store offsets; ``final`` waits for the answers. Raises RocketPyError."""
+        ...
+
+
+class BrokerOffsetStore:
+    """Offsets at the broker that holds the queue.
+
+    Args:
+        instance: connections and routes.
+        group: whose offsets.
+    """
+
+    def __init__(self, instance: Instance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._saved: dict[MessageQueue, int] = {}
+
+    def _address(self, queue: MessageQueue) -> str:
+        found = self._instance.routes.read_address(queue.broker_name)
+        if found is None:
+            raise NoRouteError(f"broker {queue.broker_name} has no address")
+        return found[0]
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Ask the broker."""
+        self._saved.pop(queue, None)
+        return await self._instance.api.query_offset(self._address(queue), self._group, queue)
+
+    async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
+        """Tell the brokers what changed since the last time; one-way unless ``final``."""
+        failure: RocketPyError | None = None
+        for queue, offset in offsets.items():
+            if self._saved.get(queue) == offset and not final:
+                continue
+            try:
+                await self._instance.api.update_offset(
+                    self._address(queue), self._group, queue, offset, oneway=not final
+                )
+            except RocketPyError as error:
+                failure = error
+            else:
+                self._saved[queue] = offset
+        if failure is not None:
+            raise failure
+
+
+class LocalOffsetStore:
+    """Offsets in a file, for broadcasting; Apache's own format, with a ``.bak`` of the last one.
+
+    Args:
+        path: of ``offsets.json``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offsets: dict[MessageQueue, int] | None = None
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Read the file the first time, then answer from memory."""
+        if self._offsets is None:
+            self._offsets = await asyncio.to_thread(self._read)
+        return self._offsets.get(queue)
+
+    async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:  # noqa: ARG002
+        """Write the file if anything changed."""
+        known = self._offsets if self._offsets is not None else {}
+        merged = {**known, **offsets}
+        if merged != known:
+            self._offsets = merged
+            await asyncio.to_thread(self._write, dict(merged))
+
+    def _read(self) -> dict[MessageQueue, int]:
+        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
+            try:
+                return read_offset_table(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except BadBodyError as error:
+                logger.warning("offset file %s cannot be read: %s", path, error)
+        return {}
+
+    def _write(self, offsets: dict[MessageQueue, int]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_name(self._path.name + ".tmp")
+        fresh.write_bytes(fastjson.dumps({"offsetTable": offsets}))
+        if self._path.exists():
+            Path(self._path).replace(self._path.with_name(self._path.name + ".bak"))
+        Path(fresh).replace(self._path)

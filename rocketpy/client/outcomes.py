@@ -1,0 +1,31 @@
+"""What a handler can raise to say what should happen to its message.
+
+Returning means done, any other exception means "again, when the broker's levels say so".
+"""
+
+__all__ = ["Retry", "ToDLQ"]
+
+
+class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
+    """Deliver this message again after a delay.
+
+    Args:
+        delay_level: 1..18 of the broker's levels (1 s, 5 s, 10 s, 30 s, 1 min, ...); 0 lets the
+            broker choose by the number of deliveries so far.
+    """
+
+    def __init__(self, delay_level: int = 0) -> None:
+        super().__init__(f"retry at delay level {delay_level}")
+        self.delay_level = delay_level
+
+
+class ToDLQ(Exception):  # noqa: N818
+    """Do not deliver this message again; put it into the group's dead letter queue.
+
+    Args:
+        reason: for the log.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason

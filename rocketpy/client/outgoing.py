@@ -1,0 +1,190 @@
+"""From what a user wants to send to what the wire takes: checks, properties, compression.
+
+Source: Validators, Message, DefaultMQProducerImpl.sendKernelImpl (5.4.0).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypedDict
+
+from rocketpy.client.config import ProducerConfig
+from rocketpy.client.message import SYSTEM_PROPERTIES
+from rocketpy.client.serializers import Serializer
+from rocketpy.errors import IllegalMessageError
+from rocketpy.proto.compression import deflate
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.sys_flag import CompressionType, with_compression
+from rocketpy.proto.topic_names import is_not_allowed_send_topic
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES, check_topic
+
+__all__ = ["Outgoing", "SendOptions", "build_outgoing", "check_send_topic"]
+
+_CODECS = {
+    "zlib": CompressionType.ZLIB,
+    "lz4": CompressionType.LZ4,
+    "zstd": CompressionType.ZSTD,
+}
+_LEVELS = range(1, 19)
+
+
+class SendOptions(TypedDict, total=False):
+    """What ``send`` and its sisters take beside topic and body.
+
+    Attributes:
+        tag: what consumers filter by.
+        keys: what messages can be looked up by.
+        headers: properties of your own.
+        order_key: same key, same queue, in order; no other broker is tried.
+        queue: send to this very queue; no other broker is tried.
+        selector: chooses among the topic's queues; no other broker is tried.
+        timeout: seconds for all attempts together.
+        retries: attempts after the first one.
+        delay: deliver no sooner than after this time.
+        deliver_at: deliver no sooner than at this time.
+        delay_level: deliver after the broker's n-th delay, 1..18.
+        flag: a number of your own.
+        serializer: instead of the producer's.
+        properties: system properties, for code that builds on this one.
+    """
+
+    tag: str
+    keys: Iterable[str] | str
+    headers: Mapping[str, str]
+    order_key: str | int | None
+    queue: MessageQueue
+    selector: Callable[[Sequence[MessageQueue]], MessageQueue]
+    timeout: float
+    retries: int
+    delay: timedelta | float
+    deliver_at: datetime
+    delay_level: int
+    flag: int
+    serializer: Serializer
+    properties: Mapping[str, str]
+
+
+class Outgoing(NamedTuple):
+    """One message, ready for a header and a body."""
+
+    body: bytes
+    properties: str
+    sys_flag: int
+    flag: int
+    msg_id: str
+
+
+_checked_topics: set[str] = set()
+
+
+def check_send_topic(topic: str) -> None:
+    """Raise IllegalMessageError if nobody may send to a topic of this name."""
+    if topic in _checked_topics:
+        return
+    reason = check_topic(topic)
+    if reason is not None:
+        raise IllegalMessageError(reason)
+    if is_not_allowed_send_topic(topic):
+        raise IllegalMessageError(f"sending to topic {topic} is not allowed")
+    if len(_checked_topics) < 10_000:
+        _checked_topics.add(topic)
+
+
+def build_outgoing(
+    body: Any,  # noqa: ANN401 - whatever the serializer takes
+    options: SendOptions,
+    config: ProducerConfig,
+    msg_id: str,
+    *,
+    compress: bool = True,
+) -> Outgoing:
+    """Serialize, check and compress one message.
+
+    Raises:
+        IllegalMessageError: it breaks a limit; nothing was sent.
+    """
+    data = options.get("serializer", config.serializer).dumps(body)
+    size_bytes = len(data)
+    if not size_bytes:
+        raise IllegalMessageError("the body is empty")
+    if size_bytes > config.max_message_bytes:
+        raise IllegalMessageError(
+            f"a body of {size_bytes} bytes exceeds the limit of {config.max_message_bytes} bytes"
+        )
+    sys_flag = 0
+    if compress and 0 < config.compress_over_bytes <= size_bytes:
+        codec = _CODECS[config.compression]
+        data = deflate(data, codec, config.compression_level)
+        sys_flag = with_compression(0, codec)
+    properties = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true\x02"
+    if options:
+        properties += _user_properties(options)
+        if len(properties) > MAX_PROPERTIES_BYTES // 4:
+            _check_properties_size(properties)
+    return Outgoing(data, properties, sys_flag, options.get("flag", 0), msg_id)
+
+
+def _check_properties_size(properties: str) -> None:
+    size_bytes = len(properties.encode())
+    if size_bytes > MAX_PROPERTIES_BYTES:
+        raise IllegalMessageError(
+            f"properties of {size_bytes} bytes exceed the limit of {MAX_PROPERTIES_BYTES} bytes"
+        )
+
+
+def _user_properties(options: SendOptions) -> str:
+    pairs: dict[str, str] = {}
+    tag = options.get("tag")
+    if tag:
+        pairs["TAGS"] = tag.strip()
+    keys = options.get("keys")
+    if keys:
+        pairs["KEYS"] = keys if isinstance(keys, str) else _joined_keys(keys)
+    order_key = options.get("order_key")
+    if order_key is not None:
+        pairs["__SHARDINGKEY"] = str(order_key)
+    pairs.update(_delay_properties(options))
+    headers = options.get("headers")
+    if headers:
+        for name, value in headers.items():
+            if name in SYSTEM_PROPERTIES:
+                raise IllegalMessageError(f"header {name} is reserved for the system")
+            if not name or not value:
+                raise IllegalMessageError(f"header {name!r} needs a name and a value")
+        pairs.update(headers)
+    pairs.update(options.get("properties", {}))
+    text = "".join([f"{name}\x01{value}\x02" for name, value in pairs.items() if value])
+    if text.count("\x01") + text.count("\x02") != 2 * sum(1 for value in pairs.values() if value):
+        raise IllegalMessageError("tags, keys and headers must not contain \\x01 or \\x02")
+    return text
+
+
+def _joined_keys(keys: Iterable[str]) -> str:
+    parts = list(keys)
+    for key in parts:
+        if " " in key:
+            raise IllegalMessageError(f"key {key!r} holds a blank, which separates keys")
+    return " ".join(parts)
+
+
+def _delay_properties(options: SendOptions) -> dict[str, str]:
+    given = [name for name in ("delay", "deliver_at", "delay_level") if options.get(name)]
+    if not given:
+        return {}
+    if len(given) > 1:
+        raise IllegalMessageError(f"give one of {' and '.join(given)}")
+    delay = options.get("delay")
+    if delay:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if seconds < 0:
+            raise IllegalMessageError("a delay cannot be negative")
+        return {"TIMER_DELAY_MS": str(int(seconds * 1000))}
+    deliver_at = options.get("deliver_at")
+    if deliver_at is not None:
+        if deliver_at.tzinfo is None:
+            raise IllegalMessageError("deliver_at needs a time zone")
+        since_epoch = deliver_at - datetime(1970, 1, 1, tzinfo=UTC)
+        return {"TIMER_DELIVER_MS": str(int(since_epoch.total_seconds() * 1000))}
+    level = options["delay_level"]
+    if level not in _LEVELS:
+        raise IllegalMessageError(f"delay level {level} is not in 1..18")
+    return {"DELAY": str(level)}

@@ -1,0 +1,308 @@
+"""Sending messages.
+
+Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+
+from rocketpy.client.batch import split_batches
+from rocketpy.client.config import ProducerConfig
+from rocketpy.client.instance import Instance
+from rocketpy.client.message import Message
+from rocketpy.client.outgoing import Outgoing, SendOptions, build_outgoing, check_send_topic
+from rocketpy.client.queue_select import queue_index_by_key
+from rocketpy.client.send_operation import QueueChooser, SendOperation
+from rocketpy.client.send_result import SendResult
+from rocketpy.client.sender import Sender
+from rocketpy.errors import ClosedError, IllegalMessageError, RocketPyError, TooManyInFlightError
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = ["Producer"]
+
+logger = logging.getLogger(__name__)
+
+_SEND = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
+
+
+class Producer:
+    """Sends messages; made by :meth:`rocketpy.client.client.Client.producer`.
+
+    A send that fails for a reason that may pass is tried again, ``retries`` times within one
+    ``timeout``. A retry after a lost answer can store a message twice: consumers must tolerate
+    repeats (``message.id`` stays the same).
+
+    Args:
+        instance: the client's connections.
+        group: the producer group.
+        config: limits and retry rules.
+
+    Example:
+        ::
+
+            async with rocketpy.connect("127.0.0.1:9876", group="shop") as client:
+                producer = client.producer(serializer=rocketpy.json)
+                result = await producer.send("orders", {"id": "o1"}, tag="paid", keys=["o1"])
+                print(result.msg_id, result.queue, result.offset)
+    """
+
+    def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
+        self.group = group
+        self.config = config
+        self._instance = instance
+        self._started: Sender | None = None
+        self._oneway_tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Sends that wait for their result."""
+        return 0 if self._started is None else self._started.in_flight
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401 - whatever the serializer takes
+        **options: Unpack[SendOptions],
+    ) -> SendResult:
+        """Send a message and wait until a broker has stored it.
+
+        Args:
+            topic: where to, or a whole :class:`Message`.
+            body: anything the serializer takes; not with a :class:`Message`.
+            **options: see :class:`~rocketpy.client.outgoing.SendOptions`.
+
+        Returns:
+            Where it was stored. A status other than SEND_OK means: stored, less safely.
+
+        Raises:
+            IllegalMessageError: it breaks a limit; nothing was sent.
+            RocketPyError: the last attempt's error; earlier ones are its notes.
+        """
+        sender = self._sender()
+        if not sender.has_space:
+            timeout_s = options.get("timeout", self.config.timeout_s)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await sender.wait_for_space()
+            except TimeoutError:
+                raise TooManyInFlightError(
+                    f"{sender.in_flight} sends are in flight, none finished in {timeout_s} s"
+                ) from None
+        return await self._start(sender, topic, body, options)
+
+    def send_nowait(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> asyncio.Future[SendResult]:
+        """Start a send and return a future of its result; many may be in flight.
+
+        Await :meth:`ready` between sends to stay within ``max_in_flight``.
+
+        Raises:
+            TooManyInFlightError: the limit of sends or bytes in flight is reached.
+            IllegalMessageError: it breaks a limit; nothing was sent.
+
+        Example:
+            ::
+
+                futures = []
+                for order in orders:
+                    await producer.ready()
+                    futures.append(producer.send_nowait("orders", order))
+                results = await asyncio.gather(*futures)
+        """
+        sender = self._sender()
+        if not sender.has_space:
+            raise TooManyInFlightError(
+                f"{sender.in_flight} sends with {sender.in_flight_bytes} bytes are in flight; "
+                "await producer.ready() before the next one"
+            )
+        return self._start(sender, topic, body, options)
+
+    async def ready(self) -> None:
+        """Wait until one more :meth:`send_nowait` fits into the limits."""
+        sender = self._sender()
+        if not sender.has_space:
+            await sender.wait_for_space()
+
+    async def flush(self) -> None:
+        """Wait until every send in flight has its result."""
+        await self._sender().flush()
+
+    def send_oneway(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send without waiting for anything; a failure of the network is only logged.
+
+        Raises:
+            IllegalMessageError: it breaks a limit; nothing was sent.
+        """
+        sender = self._sender()
+        topic, body, options = _unpacked(topic, body, options)
+        check_send_topic(topic)
+        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        task = asyncio.get_running_loop().create_task(
+            self._send_oneway(sender, topic, message, _chooser(options))
+        )
+        self._oneway_tasks.add(task)
+        task.add_done_callback(self._oneway_tasks.discard)
+
+    async def _send_oneway(
+        self, sender: Sender, topic: str, message: Outgoing, choose: QueueChooser | None
+    ) -> None:
+        try:
+            queues = await self._instance.routes.publish_queues(topic)
+            queue = sender.next_queue(topic, None) if choose is None else choose(queues)
+            await sender.transmit_oneway(queue, message, int(self.config.timeout_s * 1000))
+        except RocketPyError as error:
+            logger.warning("one-way send to %s was lost: %r", topic, error)
+
+    async def send_batch(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        **options: Unpack[SendOptions],
+    ) -> list[SendResult]:
+        """Send many messages of one topic in as few requests as their size allows.
+
+        Each request is stored as a whole in one queue; if one fails, those before it are stored.
+        Bodies are not compressed, and delays are not possible.
+
+        Args:
+            topic: where to.
+            bodies: bodies, or :class:`Message` objects with tags and keys of their own.
+            **options: for all of them.
+
+        Returns:
+            One result a message, in order.
+
+        Raises:
+            IllegalMessageError: one of them breaks a limit; nothing was sent.
+            RocketPyError: as :meth:`send`.
+        """
+        sender = self._sender()
+        if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):
+            raise IllegalMessageError("messages of a batch cannot be delayed")
+        check_send_topic(topic)
+        messages = []
+        for item in bodies:
+            of_item, data = options, item
+            if isinstance(item, Message):
+                item_topic, data, of_item = _unpacked(item, None, options)
+                if item_topic != topic:
+                    raise IllegalMessageError(
+                        f"a batch has one topic, not {topic} and {item_topic}"
+                    )
+            msg_id = self._instance.next_msg_id()
+            messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
+        results: list[SendResult] = []
+        for part in split_batches(messages, topic, self.config.max_message_bytes):
+            await sender.wait_for_space()
+            batch = part.outgoing(self._instance.next_msg_id())
+            stored = await self._launch(sender, topic, batch, _SEND_BATCH, options)
+            results += part.results(stored)
+        return results
+
+    async def close(self) -> None:
+        """Take no more sends, wait for those in flight; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._oneway_tasks:
+            await asyncio.wait(self._oneway_tasks)
+        if self._started is not None:
+            await self._started.close()
+        await self._instance.remove_producer(self)
+
+    def _sender(self) -> Sender:
+        sender = self._started
+        if sender is None:
+            if self._closed or not self._instance.is_running:
+                raise ClosedError("the producer's client is not started, or closed")
+            sender = self._started = Sender(self._instance, self.group, self.config)
+        return sender
+
+    def _start(
+        self, sender: Sender, topic: str | Message, body: object, options: SendOptions
+    ) -> asyncio.Future[SendResult]:
+        if not isinstance(topic, str):
+            topic, body, options = _unpacked(topic, body, options)
+        check_send_topic(topic)
+        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        return self._launch(sender, topic, message, _SEND, options)
+
+    def _launch(
+        self, sender: Sender, topic: str, message: Outgoing, code: int, options: SendOptions
+    ) -> asyncio.Future[SendResult]:
+        config = self.config
+        choose = _chooser(options) if options else None
+        operation = SendOperation(
+            sender,
+            topic,
+            message,
+            code,
+            timeout_ms=int(options.get("timeout", config.timeout_s) * 1000),
+            attempts=1 if choose is not None else 1 + options.get("retries", config.retries),
+            choose=choose,
+        )
+        sender.start(operation)
+        return operation.future
+
+
+def _chooser(options: SendOptions) -> QueueChooser | None:
+    queue = options.get("queue")
+    if queue is not None:
+        return lambda _: queue
+    selector = options.get("selector")
+    if selector is not None:
+        return selector
+    key = options.get("order_key")
+    if key is not None:
+
+        def by_key(queues: Sequence[MessageQueue]) -> MessageQueue:
+            return queues[queue_index_by_key(key, len(queues))]
+
+        return by_key
+    return None
+
+
+def _unpacked(
+    topic: str | Message, body: object, options: SendOptions
+) -> tuple[str, object, SendOptions]:
+    """Spread a Message over the arguments; what the caller gives beside it wins."""
+    if isinstance(topic, str):
+        return topic, body, options
+    if body is not None:
+        raise IllegalMessageError("give a Message or a topic and a body, not both")
+    message = topic
+    merged: dict[str, Any] = {
+        "tag": message.tag,
+        "keys": message.keys,
+        "headers": message.headers,
+        "order_key": message.order_key,
+        "flag": message.flag,
+    }
+    merged.update(options)
+    return message.topic, message.body, cast("SendOptions", merged)

@@ -1,0 +1,476 @@
+"""A consumer that is asked for messages: your queues, your positions, your pace.
+
+Source: DefaultLitePullConsumerImpl (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from rocketpy.client.allocate import allocate_average, allocate_circle
+from rocketpy.client.config import PullConsumerConfig
+from rocketpy.client.heartbeat import consumer_data
+from rocketpy.client.instance import Instance
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.offset_store import BrokerOffsetStore
+from rocketpy.client.periodic import PeriodicJob
+from rocketpy.client.process_queue import Limits, ProcessQueue
+from rocketpy.client.pull_loop import PullLoop, PullSettings
+from rocketpy.client.rebalance import Rebalancer
+from rocketpy.client.reports import direct_result, running_info
+from rocketpy.client.start_position import StartFinder, consume_from_where
+from rocketpy.errors import ClientError, ClosedError, ConfigError, NoRouteError, RocketPyError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.subscription import SubscriptionData, build_subscription
+from rocketpy.proto.validators import check_group
+
+__all__ = ["PullConsumer"]
+
+logger = logging.getLogger(__name__)
+
+
+class PullConsumer:
+    """Reads queues you assign, or your share of topics you subscribe to.
+
+    With ``auto_commit``, what earlier polls handed out is committed by a later poll: finish a
+    batch before you poll again, and nothing is lost.
+
+    Example:
+        ::
+
+            async with client.pull_consumer(group="etl", auto_commit=False) as consumer:
+                await consumer.assign(await consumer.queues("orders"))
+                await consumer.seek_to_begin()
+                while messages := await consumer.poll(max_messages=100, timeout=5.0):
+                    ...
+                    await consumer.commit()
+    """
+
+    def __init__(self, instance: Instance, group: str, config: PullConsumerConfig) -> None:
+        reason = check_group(group)
+        if reason is not None:
+            raise ConfigError(reason, key="group")
+        self.group = group
+        self.config = config
+        self._instance = instance
+        self._store = BrokerOffsetStore(instance, group)
+        self._finder = StartFinder(instance, self._store, config.start)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._subscribes = False
+        self._queues: dict[MessageQueue, ProcessQueue] = {}
+        self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._arrived: deque[ReceivedMessage] = deque()
+        self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
+        self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
+        self._last_commit_ms = instance.clock.monotonic_ms()
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
+        self._failures: dict[MessageQueue, str] = {}
+        self._running = False
+        allocation = config.allocation
+        self._rebalancer = Rebalancer(
+            instance,
+            group,
+            allocation
+            if callable(allocation)
+            else (allocate_circle if allocation == "circle" else allocate_average),
+            self._queues,
+            acquire=self._acquire,
+            release=self._release,
+            takeover_pause_ms=500,
+        )
+        self._rebalance_job = PeriodicJob(
+            f"rebalance {group}", self._rebalance, config.rebalance_interval_ms
+        )
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Be ready for :meth:`assign` or :meth:`subscribe`.
+
+        Raises:
+            ClosedError: the client is not started.
+        """
+        if not self._instance.is_running:
+            raise ClosedError("the pull consumer's client is not started")
+        self._running = True
+
+    async def close(self) -> None:
+        """Stop pulling, commit what earlier polls handed out (with ``auto_commit``), leave."""
+        if not self._running:
+            return
+        self._running = False
+        await self._rebalance_job.stop()
+        if self.config.auto_commit:
+            try:
+                await self.commit()
+            except RocketPyError as error:
+                logger.warning("last offsets of group %s were not stored: %r", self.group, error)
+        for queue in list(self._queues):
+            await self._drop(queue)
+        await self._instance.remove_consumer(self)
+        self._wake()
+
+    # ---- which queues
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of a topic, empty when nobody serves it."""
+        return list(await self._instance.routes.subscribe_queues(topic))
+
+    async def subscribe(
+        self,
+        topic: str,
+        filter: str = "*",  # noqa: A002
+        expression_type: str = "TAG",
+    ) -> None:
+        """Read this member's share of a topic; members of the group deal the queues out.
+
+        Raises:
+            ClientError: queues were assigned already; it is one or the other.
+            NoNameServerError: none answers.
+        """
+        self._check_running()
+        if self._queues and not self._subscribes:
+            raise ClientError("subscribe and assign cannot be mixed")
+        self._subscribes = True
+        self._subscriptions[topic] = build_subscription(
+            topic, filter, expression_type, sub_version=self._instance.clock.time_ms()
+        )
+        await self._instance.routes.refresh(topic)
+        if self.group not in self._instance.consumers:
+            self._instance.add_consumer(self)
+            await self._instance.heartbeat()
+            self._rebalance_job.start()
+        else:
+            self._instance.heartbeat_soon()
+            self._rebalance_job.wake()
+
+    async def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues, each from the group's offset, or where ``start`` says.
+
+        Raises:
+            ClientError: the consumer subscribes; it is one or the other.
+            RocketPyError: an offset could not be learnt.
+        """
+        self._check_running()
+        if self._subscribes:
+            raise ClientError("subscribe and assign cannot be mixed")
+        wanted = set(queues)
+        for queue in self._queues.keys() - wanted:
+            await self._drop(queue)
+        for queue in sorted(wanted - self._queues.keys()):
+            await self._instance.routes.subscribe_queues(queue.topic)
+            await self._acquire(queue)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues read now."""
+        return sorted(self._queues)
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Hand out nothing of these queues (of all when None) until :meth:`resume`."""
+        for queue in list(self._queues) if queues is None else queues:
+            self._checked(queue).pause()
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """End a :meth:`pause`."""
+        for queue in list(self._queues) if queues is None else queues:
+            self._checked(queue).resume()
+        self._wake()
+
+    # ---- messages
+
+    async def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:  # noqa: ASYNC109 - a poll's own meaning: an empty list, no error
+        """Return up to ``max_messages``, waiting up to ``timeout`` seconds for the first.
+
+        Raises:
+            RocketPyError: a queue cannot be read for a reason that does not pass by itself.
+            ClosedError: the consumer is not started, or closed.
+        """
+        self._check_running()
+        self._committable.update(self._positions)
+        await self._auto_commit()
+        messages = self._take(max_messages)
+        if not messages and timeout > 0:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not messages:
+                        await self._wait()
+                        messages = self._take(max_messages)
+            except TimeoutError:
+                pass
+        return messages
+
+    def _take(self, max_messages: int) -> list[ReceivedMessage]:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self._check_running()
+        taken: list[ReceivedMessage] = []
+        held_back: list[ReceivedMessage] = []
+        while self._arrived and len(taken) < max_messages:
+            message = self._arrived.popleft()
+            queue = message.process_queue
+            if queue.dropped:
+                continue
+            if queue.paused:
+                held_back.append(message)
+                continue
+            queue.remove(message)
+            self._positions[queue.queue] = message.ext.queue_offset + 1
+            taken.append(message)
+        self._arrived.extendleft(reversed(held_back))
+        return taken
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # ---- positions
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue with this offset of an assigned queue.
+
+        Raises:
+            ClientError: the queue is not assigned, or the offset outside of it.
+        """
+        self._checked(queue)
+        address = self._address(queue)
+        low = await self._instance.api.min_offset(address, queue)
+        high = await self._instance.api.max_offset(address, queue)
+        if not low <= offset <= high:
+            raise ClientError(f"offset {offset} of {queue} is outside {low}..{high}")
+        await self._restart(queue, offset)
+
+    async def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Continue with the oldest message of each queue (of all when None)."""
+        for queue in self._chosen(queues):
+            offset = await self._instance.api.min_offset(self._address(queue), queue)
+            await self._restart(queue, offset)
+
+    async def seek_to_end(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Continue with messages that are not there yet."""
+        for queue in self._chosen(queues):
+            offset = await self._instance.api.max_offset(self._address(queue), queue)
+            await self._restart(queue, offset)
+
+    async def seek_to_time(
+        self, queues: Iterable[MessageQueue] | None, time: datetime | int | str
+    ) -> None:
+        """Continue with the first message stored at or after a time.
+
+        Args:
+            queues: which, None for all.
+            time: a datetime, ms since 1970, or ISO 8601 text.
+        """
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        time_ms = int(time.timestamp() * 1000) if isinstance(time, datetime) else time
+        for queue in self._chosen(queues):
+            address = self._address(queue)
+            offset = await self._instance.api.search_offset(address, queue, time_ms)
+            await self._restart(queue, offset)
+
+    async def commit(self) -> None:
+        """Store the positions after everything handed out, and wait for the brokers' answers."""
+        self._committable.update(self._positions)
+        await self._store_committable()
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's stored offset of a queue, None when there is none."""
+        await self._instance.routes.subscribe_queues(queue.topic)
+        return await self._instance.api.query_offset(self._address(queue), self.group, queue)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the offset after the last message handed out, None before the first."""
+        return self._positions.get(queue)
+
+    async def _auto_commit(self) -> None:
+        now = self._instance.clock.monotonic_ms()
+        if self.config.auto_commit and self._committable:
+            if now - self._last_commit_ms >= self.config.auto_commit_interval_ms:
+                self._last_commit_ms = now
+                await self._store_committable()
+
+    async def _store_committable(self) -> None:
+        offsets = dict(self._committable)
+        await self._store.save(offsets, final=True)
+        for queue, offset in offsets.items():
+            if self._committable.get(queue) == offset:
+                del self._committable[queue]
+
+    # ---- reading one queue
+
+    async def _acquire(self, queue: MessageQueue) -> None:
+        self._begin(queue, await self._finder.find(queue))
+
+    def _begin(self, queue: MessageQueue, offset: int) -> None:
+        config = self.config
+        limits = Limits(config.max_cached_messages, config.max_cached_bytes, span=1 << 62)
+        process_queue = ProcessQueue(queue, limits, serializer=config.serializer)
+        process_queue.next_pull_offset = offset
+        subscription = self._subscriptions.get(queue.topic) or build_subscription(queue.topic, "*")
+        loop = PullLoop(
+            self._instance,
+            process_queue,
+            subscription,
+            PullSettings(
+                group=self.group,
+                batch=config.pull_batch,
+                suspend_ms=config.suspend_ms,
+                timeout_ms=config.pull_timeout_ms,
+                error_pause_ms=config.pull_error_pause_ms,
+                post_subscription=True,
+                commit_offset=False,
+            ),
+            deliver=self._deliver,
+            reject=self._reject,
+            offset_moved=self._offset_moved,
+            on_failure=self._note_failure,
+        )
+        self._queues[queue] = process_queue
+        task = asyncio.create_task(loop.run(), name=f"rocketpy-pull-{queue}")
+        task.add_done_callback(self._loop_ended)
+        self._loops[queue] = task
+
+    def _deliver(self, messages: list[ReceivedMessage]) -> None:
+        self._arrived.extend(messages)
+        self._wake()
+
+    async def _reject(self, message: ReceivedMessage, error: Exception) -> None:
+        """Hand the message out as stored: only its reader can say what to do with it."""
+        logger.error("the body of %r cannot be inflated: %s", message, error)
+        self._deliver([message])
+
+    def _note_failure(self, queue: ProcessQueue, error: Exception | None) -> None:
+        if error is None:
+            self._failures.pop(queue.queue, None)
+            return
+        self._failures[queue.queue] = repr(error)
+        if isinstance(error, RocketPyError) and not error.retriable:
+            self._failure = error
+            self._wake()
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("pulling stopped by an unexpected error: %r", error, exc_info=error)
+            self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            self._wake()
+
+    async def _offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
+        process_queue.drop()
+        if self._running and self._queues.get(process_queue.queue) is process_queue:
+            self._begin(process_queue.queue, offset)
+
+    async def _restart(self, queue: MessageQueue, offset: int) -> None:
+        paused = self._checked(queue).paused
+        await self._drop(queue)
+        self._positions[queue] = offset
+        self._begin(queue, offset)
+        if paused:
+            self._queues[queue].pause()
+
+    async def _drop(self, queue: MessageQueue) -> None:
+        process_queue = self._queues.pop(queue)
+        process_queue.drop()
+        self._positions.pop(queue, None)
+        self._committable.pop(queue, None)
+        task = self._loops.pop(queue, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _release(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
+        done = self._committable.get(queue)
+        if done is not None and self.config.auto_commit:
+            await self._store.save({queue: done}, final=True)
+        await self._drop(queue)
+
+    async def _rebalance(self) -> int | None:
+        return None if await self._rebalancer.round(self._subscriptions) else 1_000
+
+    def _checked(self, queue: MessageQueue) -> ProcessQueue:
+        found = self._queues.get(queue)
+        if found is None:
+            raise ClientError(f"{queue} is not assigned to this consumer")
+        return found
+
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        chosen = list(self._queues) if queues is None else list(queues)
+        for queue in chosen:
+            self._checked(queue)
+        return chosen
+
+    def _address(self, queue: MessageQueue) -> str:
+        found = self._instance.routes.read_address(queue.broker_name)
+        if found is None:
+            raise NoRouteError(f"broker {queue.broker_name} has no address")
+        return found[0]
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise ClosedError("the pull consumer is not started, or closed")
+
+    # ---- what the instance and brokers ask
+
+    def heartbeat_data(self) -> dict[str, Any]:
+        """Return the group's part of the heartbeat."""
+        return consumer_data(
+            self.group,
+            self._subscriptions.values(),
+            broadcast=False,
+            active=True,
+            consume_from=consume_from_where(self.config.start),
+        )
+
+    def wake_rebalance(self) -> None:
+        """Look at once who owns which queue."""
+        self._rebalance_job.wake()
+
+    async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+        """Go on from these offsets in the queues it has."""
+        for queue, offset in offsets.items():
+            if queue in self._queues:
+                await self._restart(queue, offset)
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the positions in a topic's queues."""
+        return {queue: at for queue, at in self._positions.items() if queue.topic == topic}
+
+    def running_info(self) -> bytes:
+        """Return the report on queues."""
+        return running_info(
+            self._queues,
+            self._subscriptions.values(),
+            {},
+            {"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY", "PROP_CLIENT_VERSION": "V5_4_0"},
+        )
+
+    async def consume_directly(self, message: MessageExt, broker_name: str) -> dict[str, Any]:  # noqa: ARG002
+        """Refuse: nobody handles messages here."""
+        return direct_result("CR_THROW_EXCEPTION", 0, "a pull consumer has no handler to call")

@@ -1,0 +1,243 @@
+"""Pulling one queue for as long as it is ours: limits, long polling, what each answer means.
+
+Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper.processPullResult (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from rocketpy.client.broker_api import PullResult, PullStatus, pull_result
+from rocketpy.client.instance import Instance
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.process_queue import ProcessQueue
+from rocketpy.errors import (
+    BrokerError,
+    ClientError,
+    CorruptRecordError,
+    NoRouteError,
+    RocketPyError,
+)
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.message import MessageExt, decode_message, decode_messages, iter_records
+from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+
+__all__ = ["PullLoop", "PullSettings", "decode_pulled"]
+
+logger = logging.getLogger(__name__)
+
+FLOW_CONTROL_PAUSE_MS = 20
+_FORGOTTEN = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullSettings:
+    """What every pull of one consumer says.
+
+    Attributes:
+        post_subscription: send the expression with each pull (the heartbeat does not carry it).
+        commit_offset: let pulls carry the offset to store.
+    """
+
+    group: str
+    batch: int = 32
+    batch_bytes: int = 256 * 1024
+    interval_ms: int = 0
+    suspend_ms: int = 15_000
+    timeout_ms: int = 30_000
+    error_pause_ms: int = 1_000
+    post_subscription: bool = False
+    commit_offset: bool = True
+
+
+def decode_pulled(body: bytes) -> tuple[list[MessageExt], list[tuple[MessageExt, Exception]]]:
+    """Decode a pull's body.
+
+    Returns:
+        The messages, and those whose body cannot be inflated, with the reason; the latter's
+        ``body`` is as stored.
+
+    Raises:
+        CorruptRecordError: the records themselves do not add up.
+    """
+    try:
+        return decode_messages(body), []
+    except CorruptRecordError:
+        good: list[MessageExt] = []
+        bad: list[tuple[MessageExt, Exception]] = []
+        for position, _, _ in iter_records(body, 0, len(body)):
+            try:
+                good.append(decode_message(body, position))
+            except CorruptRecordError as error:
+                bad.append((decode_message(body, position, inflate=False), error))
+        return good, bad
+
+
+class PullLoop:
+    """Pulls one queue until it is dropped.
+
+    Args:
+        instance: connections and routes.
+        queue: where messages go and what the limits are.
+        subscription: what is wanted.
+        settings: the same for all queues of a consumer.
+        deliver: takes messages that are in the process queue already.
+        reject: takes a message whose body cannot be inflated.
+        offset_moved: told the right offset when the broker says ours is outside the queue.
+        on_failure: told each failure, and None after a success.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        queue: ProcessQueue,
+        subscription: SubscriptionData,
+        settings: PullSettings,
+        *,
+        deliver: Callable[[list[ReceivedMessage]], None],
+        reject: Callable[[ReceivedMessage, Exception], Awaitable[None]],
+        offset_moved: Callable[[ProcessQueue, int], Awaitable[None]],
+        on_failure: Callable[[ProcessQueue, Exception | None], None],
+    ) -> None:
+        self._instance = instance
+        self._queue = queue
+        self._subscription = subscription
+        self._settings = settings
+        self._deliver = deliver
+        self._reject = reject
+        self._offset_moved = offset_moved
+        self._on_failure = on_failure
+        self._broker_id = 0
+        self._failing = False
+        self._template = self._header_template()
+
+    def _header_template(self) -> dict[str, str]:
+        settings, subscription = self._settings, self._subscription
+        queue = self._queue.queue
+        header = {
+            "consumerGroup": settings.group,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": "0",
+            "maxMsgNums": str(settings.batch),
+            "sysFlag": "0",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(settings.suspend_ms),
+            "subVersion": str(subscription.sub_version),
+            "expressionType": subscription.expression_type,
+            "maxMsgBytes": str(settings.batch_bytes),
+            "bname": queue.broker_name,
+        }
+        if settings.post_subscription:
+            header["subscription"] = subscription.sub_string
+        return header
+
+    async def run(self) -> None:
+        """Pull until the queue is dropped; ``queue.next_pull_offset`` says where to begin."""
+        queue = self._queue
+        while not queue.dropped:
+            if queue.paused or queue.is_full() is not None:
+                await queue.wait_for_space()
+                continue
+            pause_ms = 0
+            try:
+                result = await self._pull()
+                if queue.dropped:
+                    return
+                await self._use(result)
+            except RocketPyError as error:
+                pause_ms = self._note_failure(error)
+            else:
+                self._note_success()
+                pause_ms = self._settings.interval_ms
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _pull(self) -> PullResult:
+        queue = self._queue
+        found = self._instance.routes.read_address(queue.queue.broker_name, self._broker_id)
+        if found is None:
+            raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
+        address, is_slave = found
+        header = self._template.copy()
+        header["queueOffset"] = str(queue.next_pull_offset)
+        flag = PULL_SUSPEND
+        if self._settings.post_subscription:
+            flag |= PULL_SUBSCRIPTION
+        commit_offset = queue.commit_offset
+        if self._settings.commit_offset and commit_offset and not is_slave:
+            flag |= PULL_COMMIT_OFFSET
+            header["commitOffset"] = str(commit_offset)
+        header["sysFlag"] = str(flag)
+        queue.last_pull_ms = self._instance.clock.time_ms()
+        api = self._instance.api
+        return pull_result(await api.pull(address, header, self._settings.timeout_ms))
+
+    async def _use(self, result: PullResult) -> None:
+        queue = self._queue
+        self._broker_id = result.suggested_broker_id
+        queue.broker_min_offset = result.min_offset
+        queue.broker_max_offset = result.max_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            logger.warning(
+                "offset %d is outside queue %s, going on at %d",
+                queue.next_pull_offset,
+                queue.queue,
+                result.next_begin_offset,
+            )
+            await self._offset_moved(queue, result.next_begin_offset)
+            return
+        if result.status is PullStatus.FOUND:
+            await self._take(result)
+        queue.next_pull_offset = result.next_begin_offset
+
+    async def _take(self, result: PullResult) -> None:
+        queue = self._queue
+        exts, bad = decode_pulled(result.body)
+        if result.offset_delta:
+            for ext in exts:
+                ext.queue_offset += result.offset_delta
+        tags = self._subscription.tags_set
+        if tags:
+            exts = [ext for ext in exts if ext.properties.get("TAGS") in tags]
+        messages = [ReceivedMessage(ext, queue) for ext in exts]
+        rejected = [(ReceivedMessage(ext, queue), error) for ext, error in bad]
+        everything = messages
+        if rejected:
+            everything = sorted([*messages, *(m for m, _ in rejected)], key=lambda m: m.offset)
+        queue.put(everything)
+        queue.next_pull_offset = result.next_begin_offset
+        if messages:
+            self._deliver(messages)
+        for message, error in rejected:
+            await self._reject(message, error)
+
+    def _note_success(self) -> None:
+        if self._failing:
+            self._failing = False
+            self._on_failure(self._queue, None)
+
+    def _note_failure(self, error: RocketPyError) -> int:
+        """Keep the failure where health() sees it; returns the pause until the next pull, ms."""
+        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            return FLOW_CONTROL_PAUSE_MS
+        if not self._failing:
+            logger.warning("pulling %s failed: %r", self._queue.queue, error)
+        self._failing = True
+        self._on_failure(self._queue, error)
+        if isinstance(error, ClientError):
+            self._broker_id = 0
+            self._instance.refresh_routes_soon()
+            self._instance.heartbeat_soon()
+        elif isinstance(error, BrokerError) and error.code in _FORGOTTEN:
+            self._instance.heartbeat_soon()
+        return self._settings.error_pause_ms

@@ -1,0 +1,127 @@
+"""One round of dealing out queues among the members of a group.
+
+Source: RebalanceImpl (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from rocketpy.client.allocate import java_sorted, sorted_queues
+from rocketpy.client.config import Allocation
+from rocketpy.client.instance import Instance
+from rocketpy.client.process_queue import ProcessQueue
+from rocketpy.errors import NoRouteError, RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = ["Rebalancer"]
+
+logger = logging.getLogger(__name__)
+
+PULL_EXPIRED_MS = 120_000
+
+
+class Rebalancer:
+    """Finds out which queues are ours, gives up the others, takes the new ones.
+
+    Args:
+        instance: connections and routes.
+        group: whose queues.
+        allocate: the group's common rule; None means every queue is ours (broadcasting).
+        owned: the queues we have; changed by ``acquire`` and ``release`` only.
+        acquire: starts on a queue; may raise RocketPyError, then it is tried again.
+        release: gives a queue up.
+        takeover_pause_ms: time for the former owner to store its offset.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        allocate: Allocation | None,
+        owned: Mapping[MessageQueue, ProcessQueue],
+        *,
+        acquire: Callable[[MessageQueue], Awaitable[None]],
+        release: Callable[[ProcessQueue], Awaitable[None]],
+        takeover_pause_ms: int,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._allocate = allocate
+        self._owned = owned
+        self._acquire = acquire
+        self._release = release
+        self._takeover_pause_ms = takeover_pause_ms
+        self._had_round = False
+
+    async def round(self, topics: Iterable[str]) -> bool:
+        """Do one round over all topics.
+
+        Returns:
+            True when we have all that is ours; False to try again soon.
+
+        Raises:
+            RocketPyError: the last thing that went wrong, after every topic was tried.
+        """
+        wanted = list(topics)
+        failure: RocketPyError | None = None
+        balanced = True
+        for queue in [queue for queue in self._owned if queue.topic not in wanted]:
+            await self._release(self._owned[queue])
+        for topic in wanted:
+            try:
+                balanced = await self._topic_round(topic) and balanced
+            except RocketPyError as error:
+                failure = error
+        self._had_round = True
+        if failure is not None:
+            raise failure
+        return balanced
+
+    async def _topic_round(self, topic: str) -> bool:
+        queues = await self._instance.routes.subscribe_queues(topic)
+        if not queues:
+            return False
+        alone = True
+        client_ids: list[str] = []
+        if self._allocate is None:
+            mine = set(queues)
+        else:
+            client_ids = await self._client_ids(topic)
+            alone = client_ids == [self._instance.client_id]
+            if self._instance.client_id not in client_ids:
+                self._instance.heartbeat_soon()
+            mine = set(self._allocate(self._instance.client_id, sorted_queues(queues), client_ids))
+        for queue, process_queue in list(self._owned.items()):
+            if queue.topic == topic and (queue not in mine or self._is_expired(process_queue)):
+                await self._release(process_queue)
+        fresh = sorted_queues(mine - self._owned.keys())
+        if fresh and not alone and self._had_round and self._takeover_pause_ms:
+            await asyncio.sleep(self._takeover_pause_ms / 1000)
+        failure: RocketPyError | None = None
+        for queue in fresh:
+            try:
+                await self._acquire(queue)
+            except RocketPyError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return alone or self._instance.client_id in client_ids
+
+    async def _client_ids(self, topic: str) -> list[str]:
+        addresses = self._instance.routes.brokers_of([topic])
+        if not addresses:
+            raise NoRouteError(f"no broker of topic {topic} is known")
+        address = self._instance.rng.choice(addresses)
+        return java_sorted(await self._instance.api.consumer_ids(address, self._group))
+
+    def _is_expired(self, queue: ProcessQueue) -> bool:
+        idle_ms = self._instance.clock.time_ms() - queue.last_pull_ms
+        if not queue.last_pull_ms or queue.paused or queue.is_full() is not None:
+            return False
+        if idle_ms > PULL_EXPIRED_MS:
+            logger.warning(
+                "queue %s was not pulled for %d ms, starting afresh", queue.queue, idle_ms
+            )
+            return True
+        return False

@@ -1,0 +1,225 @@
+"""Which brokers and queues serve a topic, kept fresh from the name servers.
+
+Source: MQClientInstance.updateTopicRouteInfoFromNameServer, topicRouteData2TopicPublishInfo (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from rocketpy.client.allocate import sorted_queues
+from rocketpy.client.name_servers import NameServers
+from rocketpy.errors import BrokerError, NoRouteError, RocketPyError, TopicNotExistError
+from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.perm import is_readable, is_writeable
+from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+
+__all__ = ["RouteTable", "publish_queues", "subscribe_queues"]
+
+logger = logging.getLogger(__name__)
+
+MASTER_ID = 0
+
+
+def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
+    """Return the queues a producer may write to, sorted."""
+    if route.order_topic_conf:
+        pairs = (part.split(":") for part in route.order_topic_conf.split(";") if ":" in part)
+        return tuple(
+            MessageQueue(topic, name, queue_id)
+            for name, count in pairs
+            for queue_id in range(int(count))
+        )
+    with_master = {
+        broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
+    }
+    return tuple(
+        sorted_queues(
+            MessageQueue(topic, queue.broker_name, queue_id)
+            for queue in route.queue_datas
+            if is_writeable(queue.perm) and queue.broker_name in with_master
+            for queue_id in range(queue.write_queue_nums)
+        )
+    )
+
+
+def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
+    """Return the queues a consumer may read, sorted."""
+    return tuple(
+        sorted_queues(
+            MessageQueue(topic, queue.broker_name, queue_id)
+            for queue in route.queue_datas
+            if is_readable(queue.perm)
+            for queue_id in range(queue.read_queue_nums)
+        )
+    )
+
+
+class RouteTable:
+    """Routes by topic, and broker addresses by name.
+
+    Args:
+        name_servers: where routes come from.
+        default_queues: most queues a topic gets that its first message creates.
+    """
+
+    def __init__(self, name_servers: NameServers, default_queues: int = 4) -> None:
+        self._name_servers = name_servers
+        self._default_queues = default_queues
+        self._routes: dict[str, TopicRouteData] = {}
+        self._publish: dict[str, tuple[MessageQueue, ...]] = {}
+        self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
+        self._brokers: dict[str, dict[int, str]] = {}
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._wanted: set[str] = set()
+        self.on_change: list[Callable[[str], None]] = []
+
+    def cached_publish_queues(self, topic: str) -> tuple[MessageQueue, ...] | None:
+        """Return the writable queues if they are known, without asking anybody."""
+        return self._publish.get(topic)
+
+    async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the writable queues; of an unknown topic, those it will be created with.
+
+        Raises:
+            NoRouteError: nobody serves the topic and nobody would create it.
+            NoNameServerError: no name server answers.
+        """
+        queues = self._publish.get(topic)
+        if queues:
+            return queues
+        await self.refresh(topic)
+        queues = self._publish.get(topic)
+        if not queues:
+            queues = await self._queues_to_create(topic)
+        if not queues:
+            raise NoRouteError(f"no broker serves topic {topic}, and none creates it")
+        return queues
+
+    async def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the readable queues, empty while nobody serves the topic."""
+        if topic not in self._subscribe:
+            self._wanted.add(topic)
+            await self.refresh(topic)
+        return self._subscribe.get(topic, ())
+
+    async def refresh(self, topic: str) -> None:
+        """Fetch the topic's route; concurrent callers share one request.
+
+        A topic that nobody serves keeps the route it had.
+        """
+        self._wanted.add(topic)
+        task = self._fetching.get(topic)
+        if task is None:
+            task = asyncio.create_task(self._fetch_and_store(topic))
+            self._fetching[topic] = task
+            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+        await asyncio.shield(task)
+
+    async def refresh_all(self) -> None:
+        """Fetch the routes of all topics in use; raises the last failure after trying all."""
+        failure: RocketPyError | None = None
+        for topic in sorted(self._wanted):
+            try:
+                await self.refresh(topic)
+            except RocketPyError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def master_address(self, broker_name: str) -> str | None:
+        """Return where the broker's master listens, if it is known."""
+        return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> tuple[str, bool] | None:
+        """Return the address to read from and whether it is a slave's.
+
+        The wanted id is preferred; of a slave that is gone the next one, then any.
+        """
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        for candidate in (broker_id, broker_id + 1, *sorted(addresses)):
+            if candidate in addresses:
+                return addresses[candidate], candidate != MASTER_ID
+        return None
+
+    def broker_addresses(self, *, with_slaves: bool) -> list[str]:
+        """Return every known broker's address, sorted."""
+        return sorted(
+            {
+                address
+                for addresses in self._brokers.values()
+                for broker_id, address in addresses.items()
+                if with_slaves or broker_id == MASTER_ID
+            }
+        )
+
+    def broker_of_address(self, address: str) -> str | None:
+        """Return the name of the broker that listens there."""
+        for name, addresses in self._brokers.items():
+            if address in addresses.values():
+                return name
+        return None
+
+    def brokers_of(self, topics: Iterable[str]) -> list[str]:
+        """Return the addresses of the masters (else of any) that serve these topics."""
+        names = {
+            broker.broker_name
+            for topic in topics
+            if topic in self._routes
+            for broker in self._routes[topic].broker_datas
+        }
+        found = (self.read_address(name) for name in sorted(names))
+        return [entry[0] for entry in found if entry is not None]
+
+    async def _fetch(self, topic: str) -> TopicRouteData | None:
+        response = await self._name_servers.invoke(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            {"topic": topic, "acceptStandardJsonOnly": "true"},
+        )
+        if response.code == 0 and response.body:
+            return TopicRouteData.decode(response.body)
+        error = BrokerError.from_code(response.code, response.remark)
+        if isinstance(error, TopicNotExistError):
+            return None
+        raise error
+
+    async def _fetch_and_store(self, topic: str) -> None:
+        route = await self._fetch(topic)
+        if route is not None and route != self._routes.get(topic):
+            self._store(topic, route)
+
+    def _store(self, topic: str, route: TopicRouteData) -> None:
+        self._routes[topic] = route
+        self._remember_brokers(route)
+        self._publish[topic] = publish_queues(topic, route)
+        self._subscribe[topic] = subscribe_queues(topic, route)
+        logger.info("route of %s changed: %d queues", topic, len(self._subscribe[topic]))
+        for listener in self.on_change:
+            listener(topic)
+
+    def _remember_brokers(self, route: TopicRouteData) -> None:
+        for broker in route.broker_datas:
+            if broker.broker_addrs:
+                self._brokers[broker.broker_name] = dict(broker.broker_addrs)
+
+    async def _queues_to_create(self, topic: str) -> tuple[MessageQueue, ...]:
+        route = await self._fetch(AUTO_CREATE_TOPIC)
+        if route is None:
+            return ()
+        self._remember_brokers(route)
+        with_master = {
+            broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
+        }
+        queues = sorted_queues(
+            MessageQueue(topic, queue.broker_name, queue_id)
+            for queue in route.queue_datas
+            if is_writeable(queue.perm) and queue.broker_name in with_master
+            for queue_id in range(min(self._default_queues, queue.read_queue_nums))
+        )
+        if queues:
+            self._publish[topic] = tuple(queues)
+        return tuple(queues)

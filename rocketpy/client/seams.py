@@ -1,0 +1,44 @@
+"""What the client needs of the remoting layer; ``rocketpy.remoting.client`` satisfies it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from rocketpy.proto.command import RemotingCommand
+
+__all__ = ["Remoting"]
+
+
+class Remoting(Protocol):
+    """Requests out and answers in, by address ``host:port``."""
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Send a request and wait for its answer."""
+        ...
+
+    def invoke_future(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        """Send a request; the future has the answer or a ClientError."""
+        ...
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
+        """Send a request that nobody answers."""
+        ...
+
+    def register(
+        self,
+        code: int,
+        processor: Callable[
+            [Any, RemotingCommand],
+            RemotingCommand | bytes | None | Awaitable[RemotingCommand | None],
+        ],
+    ) -> None:
+        """Answer requests of this code that servers send to us."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...

@@ -1,0 +1,79 @@
+"""What a send returns.
+
+Source: SendResult, SendStatus, MQClientAPIImpl.processSendResponse (5.4.0).
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = ["SendResult", "SendStatus", "read_send_response"]
+
+
+class SendStatus(IntEnum):
+    """How safely the message is stored; the values are the response codes."""
+
+    SEND_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+_STATUSES = {int(status): status for status in SendStatus}
+
+
+class SendResult(NamedTuple):
+    """Where a message was stored.
+
+    Attributes:
+        status: SEND_OK; the other three are stored too, but less safely than the broker promises.
+        msg_id: the id the message carries through all deliveries.
+        offset_msg_id: the broker's id; it holds the broker's address.
+        queue: which queue.
+        offset: its place in the queue.
+        transaction_id: of a half message.
+        region_id: the broker's region.
+        recall_handle: with which a delayed message can be called back, or None.
+    """
+
+    status: SendStatus
+    msg_id: str
+    offset_msg_id: str
+    queue: MessageQueue
+    offset: int
+    transaction_id: str | None = None
+    region_id: str = "DefaultRegion"
+    recall_handle: str | None = None
+
+
+def read_send_response(
+    response: RemotingCommand, queue: MessageQueue, msg_id: str
+) -> SendResult | None:
+    """Return the result of a stored message, None when the broker did not store it.
+
+    Raises:
+        BadBodyError: the broker says it is stored but not where.
+    """
+    status = _STATUSES.get(response.code)
+    if status is None:
+        return None
+    ext = response.ext_fields
+    try:
+        queue_id = int(ext["queueId"])
+        if queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        return SendResult(
+            status,
+            msg_id,
+            ext["msgId"],
+            queue,
+            int(ext["queueOffset"]),
+            ext.get("transactionId"),
+            ext.get("MSG_REGION") or "DefaultRegion",
+            ext.get("recallHandle"),
+        )
+    except (KeyError, ValueError) as error:
+        raise BadBodyError(f"send answer without {error}") from error

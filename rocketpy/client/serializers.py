@@ -1,0 +1,106 @@
+"""What turns a body into bytes, and back: plain, JSON, MessagePack, or your own.
+
+Example:
+    >>> json.dumps({"amount": 9})
+    b'{"amount":9}'
+"""
+
+import dataclasses
+from typing import Any, Protocol
+
+import msgpack as _msgpack  # type: ignore[import-untyped]
+import orjson
+
+from rocketpy.errors import IllegalMessageError
+
+__all__ = [
+    "PLAIN",
+    "JsonSerializer",
+    "MsgpackSerializer",
+    "PlainSerializer",
+    "Serializer",
+    "json",
+    "msgpack",
+    "plain",
+]
+
+
+class Serializer(Protocol):
+    """Anything with these two methods can serialize bodies."""
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401 - any value the serializer knows
+        """Return the body bytes of ``value``; raises IllegalMessageError when it cannot."""
+        ...
+
+    def loads(self, data: bytes) -> Any:  # noqa: ANN401
+        """Return the value that ``data`` stands for."""
+        ...
+
+
+class PlainSerializer:
+    """Bytes as they are, text as UTF-8, nothing else."""
+
+    __slots__ = ()
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
+        """Return ``value`` as bytes.
+
+        Raises:
+            IllegalMessageError: it is neither bytes nor text.
+        """
+        if type(value) is bytes:
+            return value
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        msg = f"a body of type {type(value).__name__} needs a serializer, for example rocketpy.json"
+        raise IllegalMessageError(msg)
+
+    def loads(self, data: bytes) -> bytes:
+        """Return ``data`` itself."""
+        return data
+
+
+class JsonSerializer:
+    """JSON through orjson; dataclasses, datetimes and UUIDs included."""
+
+    __slots__ = ()
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
+        """Return ``value`` as JSON; raises IllegalMessageError when JSON cannot hold it."""
+        try:
+            return orjson.dumps(value)
+        except orjson.JSONEncodeError as error:
+            msg = f"the body cannot be written as JSON: {error}"
+            raise IllegalMessageError(msg) from error
+
+    def loads(self, data: bytes) -> Any:  # noqa: ANN401
+        """Return the JSON value; raises ValueError when it is none."""
+        return orjson.loads(data)
+
+
+class MsgpackSerializer:
+    """MessagePack; dataclasses are written as maps."""
+
+    __slots__ = ()
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
+        """Return ``value`` as MessagePack; raises IllegalMessageError when it cannot hold it."""
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = dataclasses.asdict(value)
+        try:
+            packed: bytes = _msgpack.packb(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            msg = f"the body cannot be written as MessagePack: {error}"
+            raise IllegalMessageError(msg) from error
+        return packed
+
+    def loads(self, data: bytes) -> Any:  # noqa: ANN401
+        """Return the value; raises ValueError when the bytes are no MessagePack."""
+        return _msgpack.unpackb(data)
+
+
+plain = PLAIN = PlainSerializer()
+json = JsonSerializer()
+msgpack = MsgpackSerializer()

@@ -1,0 +1,71 @@
+"""Where to begin in a queue: the stored offset, else what the start setting says.
+
+Source: RebalancePushImpl.computePullFromWhere (5.4.0).
+"""
+
+from datetime import datetime
+
+from rocketpy.client.config import StartPosition
+from rocketpy.client.instance import Instance
+from rocketpy.client.offset_store import OffsetStore
+from rocketpy.errors import ConfigError, NoRouteError
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = ["StartFinder", "consume_from_where", "start_time_ms"]
+
+
+def start_time_ms(start: StartPosition) -> int | None:
+    """Return the time a start position names, None when it names an end of the queue.
+
+    Raises:
+        ConfigError: neither a time nor ``"latest"`` or ``"earliest"``.
+    """
+    if isinstance(start, datetime):
+        return int(start.timestamp() * 1000)
+    if isinstance(start, int):
+        return start
+    if start not in {"latest", "earliest"}:
+        raise ConfigError(f"{start!r} is not latest, earliest or a time", key="start")
+    return None
+
+
+def consume_from_where(start: StartPosition) -> str:
+    """Return the wire's word for a start position."""
+    if start == "latest":
+        return "CONSUME_FROM_LAST_OFFSET"
+    return "CONSUME_FROM_FIRST_OFFSET" if start == "earliest" else "CONSUME_FROM_TIMESTAMP"
+
+
+class StartFinder:
+    """Finds the first offset to pull.
+
+    Args:
+        instance: connections and routes.
+        store: stored offsets.
+        start: where to begin without one.
+    """
+
+    def __init__(self, instance: Instance, store: OffsetStore, start: StartPosition) -> None:
+        self._instance = instance
+        self._store = store
+        self._start = start
+        self._time_ms = start_time_ms(start)
+
+    async def find(self, queue: MessageQueue) -> int:
+        """Return where to begin.
+
+        Raises:
+            RocketPyError: the broker does not say; better no start than a wrong one.
+        """
+        stored = await self._store.load(queue)
+        if stored is not None:
+            return stored
+        is_retry = queue.topic.startswith("%RETRY%")
+        if self._start == "earliest" or (self._start == "latest" and is_retry):
+            return 0
+        found = self._instance.routes.read_address(queue.broker_name)
+        if found is None:
+            raise NoRouteError(f"broker {queue.broker_name} has no address")
+        if self._time_ms is None or is_retry:
+            return await self._instance.api.max_offset(found[0], queue)
+        return await self._instance.api.search_offset(found[0], queue, self._time_ms)
