@@ -173,7 +173,7 @@ def listen(
     except OSError as error:
         sock.close()
         if error.errno == errno.EADDRINUSE:
-            why = f"port {port} on {address} is taken: stop who listens there or set another listenPort"
+            why = f"port {port} on {address} is taken: stop who listens there or change listenPort"
         else:
             why = f"cannot listen on {address} port {port}: {error.strerror or error}"
         raise StartError(why) from error

@@ -161,7 +161,7 @@ class Channel:
         self._loop_thread_id = threading.get_ident()
         self._is_writable = True
         self._close_reason: str | None = None
-        self._outbox: collections.deque[Frame] = collections.deque()
+        self._outbox: collections.deque[bytes] = collections.deque()
         self._outbox_is_scheduled = False
         self._next_opaque = 0
 
@@ -270,7 +270,7 @@ class Channel:
         self._outbox.clear()
         self.in_flight.fail_all(self._close_reason)
 
-    def set_writable(self, is_writable: bool) -> None:  # noqa: FBT001 - a plain setter
+    def set_writable(self, is_writable: bool) -> None:
         """Note whether the peer keeps up; only on the channel's loop."""
         self._is_writable = is_writable
 
@@ -304,7 +304,7 @@ class Channel:
     def _drain_outbox(self) -> None:
         self._outbox_is_scheduled = False
         outbox = self._outbox
-        frames = []
+        frames: list[Buffer] = []
         while outbox:
             frames.append(outbox.popleft())
         if frames:

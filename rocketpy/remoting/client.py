@@ -20,6 +20,7 @@ from rocketpy.remoting.connection import ConnectionLimits
 from rocketpy.remoting.dispatch import Processor, ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import PendingRequest
+from rocketpy.remoting.selector import wait_until_gone
 from rocketpy.remoting.server_peer import ServerPeer
 from rocketpy.remoting.tls import client_context
 from rocketpy.runtime.clock import Clock
@@ -29,7 +30,7 @@ __all__ = ["RemotingClient"]
 _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_S = 1.0
-_CLOSE_TIMEOUT_S = 1.0
+_CLOSE_TIMEOUT_MS = 1_000
 _MAX_OPAQUE = 0x7FFFFFFF
 _ONEWAY = 2
 
@@ -160,13 +161,12 @@ class RemotingClient:
         peers = list(self._peers.values())
         for peer in peers:
             peer.close()
-        deadline_s = self.loop.time() + _CLOSE_TIMEOUT_S
-        while any(peer.connections for peer in peers) and self.loop.time() < deadline_s:
-            await asyncio.sleep(0)
+        connections = [connection for peer in peers for connection in peer.connections]
+        await wait_until_gone(connections, _CLOSE_TIMEOUT_MS)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=_CLOSE_TIMEOUT_S)
+            await asyncio.wait(list(self._tasks), timeout=_CLOSE_TIMEOUT_MS / 1000)
         for peer in peers:
             for connection in list(peer.connections):
                 connection.channel.abort("client closed")

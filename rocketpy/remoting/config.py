@@ -1,7 +1,7 @@
 """Settings of the remoting layer: one frozen dataclass a side.
 
 Field names are Apache's keys in snake_case where Apache has the key (``listenPort``,
-``serverSelectorThreads``, ``writeBufferHighWaterMark``); limits which Apache lacks have names of ours.
+``serverSelectorThreads``, ``writeBufferHighWaterMark``); limits that Apache lacks have ours.
 
 Source: NettyServerConfig, NettyClientConfig, TlsSystemConfig (5.4.0).
 """
@@ -94,8 +94,8 @@ class RemotingServerConfig:
         server_channel_max_idle_time_seconds: a connection silent both ways this long is closed.
         server_max_connections: connections in all; 0 is no limit.
         server_max_connections_per_ip: connections from one address; 0 is no limit.
-        max_in_flight_per_connection: requests of one connection that wait for their answer in pools
-            or coroutines before reading from it pauses.
+        max_in_flight_per_connection: requests of one connection that wait in pools or coroutines;
+            reading from it pauses there.
         max_frame_bytes: a longer frame closes its connection.
         write_buffer_high_water_mark: bytes waiting for one peer at which reading from it pauses.
         write_buffer_low_water_mark: bytes waiting at which reading goes on.
@@ -104,7 +104,7 @@ class RemotingServerConfig:
         first_frame_timeout_ms: a connection without a whole first frame this long is closed.
         server_socket_snd_buf_size: SO_SNDBUF, 0 leaves it to the kernel.
         server_socket_rcv_buf_size: SO_RCVBUF, 0 leaves it to the kernel.
-        proxy_protocol: a PROXY protocol header (v1 or v2) may open a connection and names its source.
+        proxy_protocol: a PROXY header (v1 or v2) may open a connection and name its source.
             On only behind a proxy: whoever may connect may then claim any address.
         tls: the TLS settings.
     """
@@ -157,7 +157,7 @@ class RemotingClientConfig:
         write_buffer_high_water_mark: bytes waiting for one server before it counts as congested.
         write_buffer_low_water_mark: bytes waiting at which it no longer does.
         write_buffer_hard_limit_bytes: bytes waiting at which the connection is cut.
-        write_stall_timeout_ms: a server above the high mark that takes nothing this long is cut off.
+        write_stall_timeout_ms: a server above the high mark that takes nothing so long is cut off.
         use_msgpack: offer RocketPy servers the MSGPACK header serialization.
         tls: the TLS settings.
     """

@@ -137,6 +137,7 @@ class Connection(asyncio.Protocol):
         self._seen_activity = 0
         self._active_ms = 0
         self._closing_ms: int | None = None
+        self.gone: asyncio.Future[None] = loop.create_future()
         self._stalled_ms: int | None = None
         self._stalled_bytes = 0
 
@@ -182,6 +183,8 @@ class Connection(asyncio.Protocol):
         self._parked.clear()
         self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
         self._owner.closed(self)
+        if not self.gone.done():
+            self.gone.set_result(None)
 
     # ---- set-up
 

@@ -27,7 +27,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Answer: TypeAlias = (
-    RemotingCommand | bytes | list[Buffer] | None | Awaitable["RemotingCommand | bytes | None"]
+    RemotingCommand | bytes | list[Buffer] | Awaitable["RemotingCommand | bytes | None"] | None
 )
 Processor: TypeAlias = Callable[[Channel, RemotingCommand], Answer]
 

@@ -34,7 +34,7 @@ class TimerLoop(Protocol):
         """Loop time, seconds."""
         ...
 
-    def call_at(self, when: float, callback: object, /) -> TimerHandle:
+    def call_at(self, when: float, callback: Callable[[], object], /) -> TimerHandle:
         """Call back at the given loop time."""
         ...
 
@@ -77,8 +77,8 @@ class InFlight:
         "_armed_for_s",
         "_deadlines",
         "_loop",
-        "_pending",
         "_peer",
+        "_pending",
         "_timer",
         "on_timeout",
     )

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rocketpy.remoting.boss import ConnectionTally
 from rocketpy.remoting.channel import Channel, ChannelListener
@@ -17,7 +17,7 @@ from rocketpy.remoting.connection import Connection, ConnectionLimits
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["Selector", "SelectorThread", "new_event_loop"]
+__all__ = ["Selector", "SelectorThread", "new_event_loop", "wait_until_gone"]
 
 _log = logging.getLogger(__name__)
 
@@ -154,8 +154,7 @@ class Selector:
             await asyncio.sleep(_DRAIN_TICK_S)
 
     async def _until_gone(self, deadline_ms: int) -> None:
-        while self.connections and self.now_ms() < deadline_ms:
-            await asyncio.sleep(_DRAIN_TICK_S / 5)
+        await wait_until_gone(self.connections, deadline_ms - self.now_ms())
 
     async def _adopt(self, sock: socket.socket, ip: str) -> None:
         connection = Connection(self, self.loop)
@@ -179,6 +178,13 @@ class Selector:
                 getattr(listener, event)(channel)
             except Exception:  # noqa: BLE001 - a listener's fault must not end the connection's loop
                 _log.exception("listener failed event=%s peer=%s", event, channel.remote_address)
+
+
+async def wait_until_gone(connections: Iterable[Connection], timeout_ms: int) -> None:
+    """Wait until the transports of closed connections are gone, or the time is up."""
+    gone = [connection.gone for connection in connections]
+    if gone:
+        await asyncio.wait(gone, timeout=max(timeout_ms, 0) / 1000)
 
 
 class SelectorThread:

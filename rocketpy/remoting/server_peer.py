@@ -177,7 +177,7 @@ class ServerPeer:
             self._await_connection(pending)
 
     def went_away(self, connection: ClientConnection, pending: PendingRequest) -> bool:
-        """Retire a connection whose server shuts down; return whether the call goes on elsewhere."""
+        """Retire a connection whose server shuts down; return whether the call is sent again."""
         connection.is_retired = True
         if self._connection is connection:
             self._connection = None

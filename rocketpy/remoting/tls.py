@@ -194,7 +194,7 @@ class TlsProtocol(asyncio.Protocol):
         return True
 
     def _decrypt(self) -> tuple[bytes, bool]:
-        chunks = []
+        chunks: list[bytes] = []
         while True:
             try:
                 chunk = self._ssl.read(_READ_BYTES)

@@ -1,0 +1,118 @@
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketpy.errors import ConnectError, ConnectionLostError
+from rocketpy.proto.command import make_request
+from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
+from tests.integration.remoting.helpers import BIG, ECHO, RawPeer, client, numbered, serving
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl tool")
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Key and certificate for localhost, made by openssl."""
+    folder: Path = tmp_path_factory.mktemp("tls")
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+        + ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", cert]
+        + ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    return key, cert
+
+
+def server_tls(certificate: tuple[str, str], **settings: Any) -> TlsServerConfig:
+    return TlsServerConfig(key_path=certificate[0], cert_path=certificate[1], **settings)
+
+
+async def test_permissive_takes_tls_and_plain_on_one_port(certificate: tuple[str, str]) -> None:
+    tls = TlsClientConfig(enable=True)
+    async with (
+        serving(tls=server_tls(certificate)) as (_, address),
+        client(tls=tls) as secret,
+        client() as plain,
+    ):
+        for caller in (secret, plain):
+            answer = await caller.invoke(address, make_request(ECHO, None, b"x" * 100_000), 3000)
+            assert answer.body == b"x" * 100_000
+            answers = await asyncio.gather(
+                *(caller.invoke(address, make_request(BIG), 5000) for _ in range(40))
+            )
+            assert {len(answer.body) for answer in answers} == {256 * 1024}
+
+
+async def test_certificate_is_checked_when_asked(certificate: tuple[str, str]) -> None:
+    trusting = TlsClientConfig(enable=True, auth_server=True, trust_cert_path=certificate[1])
+    strict = TlsClientConfig(enable=True, auth_server=True)
+    async with (
+        serving(tls=server_tls(certificate)) as (_, address),
+        client(tls=trusting) as knows,
+        client(tls=strict) as stranger,
+    ):
+        assert (await knows.invoke(address, make_request(ECHO), 3000)).code == 0
+        with pytest.raises(ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            await stranger.invoke(address, make_request(ECHO), 3000)
+
+
+async def test_enforcing_refuses_plain_text(certificate: tuple[str, str]) -> None:
+    tls = server_tls(certificate, mode=TlsMode.ENFORCING)
+    async with (
+        serving(tls=tls) as (_, address),
+        client(tls=TlsClientConfig(enable=True)) as secret,
+    ):
+        assert (await secret.invoke(address, make_request(ECHO), 3000)).code == 0
+        peer = await RawPeer.connect(address)
+        peer.send(numbered(ECHO, 1))
+        assert await peer.is_closed_by_peer()
+        await peer.close()
+
+
+async def test_disabled_refuses_tls(certificate: tuple[str, str]) -> None:
+    tls = server_tls(certificate, mode=TlsMode.DISABLED)
+    async with (
+        serving(tls=tls) as (_, address),
+        client(tls=TlsClientConfig(enable=True)) as secret,
+    ):
+        with pytest.raises(ConnectError):
+            await secret.invoke(address, make_request(ECHO), 3000)
+
+
+async def failed(call: Awaitable[object]) -> bool:
+    try:
+        await call
+    except (ConnectError, ConnectionLostError):
+        return True
+    return False
+
+
+async def test_client_certificate_is_required_when_configured(certificate: tuple[str, str]) -> None:
+    key, cert = certificate
+    tls = server_tls(certificate, need_client_auth=ClientAuth.REQUIRE, trust_cert_path=cert)
+    async with (
+        serving(tls=tls) as (_, address),
+        client(tls=TlsClientConfig(enable=True, key_path=key, cert_path=cert)) as known,
+        client(tls=TlsClientConfig(enable=True)) as unknown,
+    ):
+        assert (await known.invoke(address, make_request(ECHO), 3000)).code == 0
+        assert await failed(unknown.invoke(address, make_request(ECHO), 3000))
+
+
+async def test_broken_handshake_costs_its_own_connection_only(certificate: tuple[str, str]) -> None:
+    async with serving(tls=server_tls(certificate)) as (_, address):
+        bad = await RawPeer.connect(address)
+        bad.writer.write(b"\x16\x03\x01\x00\x10" + b"\xff" * 16)
+        await bad.reader.read()
+        await bad.close()
+        good = await RawPeer.connect(address)
+        good.send(numbered(ECHO, 1))
+        assert (await good.receive()).code == 0
+        await good.close()

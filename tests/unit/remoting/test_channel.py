@@ -1,0 +1,110 @@
+import pytest
+
+from rocketpy.proto.command import make_request, make_response
+from rocketpy.proto.frame import decode_command
+from rocketpy.remoting.channel import Channel, format_address, host_bytes
+from tests.unit.remoting.fakes import FakeLoop, FakeTransport, on_other_thread
+
+
+@pytest.fixture
+def loop() -> FakeLoop:
+    return FakeLoop()
+
+
+@pytest.fixture
+def transport() -> FakeTransport:
+    return FakeTransport()
+
+
+@pytest.fixture
+def channel(loop: FakeLoop, transport: FakeTransport) -> Channel:
+    return Channel(loop, transport, ("10.0.0.7", 4321), hard_limit_bytes=100)  # type: ignore[arg-type]
+
+
+def test_addresses_in_words_and_bytes() -> None:
+    assert format_address("10.0.0.7", 4321) == "10.0.0.7:4321"
+    assert format_address("fe80::1%eth0", 5) == "[fe80::1]:5"
+    assert host_bytes("10.0.0.7", 4321) == bytes.fromhex("0a000007000010e1")
+    assert host_bytes("::1", 5) == bytes(15) + b"\x01" + b"\x00\x00\x00\x05"
+
+
+def test_channel_knows_its_peer(channel: Channel) -> None:
+    assert channel.remote_address == "10.0.0.7:4321"
+    assert channel.remote_host_bytes == bytes.fromhex("0a000007000010e1")
+    assert repr(channel) == "<Channel 10.0.0.7:4321 open>"
+
+
+def test_on_the_loop_send_writes_at_once(channel: Channel, transport: FakeTransport) -> None:
+    channel.send(b"one")
+    channel.send([b"two", memoryview(b"three")])
+    channel.send(bytearray(b"four"))
+    assert transport.writes == [b"one", b"twothree", b"four"]
+
+
+def test_other_threads_share_one_wake_up(
+    channel: Channel, loop: FakeLoop, transport: FakeTransport
+) -> None:
+    def send() -> None:
+        channel.send(b"a")
+        channel.send([b"b", b"c"])
+        channel.send(bytearray(b"d"))
+
+    on_other_thread(send)
+    assert transport.writes == []
+    assert loop.wake_ups == 1
+    loop.run()
+    assert transport.writes == [b"abcd"]
+    on_other_thread(lambda: channel.send(b"e"))
+    assert loop.wake_ups == 2
+    loop.run()
+    assert transport.writes == [b"abcd", b"e"]
+
+
+def test_closed_channel_drops_frames(channel: Channel, transport: FakeTransport) -> None:
+    channel.close("test")
+    channel.close("again")
+    channel.send(b"late")
+    assert transport.is_closed
+    assert transport.writes == []
+    assert channel.close_reason == "test"
+
+
+def test_close_from_another_thread_lets_frames_out_first(
+    channel: Channel, loop: FakeLoop, transport: FakeTransport
+) -> None:
+    def send_and_close() -> None:
+        channel.send(b"last words")
+        channel.close("done")
+
+    on_other_thread(send_and_close)
+    loop.run()
+    assert transport.writes == [b"last words"]
+    assert transport.is_closed
+
+
+def test_a_closed_loop_drops_frames(channel: Channel, loop: FakeLoop) -> None:
+    loop.is_closed = True
+    on_other_thread(lambda: channel.send(b"x"))
+    assert loop.wake_ups == 0
+
+
+def test_oneway_calls_count_their_opaques(channel: Channel, transport: FakeTransport) -> None:
+    channel.invoke_oneway(make_request(40))
+    channel.invoke_oneway(make_request(40))
+    first, second = map(decode_command, transport.writes)
+    assert (first.opaque, first.flag, second.opaque) == (0, 2, 1)
+
+
+def test_send_command_names_msgpack_once(channel: Channel, transport: FakeTransport) -> None:
+    channel.offers_msgpack = True
+    channel.send_command(make_request(40))
+    channel.send_command(make_response(make_request(11), 0, None, {"a": "b"}))
+    channel.send_command(make_response(make_request(11), 0))
+    fields = [decode_command(frame).ext_fields for frame in transport.writes]
+    assert fields == [{}, {"a": "b", "rocketpy": "msgpack"}, {}]
+
+
+def test_proxied_peer_gets_its_real_name(channel: Channel) -> None:
+    channel.set_remote("192.168.1.9", 77)
+    assert channel.remote_address == "192.168.1.9:77"
+    assert channel.remote_host_bytes == bytes([192, 168, 1, 9, 0, 0, 0, 77])
