@@ -227,7 +227,7 @@ class _RealRegion:
         while position < end:
             position = max(position, self._next_data(position))
             stop = min(position + _CHUNK_BYTES, end)
-            if position < stop and any(self._view[position:stop]):
+            if position < stop and bytes(self._view[position:stop]) != bytes(stop - position):
                 self._buffer[position:stop] = bytes(stop - position)
                 found = True
             position = stop if position < stop else end

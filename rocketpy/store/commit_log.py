@@ -1,0 +1,371 @@
+"""The commit log: every message of every topic, one after the other, in fixed-size files.
+
+A record never crosses a file: when it does not fit with eight bytes to spare, the rest of the
+file becomes a filler (its length, a magic number) and the record begins the next file. Bytes are
+allocated in steps ahead of the write position, and the next file is made before it is needed, so
+that an append neither waits for the disk nor dies of a full one.
+
+One thread at a time appends (the store's append lock); flushing and reading take no part in it.
+
+Source: CommitLog, AllocateMappedFileService (5.4.0).
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from rocketpy.errors import DiskFullError
+from rocketpy.proto.record import pack_blank, pack_record
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.mapped_file import MappedFile
+from rocketpy.store.mapped_file_queue import MappedFileQueue
+from rocketpy.store.record import (
+    FILLER_BYTES,
+    Judgement,
+    Verdict,
+    is_intact,
+    judge,
+    store_time_of,
+)
+from rocketpy.store.results import PutMessage
+
+__all__ = ["AllocateService", "CommitLog"]
+
+logger = logging.getLogger(__name__)
+
+_STEP_BYTES: Final = 16 << 20
+_SMALL_STEP_BYTES: Final = 64 << 10
+_MAX_REMEMBERED_DAMAGE: Final = 10_000
+
+
+class CommitLog:
+    """The log's files and its write position.
+
+    Attributes:
+        max_phy_offset: where the next record goes, or a filler if it does not fit.
+        flushed_phy_offset: everything before it is on disk.
+        last_store_timestamp_ms: store time of the last record.
+        verified_from: records from here on were checked at the start or written since.
+        recovered_end: where the log ended at the start.
+        damaged: physical offsets of damaged records met so far.
+    """
+
+    def __init__(self, config: MessageStoreConfig, files: StoreFiles) -> None:
+        file_bytes = config.mapped_file_size_commit_log
+        self._step_bytes = min(_STEP_BYTES, file_bytes)
+        self._queue = MappedFileQueue(
+            Path(config.commit_log_directory), file_bytes, files, step_bytes=self._step_bytes
+        )
+        self._files = files
+        self._file: MappedFile | None = None
+        self._spare: MappedFile | None = None
+        self._roll_mutex = threading.Lock()
+        self._flush_mutex = threading.Lock()
+        self._limit = 0  # position in the current file up to which nothing needs thought
+        self.on_step: Callable[[], None] = _nothing
+        self.max_phy_offset = 0
+        self.flushed_phy_offset = 0
+        self.last_store_timestamp_ms = 0
+        self.verified_from = 0
+        self.recovered_end = 0
+        self.damaged: set[int] = set()
+
+    # -- the files -------------------------------------------------------------------------
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of a file."""
+        return self._queue.file_bytes
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return self._queue.directory
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files, oldest first."""
+        return self._queue.files
+
+    @property
+    def min_phy_offset(self) -> int:
+        """Where the oldest file begins."""
+        first = self._queue.first
+        return self.max_phy_offset if first is None else first.base_offset
+
+    def load(self) -> None:
+        """Map the files that are there.
+
+        Raises:
+            StoreFormatError: a file that does not belong there.
+        """
+        self._queue.load()
+
+    def set_end(self, phy_offset: int) -> None:
+        """Make an offset the write position; what lies after it is erased."""
+        self._queue.truncate(phy_offset)
+        self.max_phy_offset = self.flushed_phy_offset = self.recovered_end = phy_offset
+        last = self._queue.last
+        self._file = last if last is not None and phy_offset < last.end_offset else None
+        self._limit = 0
+
+    # -- appending (under the append lock) ---------------------------------------------------
+
+    def reserve(self, size_bytes: int) -> int:
+        """Make room for a record (or several that stay together); return where it begins.
+
+        Raises:
+            DiskFullError: no space; nothing changed that matters.
+        """
+        mapped = self._file
+        position = 0 if mapped is None else mapped.wrote
+        if mapped is None or position + size_bytes + FILLER_BYTES > mapped.size_bytes:
+            following = self._next_file()
+            self._allocate(following, size_bytes + FILLER_BYTES)
+            if mapped is not None:
+                self._fill(mapped, position)
+            self._file = mapped = following
+            position = 0
+        else:
+            self._allocate(mapped, position + size_bytes + FILLER_BYTES)
+        self._limit = min(
+            mapped.allocated, position + max(self._step_bytes, size_bytes + FILLER_BYTES)
+        )
+        self.on_step()
+        return mapped.base_offset + position
+
+    def _allocate(self, mapped: MappedFile, position: int) -> None:
+        try:
+            mapped.allocate(position, self._step_bytes)
+        except DiskFullError:
+            mapped.allocate(position, _SMALL_STEP_BYTES)
+
+    def _fill(self, mapped: MappedFile, position: int) -> None:
+        pack_blank(mapped.buffer, position, mapped.size_bytes - position)
+        mapped.wrote = mapped.size_bytes
+        self.max_phy_offset = mapped.end_offset
+
+    def _next_file(self) -> MappedFile:
+        with self._roll_mutex:
+            last = self._queue.last
+            if last is not None and last.wrote == 0 and last is not self._file:
+                return last  # added before, then there was no space for the record
+            following, self._spare = self._spare, None
+            if following is None:
+                following = self._make_next()
+            self._queue.add(following)
+            return following
+
+    def _make_next(self) -> MappedFile:
+        last = self._queue.last
+        base = self.max_phy_offset if last is None else last.end_offset
+        return self._queue.make(base - base % self.file_bytes)
+
+    def append(  # noqa: PLR0917 - an object would cost the hot path
+        self,
+        message: PutMessage,
+        size_bytes: int,
+        crc: int,
+        queue_offset: int,
+        sys_flag: int,
+        store_timestamp_ms: int,
+        store_host: bytes,
+        topic_with_length: bytes,
+    ) -> int:
+        """Write one record; return its physical offset.
+
+        Raises:
+            DiskFullError: no space; nothing was written.
+            struct.error: a number that does not fit its field; nothing counts as written.
+        """
+        mapped = self._file
+        if mapped is None or mapped.wrote + size_bytes + FILLER_BYTES > self._limit:
+            self.reserve(size_bytes)
+            mapped = self._file
+            assert mapped is not None
+        position = mapped.wrote
+        phy_offset = mapped.base_offset + position
+        pack_record(
+            mapped.buffer,
+            position,
+            size_bytes,
+            crc,
+            message.queue_id,
+            message.flag,
+            queue_offset,
+            phy_offset,
+            sys_flag,
+            message.born_timestamp_ms,
+            message.born_host,
+            store_timestamp_ms,
+            store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            message.body,
+            topic_with_length,
+            message.properties,
+        )
+        mapped.wrote = position + size_bytes
+        self.max_phy_offset = phy_offset + size_bytes
+        self.last_store_timestamp_ms = store_timestamp_ms
+        return phy_offset
+
+    def prepare(self) -> None:
+        """Allocate ahead, and make the next file (another thread than the appending one).
+
+        Raises:
+            DiskFullError: no space; appending goes on with what is there.
+        """
+        mapped = self._file
+        if mapped is None:
+            return
+        ahead = min(mapped.size_bytes, mapped.wrote + 2 * self._step_bytes)
+        mapped.allocate(ahead, self._step_bytes)
+        if mapped.wrote > mapped.size_bytes // 2:
+            with self._roll_mutex:
+                if self._spare is None and self._queue.last is mapped:
+                    self._spare = self._make_next()
+
+    # -- durability ------------------------------------------------------------------------
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes appended but not known to be on disk."""
+        return self.max_phy_offset - self.flushed_phy_offset
+
+    def flush(self) -> int:
+        """Bring everything appended before the call to disk; return up to where.
+
+        Raises:
+            OSError: the disk failed; what is on it is unknown.
+        """
+        with self._flush_mutex:
+            end = self.max_phy_offset
+            self._queue.flush()
+            self.flushed_phy_offset = end
+            return end
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def record(self, phy_offset: int, size_bytes: int) -> memoryview | None:
+        """Return bytes that a consume queue points to, unchecked; None when they are gone."""
+        mapped = self._queue.find(phy_offset)
+        if mapped is None:
+            return None
+        position = phy_offset - mapped.base_offset
+        end = position + size_bytes
+        return mapped.view[position:end] if end <= mapped.wrote else None
+
+    def judge(self, phy_offset: int, *, check_crc: bool = True) -> Judgement | None:
+        """Tell what lies at an offset; None outside the files."""
+        mapped = self._queue.find(phy_offset)
+        if mapped is None:
+            return None
+        position = phy_offset - mapped.base_offset
+        return judge(mapped.view, position, phy_offset, check_crc=check_crc)
+
+    def intact_record(self, phy_offset: int, end: int) -> memoryview | None:
+        """Return the record that begins exactly at an offset, checked; None when there is none.
+
+        Args:
+            phy_offset: any number, it may come from the network.
+            end: records that end after it are not for the caller yet.
+        """
+        if not self.min_phy_offset <= phy_offset <= end - FILLER_BYTES:
+            return None
+        head = self.record(phy_offset, FILLER_BYTES)
+        if head is None:
+            return None
+        size_bytes = int.from_bytes(head[:4], "big")
+        if phy_offset + size_bytes > end:
+            return None
+        record = self.record(phy_offset, size_bytes)
+        return record if record is not None and is_intact(record, phy_offset) else None
+
+    def store_time_ms(self, phy_offset: int, size_bytes: int) -> int:
+        """Return the store time of a record a consume queue points to, -1 when it is gone."""
+        record = self.record(phy_offset, size_bytes)
+        return -1 if record is None or size_bytes < 91 else store_time_of(record, 0)
+
+    def next_file_offset(self, phy_offset: int) -> int:
+        """Return where the file after the one with this offset begins."""
+        return phy_offset - phy_offset % self.file_bytes + self.file_bytes
+
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, Judgement]]:
+        """Walk over the whole records between two offsets; stops at what is none."""
+        position = start
+        while position < end:
+            found = self.judge(position, check_crc=False)
+            if found is None or found.verdict in {Verdict.EMPTY, Verdict.BROKEN}:
+                return
+            if found.verdict is Verdict.RECORD:
+                yield position, found
+            position += found.size_bytes
+
+    def report_damage(self, phy_offset: int, reason: str) -> None:
+        """Say once that a record is damaged; readers leave it out."""
+        if phy_offset not in self.damaged and len(self.damaged) < _MAX_REMEMBERED_DAMAGE:
+            self.damaged.add(phy_offset)
+            logger.error("damaged record: phy_offset=%d reason=%s", phy_offset, reason)
+
+    # -- retention and end -----------------------------------------------------------------
+
+    def file_count(self) -> int:
+        """Number of files, the one being written included."""
+        return len(self._queue.files)
+
+    def oldest_modified_ms(self) -> int:
+        """Wall time of the oldest file's last modification, ms."""
+        first = self._queue.first
+        return 0 if first is None else self._files.modified_ms(first.path)
+
+    def delete_oldest(self) -> bool:
+        """Delete the oldest file, unless it is the one being written."""
+        if len(self._queue.files) <= 1:
+            return False
+        self._queue.remove_first()
+        return True
+
+    def drop_spare(self) -> None:
+        """Delete the file that was made ahead and not used."""
+        with self._roll_mutex:
+            spare, self._spare = self._spare, None
+            last = self._queue.last
+            if last is not None and last.wrote == 0 and self.file_count() > 1:
+                self._queue.remove_last()
+        if spare is not None:
+            spare.close()
+            self._files.remove(spare.path)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        if self._spare is not None:
+            self._spare.close()
+        self._file = None
+        self._limit = 0
+        self._queue.close()
+
+
+class AllocateService:
+    """Keeps space and the next file ready, so that appending does not wait for them."""
+
+    name: Final = "AllocateService"
+
+    def __init__(self, log: CommitLog, *, interval_ms: int = 1_000) -> None:
+        self._log = log
+        self._interval_ms = interval_ms
+
+    def step(self, now_ms: int) -> int:
+        """Prepare what the next appends need; see `rocketpy.runtime.service.Service.step`."""
+        try:
+            self._log.prepare()
+        except DiskFullError:
+            logger.debug("no space to allocate ahead")
+        return now_ms + self._interval_ms
+
+
+def _nothing() -> None:
+    """Stand in for a callback nobody has set."""

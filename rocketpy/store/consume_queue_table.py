@@ -1,0 +1,170 @@
+"""Every consume queue of the store, by topic and queue.
+
+Queues live in ``consumequeue/<topic>/<queueId>``; a topic name is a directory name, so names that
+could leave the directory are refused here as well, whoever asks.
+
+Source: ConsumeQueueStore (5.4.0).
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.store.batch_consume_queue import BatchConsumeQueue
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.consume_queue import ConsumeQueue
+from rocketpy.store.files import StoreFiles
+
+__all__ = ["ConsumeQueueTable", "is_safe_topic"]
+
+logger = logging.getLogger(__name__)
+
+_MAX_TOPIC_BYTES = 255
+_MAX_QUEUE_ID = 2**31 - 1
+
+
+def is_safe_topic(topic: str) -> bool:
+    """Whether a topic can be a directory name: no separator, no control character, not dots."""
+    return (
+        0 < len(topic) <= _MAX_TOPIC_BYTES
+        and len(topic.encode("utf-8", "replace")) <= _MAX_TOPIC_BYTES
+        and topic.isprintable()
+        and "/" not in topic
+        and "\\" not in topic
+        and topic not in {".", ".."}
+    )
+
+
+class ConsumeQueueTable:
+    """Finds and creates queues. Reading is safe from any thread; creation takes a lock."""
+
+    def __init__(self, config: MessageStoreConfig, files: StoreFiles) -> None:
+        self._config = config
+        self._files = files
+        root = Path(config.store_path_root_dir)
+        self._directory = root / "consumequeue"
+        self._batch_directory = root / "batchconsumequeue"
+        self._mutex = threading.Lock()
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
+        self._batch: dict[str, dict[int, BatchConsumeQueue]] = {}
+
+    @property
+    def directory(self) -> Path:
+        """Where the queues are."""
+        return self._directory
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue that exists."""
+        queues = self._topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def get_batch(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
+        """Return a batch queue that exists."""
+        return self._batch.get(topic, {}).get(queue_id)
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether a topic's queues are batch queues."""
+        return topic in self._batch
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue, new and without files if need be.
+
+        Raises:
+            StoreFormatError: the topic or queue id cannot be a directory name.
+        """
+        queue = self.get(topic, queue_id)
+        if queue is not None:
+            return queue
+        if not is_safe_topic(topic) or not 0 <= queue_id <= _MAX_QUEUE_ID:
+            raise StoreFormatError(f"no queue can be named {topic!r}, {queue_id}")
+        with self._mutex:
+            queues = dict(self._topics.get(topic, {}))
+            queue = queues.get(queue_id)
+            if queue is None:
+                queue = queues[queue_id] = self._make(topic, queue_id)
+                self._topics = {**self._topics, topic: queues}
+            return queue
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        directory = self._directory / topic / str(queue_id)
+        file_bytes = self._config.consume_queue_file_bytes
+        return ConsumeQueue(topic, queue_id, directory, file_bytes, self._files)
+
+    def load(self) -> None:
+        """Find and map the queues on disk.
+
+        Raises:
+            StoreFormatError: a file that does not belong there.
+        """
+        for topic in self._files.list_directories(self._directory):
+            for name in self._files.list_directories(self._directory / topic):
+                if name.isdigit():
+                    queue = self._make(topic, int(name))
+                    queue.load()
+                    self._topics.setdefault(topic, {})[int(name)] = queue
+
+    def load_batch(self, log_end: int) -> None:
+        """Read the bounds of the batch queues on disk.
+
+        Raises:
+            StoreFormatError: a file that does not belong there.
+        """
+        file_bytes = self._config.batch_consume_queue_file_bytes
+        for topic in self._files.list_directories(self._batch_directory):
+            directory = self._batch_directory / topic
+            for name in self._files.list_directories(directory):
+                if name.isdigit():
+                    queue = BatchConsumeQueue(
+                        topic, int(name), directory / name, file_bytes, self._files
+                    )
+                    queue.load(log_end)
+                    self._batch.setdefault(topic, {})[int(name)] = queue
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in list(self._topics.values()):
+            yield from list(queues.values())
+
+    def topics(self) -> list[str]:
+        """Names of the topics that have queues."""
+        return [*self._topics, *self._batch]
+
+    def queues_of(self, topic: str) -> dict[int, ConsumeQueue]:
+        """Return the queues of a topic, by queue id."""
+        return dict(self._topics.get(topic, {}))
+
+    def delete_topic(self, topic: str) -> bool:
+        """Delete a topic's queues with their files; return whether there were any."""
+        with self._mutex:
+            topics = dict(self._topics)
+            queues = topics.pop(topic, None)
+            self._topics = topics
+        if queues is None:
+            return False
+        for queue in queues.values():
+            queue.destroy()
+        self._files.remove_tree(self._directory / topic)
+        logger.info("consume queues are deleted: topic=%s queues=%d", topic, len(queues))
+        return True
+
+    def delete_expired(self, min_phy_offset: int) -> int:
+        """Delete files whose messages are all gone; return how many."""
+        return sum(queue.delete_expired(min_phy_offset) for queue in self)
+
+    def flush(self, least_dirty_bytes: int = 1) -> None:
+        """Bring queues with at least so many dirty bytes to disk.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for queue in self:
+            if queue.dirty_bytes >= least_dirty_bytes:
+                queue.flush()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for queue in self:
+            queue.close()
+        self._topics = {}
+        self._batch = {}

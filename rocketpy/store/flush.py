@@ -1,0 +1,285 @@
+"""Flushing: when bytes in memory become bytes on disk, and who is told.
+
+ASYNC_FLUSH looks at the log every 500 ms; SYNC_FLUSH flushes as soon as somebody waits, and one
+flush answers everybody who waited before it began.
+
+The first flush that fails is the last one: after an error the kernel may have dropped the pages,
+so a second, successful flush would prove nothing. The latch makes the store read-only until a
+restart recovers what is really there, and everybody who waits is told at once.
+
+Source: CommitLog.GroupCommitService, FlushRealTimeService,
+DefaultMessageStore.FlushConsumeQueueService (5.4.0).
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from rocketpy.errors import DiskFullError
+from rocketpy.store.checkpoint import Checkpoint
+from rocketpy.store.commit_log import CommitLog
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.mapped_file import PAGE_BYTES
+
+__all__ = [
+    "FlushConsumeQueueService",
+    "FlushDeadlineService",
+    "FlushRealTimeService",
+    "GroupCommitService",
+    "LogFlusher",
+    "ReadOnlyLatch",
+]
+
+logger = logging.getLogger(__name__)
+
+_IDLE_MS: Final = 1_000
+_DEADLINE_INTERVAL_MS: Final = 100
+
+
+class ReadOnlyLatch:
+    """Falls once, and stays down until the process starts again."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
+        self.reason: str | None = None
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Have a function called when the latch falls."""
+        self._listeners.append(listener)
+
+    def trip(self, what: str, error: OSError) -> None:
+        """Let the latch fall; only the first time is logged and told."""
+        with self._mutex:
+            if self.reason is not None:
+                return
+            self.reason = f"{what} failed: {error}"
+        logger.critical("the store is read-only until it is restarted: %s failed: %s", what, error)
+        for listener in self._listeners:
+            listener()
+
+
+class LogFlusher:
+    """Flushes the commit log, moves the checkpoint's stamp, and tells who waits."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        checkpoint: Checkpoint,
+        latch: ReadOnlyLatch,
+        on_flushed: Callable[[int], None],
+    ) -> None:
+        """Build the flusher; ``on_flushed`` is called with the flushed physical offset."""
+        self._log = log
+        self._checkpoint = checkpoint
+        self._latch = latch
+        self._on_flushed = on_flushed
+        self._mutex = threading.Lock()
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes appended but not known to be on disk."""
+        return self._log.dirty_bytes
+
+    def flush(self) -> bool:
+        """Bring everything appended before the call to disk; False when the latch is down."""
+        with self._mutex:
+            if self._latch.reason is not None:
+                return False
+            stamp_ms = self._log.last_store_timestamp_ms  # before: never newer than the flush
+            try:
+                flushed = self._log.flush()
+            except OSError as error:
+                self._latch.trip("flush of the commit log", error)
+                return False
+            self._checkpoint.physic_ms = max(self._checkpoint.physic_ms, stamp_ms)
+            self._on_flushed(flushed)
+            return True
+
+
+class FlushRealTimeService:
+    """ASYNC_FLUSH: flushes when enough pages are dirty, and at the latest after a while."""
+
+    name: Final = "FlushRealTimeService"
+
+    def __init__(self, flusher: LogFlusher, config: MessageStoreConfig) -> None:
+        self._flusher = flusher
+        self._interval_ms = config.flush_interval_commit_log
+        self._least_bytes = config.flush_commit_log_least_pages * PAGE_BYTES
+        self._thorough_ms = config.flush_commit_log_thorough_interval
+        self._last_flush_ms: int | None = None
+
+    def step(self, now_ms: int) -> int:
+        """Flush if due; see `rocketpy.runtime.service.Service.step`."""
+        if self._last_flush_ms is None:
+            self._last_flush_ms = now_ms
+        dirty_bytes = self._flusher.dirty_bytes
+        is_old = now_ms - self._last_flush_ms >= self._thorough_ms
+        if dirty_bytes and (is_old or dirty_bytes >= self._least_bytes):
+            self._flusher.flush()
+            self._last_flush_ms = now_ms
+        return now_ms + self._interval_ms
+
+
+Waiter = tuple[int, int, Callable[[bool], None]]
+
+
+class GroupCommitService:
+    """SYNC_FLUSH: one flush for all who wait.
+
+    Attributes:
+        wake: set by the owner to the runner's wake-up.
+    """
+
+    name: Final = "GroupCommitService"
+
+    def __init__(self, flusher: LogFlusher, log: CommitLog, latch: ReadOnlyLatch) -> None:
+        self._flusher = flusher
+        self._log = log
+        self._latch = latch
+        self._mutex = threading.Lock()
+        self._waiters: deque[Waiter] = deque()
+        self._asked = False
+        self.wake: Callable[[], None] = _nothing
+        latch.add_listener(self._fail_all)
+
+    def request(self) -> None:
+        """Ask for a flush soon; cheap when one was asked for already."""
+        if not self._asked:
+            self._asked = True
+            self.wake()
+
+    def wait_for(self, phy_end: int, deadline_ms: int, callback: Callable[[bool], None]) -> None:
+        """Call back once the log is on disk up to an offset, or will not be.
+
+        Args:
+            phy_end: physical offset after the caller's record.
+            deadline_ms: monotonic time at which the answer is False.
+            callback: called once, on any thread, possibly before this returns.
+        """
+        if self._log.flushed_phy_offset >= phy_end:
+            callback(True)
+            return
+        with self._mutex:
+            self._waiters.append((phy_end, deadline_ms, callback))
+        if self._latch.reason is not None:
+            self._fail_all()
+        elif self._log.flushed_phy_offset >= phy_end:  # flushed between the two looks
+            self._answer_flushed()
+        else:
+            self.request()
+
+    def step(self, now_ms: int) -> int:
+        """Flush if anything is dirty; see `rocketpy.runtime.service.Service.step`."""
+        self._asked = False
+        if self._flusher.dirty_bytes:
+            self._flusher.flush()
+        self._answer_flushed()
+        return now_ms if self._asked else now_ms + _IDLE_MS
+
+    def expire(self, now_ms: int) -> None:
+        """Answer False to those whose time is over; a flush may hang meanwhile."""
+        self._answer(lambda waiter: waiter[1] <= now_ms, is_durable=False)
+
+    def _answer_flushed(self) -> None:
+        flushed = self._log.flushed_phy_offset
+        self._answer(lambda waiter: waiter[0] <= flushed, is_durable=True)
+
+    def _fail_all(self) -> None:
+        self._answer(lambda _: True, is_durable=False)
+
+    def _answer(self, chosen: Callable[[Waiter], bool], *, is_durable: bool) -> None:
+        with self._mutex:
+            if not self._waiters:
+                return
+            answered = [waiter for waiter in self._waiters if chosen(waiter)]
+            if not answered:
+                return
+            self._waiters = deque(each for each in self._waiters if not chosen(each))
+        for _, _, callback in answered:
+            callback(is_durable)
+
+
+class FlushDeadlineService:
+    """Ends the waiting of those whose flush takes too long."""
+
+    name: Final = "FlushDeadlineService"
+
+    def __init__(self, group: GroupCommitService) -> None:
+        self._group = group
+
+    def step(self, now_ms: int) -> int:
+        """Answer who waited too long; see `rocketpy.runtime.service.Service.step`."""
+        self._group.expire(now_ms)
+        return now_ms + _DEADLINE_INTERVAL_MS
+
+
+class FlushConsumeQueueService:
+    """Flushes consume queues and full index files, and writes the checkpoint after them."""
+
+    name: Final = "FlushConsumeQueueService"
+
+    def __init__(
+        self,
+        table: ConsumeQueueTable,
+        checkpoint: Checkpoint,
+        latch: ReadOnlyLatch,
+        config: MessageStoreConfig,
+        *,
+        dispatched_ms: Callable[[], int],
+        flush_index: Callable[[], None],
+    ) -> None:
+        """Build the service.
+
+        Args:
+            table: the queues.
+            checkpoint: its stamp for queues is moved here.
+            latch: falls when a flush fails.
+            config: intervals.
+            dispatched_ms: store time of the last dispatched message.
+            flush_index: brings full index files to disk.
+        """
+        self._table = table
+        self._checkpoint = checkpoint
+        self._latch = latch
+        self._interval_ms = config.flush_interval_consume_queue
+        self._least_bytes = max(1, config.flush_consume_queue_least_pages * PAGE_BYTES)
+        self._thorough_ms = config.flush_consume_queue_thorough_interval
+        self._dispatched_ms = dispatched_ms
+        self._flush_index = flush_index
+        self._last_thorough_ms: int | None = None
+
+    def step(self, now_ms: int) -> int:
+        """Flush what is due; see `rocketpy.runtime.service.Service.step`."""
+        if self._last_thorough_ms is None:
+            self._last_thorough_ms = now_ms
+        thorough = now_ms - self._last_thorough_ms >= self._thorough_ms
+        if self.flush(thorough=thorough) and thorough:
+            self._last_thorough_ms = now_ms
+        return now_ms + self._interval_ms
+
+    def flush(self, *, thorough: bool) -> bool:
+        """Flush queues and checkpoint; False when the disk failed now or earlier."""
+        if self._latch.reason is not None:
+            return False
+        stamp_ms = self._dispatched_ms()
+        try:
+            self._table.flush(1 if thorough else self._least_bytes)
+            self._flush_index()
+            if thorough:
+                self._checkpoint.logics_ms = max(self._checkpoint.logics_ms, stamp_ms)
+            self._checkpoint.flush()
+        except DiskFullError:
+            logger.debug("no space to write the checkpoint")
+            return False
+        except OSError as error:
+            self._latch.trip("flush of the consume queues", error)
+            return False
+        return True
+
+
+def _nothing() -> None:
+    """Stand in for a callback nobody has set."""

@@ -1,0 +1,78 @@
+"""One fixed-size file, written front to back and read in place.
+
+Positions are bytes within the file; ``base_offset`` turns them into log offsets. Four marks
+move forward only::
+
+    0 ...... flushed ...... wrote ...... allocated ...... size_bytes
+      on disk        in memory    may be written   would need space first
+
+Source: DefaultMappedFile (5.4.0).
+"""
+
+import mmap
+from pathlib import Path
+
+from rocketpy.store.files import Region
+
+__all__ = ["PAGE_BYTES", "MappedFile"]
+
+PAGE_BYTES = 4096
+
+
+class MappedFile:
+    """A mapped file and how far it is written; the owner serialises writers."""
+
+    __slots__ = (
+        "allocated",
+        "base_offset",
+        "buffer",
+        "flushed",
+        "path",
+        "region",
+        "size_bytes",
+        "view",
+        "wrote",
+    )
+
+    def __init__(self, path: Path, base_offset: int, region: Region) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.region = region
+        self.size_bytes = region.size_bytes
+        self.buffer: mmap.mmap | bytearray = region.buffer
+        self.view: memoryview = region.view
+        self.wrote = 0
+        self.flushed = 0
+        self.allocated = 0
+
+    @property
+    def end_offset(self) -> int:
+        """Log offset of the byte after this file."""
+        return self.base_offset + self.size_bytes
+
+    def allocate(self, position: int, step_bytes: int) -> None:
+        """Make the bytes before ``position`` writable, and up to a step more.
+
+        Raises:
+            DiskFullError: no space; nothing changed.
+        """
+        if position <= self.allocated:
+            return
+        end = min(-(-position // step_bytes) * step_bytes, self.size_bytes)
+        self.region.allocate(self.allocated, end)
+        self.allocated = end
+
+    def flush(self) -> None:
+        """Bring what is written to disk.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        wrote = self.wrote
+        if wrote > self.flushed:
+            self.region.flush()
+            self.flushed = wrote
+
+    def close(self) -> None:
+        """Let go of the file; views of readers stay valid."""
+        self.region.close()

@@ -1,0 +1,206 @@
+"""A run of equally long files that together are one endless array of bytes.
+
+A file is named by the offset of its first byte, 20 digits; the names leave no holes. The length
+of the files is part of the format: a file of another length is somebody else's and nothing is
+opened. Only an empty last file, which a crash between creating and sizing leaves, is removed.
+
+Source: MappedFileQueue (5.4.0).
+"""
+
+import logging
+import threading
+from pathlib import Path
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.mapped_file import MappedFile
+
+__all__ = ["MappedFileQueue", "file_name"]
+
+logger = logging.getLogger(__name__)
+
+
+def file_name(base_offset: int) -> str:
+    """Return the name of the file that starts at an offset."""
+    return f"{base_offset:020d}"
+
+
+class MappedFileQueue:
+    """The files of one directory. Reading is safe from any thread; the owner serialises writers.
+
+    Attributes:
+        files: current files in order; replaced as a whole, so a reader may keep it.
+    """
+
+    __slots__ = (
+        "_flush_mutex",
+        "_mutex",
+        "_store_files",
+        "directory",
+        "file_bytes",
+        "files",
+        "step_bytes",
+    )
+
+    def __init__(
+        self, directory: Path, file_bytes: int, store_files: StoreFiles, *, step_bytes: int
+    ) -> None:
+        """Describe a directory; nothing is read yet.
+
+        Args:
+            directory: where the files are or will be.
+            file_bytes: length of every file.
+            store_files: the file system.
+            step_bytes: how much is allocated ahead of the write position at a time.
+        """
+        self.directory = directory
+        self.file_bytes = file_bytes
+        self.step_bytes = step_bytes
+        self.files: tuple[MappedFile, ...] = ()
+        self._store_files = store_files
+        self._mutex = threading.Lock()
+        self._flush_mutex = threading.Lock()  # a file is not closed while it is flushed
+
+    def load(self) -> None:
+        """Map what is there; all files count as wholly written until recovery says otherwise.
+
+        Raises:
+            StoreFormatError: a file of a wrong name or length, or one is missing in the middle.
+        """
+        names = self._store_files.list_files(self.directory)
+        loaded: list[MappedFile] = []
+        for name in names:
+            path = self.directory / name
+            size_bytes = self._store_files.size_bytes(path)
+            if size_bytes == 0 and name == names[-1]:
+                logger.warning("an empty last file is removed: path=%s", path)
+                self._store_files.remove(path)
+                continue
+            self._check(path, name, size_bytes)
+            if loaded and int(name) != loaded[-1].end_offset:
+                raise StoreFormatError(f"{path} does not follow {loaded[-1].path.name}")
+            mapped = MappedFile(path, int(name), self._store_files.open(path))
+            mapped.wrote = mapped.flushed = self.file_bytes
+            loaded.append(mapped)
+        self.files = tuple(loaded)
+
+    def _check(self, path: Path, name: str, size_bytes: int) -> None:
+        if not (len(name) == 20 and name.isdigit()):
+            raise StoreFormatError(f"{path} is not named by a 20-digit offset")
+        if size_bytes != self.file_bytes:
+            raise StoreFormatError(
+                f"{path} has {size_bytes} bytes, the configuration says {self.file_bytes}"
+            )
+
+    @property
+    def first(self) -> MappedFile | None:
+        """The oldest file."""
+        files = self.files
+        return files[0] if files else None
+
+    @property
+    def last(self) -> MappedFile | None:
+        """The newest file."""
+        files = self.files
+        return files[-1] if files else None
+
+    def find(self, offset: int) -> MappedFile | None:
+        """Return the file that holds a byte, or None."""
+        files = self.files
+        if not files:
+            return None
+        index = (offset - files[0].base_offset) // self.file_bytes
+        return files[index] if 0 <= index < len(files) else None
+
+    def create(self, base_offset: int) -> MappedFile:
+        """Create the file that follows the last one (or the first one, anywhere).
+
+        Raises:
+            DiskFullError: no space for it.
+        """
+        mapped = self.make(base_offset)
+        self.add(mapped)
+        return mapped
+
+    def make(self, base_offset: int) -> MappedFile:
+        """Create a file without adding it; its first step is allocated.
+
+        Raises:
+            DiskFullError: no space for it.
+        """
+        path = self.directory / file_name(base_offset)
+        mapped = MappedFile(path, base_offset, self._store_files.create(path, self.file_bytes))
+        try:
+            mapped.allocate(min(self.step_bytes, 4096), self.step_bytes)
+        except BaseException:
+            mapped.close()
+            self._store_files.remove(path)
+            raise
+        return mapped
+
+    def add(self, mapped: MappedFile) -> None:
+        """Append a file made by `make`."""
+        with self._mutex:
+            assert not self.files or self.files[-1].end_offset == mapped.base_offset
+            self.files = (*self.files, mapped)
+
+    def remove_first(self) -> None:
+        """Delete the oldest file."""
+        with self._mutex:
+            mapped, self.files = self.files[0], self.files[1:]
+        self._store_files.remove(mapped.path)
+        with self._flush_mutex:
+            mapped.close()
+
+    def remove_last(self) -> None:
+        """Delete the newest file."""
+        with self._mutex:
+            mapped, self.files = self.files[-1], self.files[:-1]
+        self._store_files.remove(mapped.path)
+        with self._flush_mutex:
+            mapped.close()
+
+    def remove_all(self) -> None:
+        """Delete every file."""
+        while self.files:
+            self.remove_last()
+
+    def truncate(self, offset: int) -> None:
+        """Make ``offset`` the write position: later files go, later bytes become zeros.
+
+        Erasing keeps stale bytes from looking valid at a later start. The first file stays,
+        because its name remembers where the array begins.
+        """
+        while len(self.files) > 1 and self.files[-1].base_offset >= offset:
+            self.remove_last()
+        for mapped in self.files:
+            mapped.wrote = mapped.flushed = mapped.allocated = self.file_bytes
+        last = self.last
+        if last is not None and offset < last.end_offset:
+            position = max(0, offset - last.base_offset)
+            erased = last.region.erase(position, self.file_bytes)
+            last.wrote = last.flushed = last.allocated = position
+            if erased:
+                logger.warning(
+                    "bytes after the end are erased: path=%s position=%d", last.path, position
+                )
+                last.region.flush()
+
+    def flush(self) -> None:
+        """Bring everything written before the call to disk.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        with self._flush_mutex:
+            for mapped in self.files:
+                if mapped.wrote > mapped.flushed:
+                    mapped.flush()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        with self._mutex:
+            files, self.files = self.files, ()
+        with self._flush_mutex:
+            for mapped in files:
+                mapped.close()

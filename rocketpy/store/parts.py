@@ -1,0 +1,221 @@
+"""What a message store is made of, built in one place.
+
+Source: DefaultMessageStore (5.4.0), its constructor and its list of services.
+"""
+
+import datetime as dt
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rocketpy.errors import DiskFullError
+from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.service import Service
+from rocketpy.store.checkpoint import Checkpoint
+from rocketpy.store.commit_log import AllocateService, CommitLog
+from rocketpy.store.config import MessageStoreConfig, parse_delay_levels
+from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.dispatch import DispatchRecord, PendingLine, read_back
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.flush import (
+    FlushConsumeQueueService,
+    FlushDeadlineService,
+    FlushRealTimeService,
+    GroupCommitService,
+    LogFlusher,
+    ReadOnlyLatch,
+)
+from rocketpy.store.index_service import IndexCatchUpService, IndexService
+from rocketpy.store.reader import MessageReader
+from rocketpy.store.retention import (
+    CleanCommitLogService,
+    CleanConsumeQueueService,
+    DependentFiles,
+    DiskRatios,
+    RetentionPolicy,
+    parse_delete_when,
+)
+from rocketpy.store.stats import SampleService, StoreStats
+
+__all__ = ["StoreParts"]
+
+logger = logging.getLogger(__name__)
+
+_HOUR_MS = 3_600_000
+
+
+class StoreParts:
+    """The parts of one store, and what they share.
+
+    Attributes:
+        dispatched_phy_offset: queues and index know everything before it.
+        dispatched_ms: store time of the last message they know.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        clock: Clock,
+        files: StoreFiles,
+        append_lock: threading.Lock,
+        *,
+        on_flushed: Callable[[int], None],
+    ) -> None:
+        root = Path(config.store_path_root_dir)
+        self._config = config
+        self._root = root
+        self._files = files
+        self._clock = clock
+        self.delays_ms = parse_delay_levels(config.message_delay_level)
+        self.dispatched_phy_offset = 0
+        self.dispatched_ms = 0
+        self._disk_full = False
+        self.log = CommitLog(config, files)
+        self.table = ConsumeQueueTable(config, files)
+        self.checkpoint = Checkpoint(root / "checkpoint", files)
+        self.stats = StoreStats(clock)
+        self.latch = ReadOnlyLatch()
+        self.pending = PendingLine()
+        self.reader = MessageReader(config, self.table, self.log, self.stats, clock)
+        self.index = self._make_index() if config.message_index_enable else None
+        self.flusher = LogFlusher(self.log, self.checkpoint, self.latch, on_flushed)
+        self.group = GroupCommitService(self.flusher, self.log, self.latch)
+        self.flush_queues = FlushConsumeQueueService(
+            self.table,
+            self.checkpoint,
+            self.latch,
+            config,
+            dispatched_ms=lambda: self.dispatched_ms,
+            flush_index=self._flush_full_index_files,
+        )
+        self.clean_log = self._make_clean_log()
+        self.services = self._make_services(append_lock)
+
+    def _make_index(self) -> IndexService:
+        return IndexService(
+            self._root / "index",
+            max_hash_slots=self._config.max_hash_slot_num,
+            max_index_count=self._config.max_index_num,
+            clock=self._clock,
+            files=self._files,
+            on_file_flushed=self._index_file_flushed,
+            query_max=self._config.max_msgs_num_batch,
+        )
+
+    def _make_clean_log(self) -> CleanCommitLogService:
+        config = self._config
+        policy = RetentionPolicy(
+            file_reserved_ms=config.file_reserved_time * _HOUR_MS,
+            delete_hours=parse_delete_when(config.delete_when),
+            max_used_ratio=config.disk_max_used_space_ratio / 100,
+            clean_forcibly_ratio=config.disk_space_clean_forcibly_ratio / 100,
+            warning_ratio=config.disk_space_warning_level_ratio / 100,
+            clean_forcibly=config.clean_file_forcibly_enable,
+            delete_batch_max=config.delete_file_batch_max,
+            delete_interval_ms=config.delete_commit_log_files_interval,
+            round_interval_ms=config.clean_resource_interval,
+        )
+        return CleanCommitLogService(
+            self.log,
+            policy,
+            clock=self._clock,
+            disk_ratios=self.disk_ratios,
+            local_hour=_local_hour,
+            on_disk_full=self._set_disk_full,
+        )
+
+    def _make_services(self, append_lock: threading.Lock) -> list[Service]:
+        config = self._config
+        services: list[Service] = [AllocateService(self.log)]
+        if config.is_sync_flush:
+            services += [self.group, FlushDeadlineService(self.group)]
+        else:
+            services.append(FlushRealTimeService(self.flusher, config))
+        services += [self.flush_queues, SampleService(self.stats), self.clean_log]
+        dependents: list[DependentFiles] = [self.table]
+        if self.index is not None:
+            dependents.append(self.index)
+            services.append(IndexCatchUpService(self.index, self.read_records, append_lock))
+        services.append(
+            CleanConsumeQueueService(
+                lambda: self.log.min_phy_offset,
+                dependents,
+                interval_ms=config.clean_resource_interval,
+            )
+        )
+        return services
+
+    @property
+    def refusal(self) -> str | None:
+        """Why puts are refused; None when they are taken."""
+        if self.latch.reason is not None:
+            return self.latch.reason
+        return "the disk is nearly full" if self._disk_full else None
+
+    def _set_disk_full(self, is_full: bool) -> None:
+        if is_full != self._disk_full:
+            self._disk_full = is_full
+            logger.warning("disk use passed the warning level: puts_are_refused=%s", is_full)
+
+    def disk_ratios(self) -> DiskRatios:
+        """Look at the file systems of commit log and queues."""
+        return DiskRatios(self._used_ratio(self.log.directory), self._used_ratio(self._root))
+
+    def _used_ratio(self, directory: Path) -> float:
+        path = directory if self._files.exists(directory) else self._root
+        try:
+            return self._files.disk_usage(path).used_ratio
+        except OSError:
+            return -1.0
+
+    def _index_file_flushed(self, end_timestamp_ms: int) -> None:
+        self.checkpoint.index_ms = max(self.checkpoint.index_ms, end_timestamp_ms)
+
+    def _flush_full_index_files(self) -> None:
+        if self.index is not None:
+            self.index.flush_full_files()
+
+    def read_records(self, start: int, max_bytes: int) -> Iterator[DispatchRecord]:
+        """Yield messages for the index from an offset on, about so many bytes of them."""
+        stop = self.dispatched_phy_offset
+        for phy_offset, found in self.log.scan(max(start, self.log.min_phy_offset), stop):
+            record = read_back(found, phy_offset, self.delays_ms)
+            if record is not None and record.has_index_entries:
+                yield record
+            if phy_offset + found.size_bytes - start >= max_bytes:
+                return
+
+    def delete_expired_now(self) -> None:
+        """Delete expired commit log files soon, whatever the hour."""
+        self.clean_log.delete_now()
+
+    def flush_all(self, now_ms: int) -> bool:
+        """Bring everything to disk before the end; False when that did not work."""
+        flushed = self.flusher.flush()
+        self.group.step(now_ms)
+        flushed = flushed and self.flush_queues.flush(thorough=True)
+        if not flushed or self.index is None:
+            return flushed and not self.pending
+        try:
+            self.index.flush()
+        except OSError as error:
+            self.latch.trip("flush of the index", error)
+            return False
+        except DiskFullError:
+            return False
+        return not self.pending and self.index.missing_from is None
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self.log.close()
+        self.table.close()
+        if self.index is not None:
+            try:
+                self.index.close()
+            except (OSError, DiskFullError) as error:
+                logger.error("closing the index failed: %s", error)  # noqa: TRY400 - known cause
+
+
+def _local_hour(time_ms: int) -> int:
+    return dt.datetime.fromtimestamp(time_ms / 1_000).astimezone().hour
