@@ -88,8 +88,7 @@ class ReceivedMessage:
     @property
     def id(self) -> str:
         """The id its producer gave it; the same in every redelivery, so fit to find duplicates."""
-        properties = self.ext.properties
-        return properties.get("ORIGIN_MESSAGE_ID") or properties.get("UNIQ_KEY") or self.offset_id
+        return self.ext.properties.get("UNIQ_KEY") or self.offset_id
 
     msg_id = id  # noqa: A003 - the official clients' word
 
