@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,24 +30,53 @@ def broker_classes() -> list[type]:
 
 
 def load_config(
-    path: Path | None, overrides: Sequence[str], environ: Mapping[str, str]
+    path: Path | None,
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    defaults: Mapping[str, str] | None = None,
 ) -> ConfigSet:
     """Load ``broker.conf``, environment and command line.
 
     Apache's own variable NAMESRV_ADDR counts as the weakest source of ``namesrvAddr``.
 
+    Args:
+        path: the file, or None.
+        overrides: ``key=value`` texts of the command line, the last one strongest.
+        environ: the environment.
+        defaults: key and text of what replaces built-in defaults.
+
     Raises:
         ConfigError: a value that does not fit.
     """
-    name_servers = environ.get("NAMESRV_ADDR", "")
-    defaults = {"namesrvAddr": name_servers} if name_servers else {}
-    sources = Sources.from_file(path, environ=environ, overrides=overrides, defaults=defaults)
+    weakest = dict(defaults or {})
+    if environ.get("NAMESRV_ADDR"):
+        weakest["namesrvAddr"] = environ["NAMESRV_ADDR"]
+    sources = Sources.from_file(path, environ=environ, overrides=overrides, defaults=weakest)
     return load(sources, broker_classes())
 
 
-def build_broker(loaded: ConfigSet) -> "Broker":
-    """Make the broker of a loaded configuration."""
-    raise NotImplementedError
+def build_broker(loaded: ConfigSet, *, namesrv_addr: str | None = None) -> "Broker":
+    """Make the broker of a loaded configuration.
+
+    Args:
+        loaded: filled by `load_config`.
+        namesrv_addr: used where the configuration names no name server.
+    """
+    from rocketpy.broker.broker import Broker  # noqa: PLC0415
+    from rocketpy.broker.config import BrokerConfig  # noqa: PLC0415
+    from rocketpy.remoting.config import RemotingServerConfig  # noqa: PLC0415
+    from rocketpy.runtime.clock import SystemClock  # noqa: PLC0415
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415
+
+    config = loaded.get(BrokerConfig)
+    if namesrv_addr is not None and not config.namesrv_addr:
+        config = replace(config, namesrv_addr=namesrv_addr)
+    return Broker(
+        config,
+        store_config=loaded.get(MessageStoreConfig),
+        server_config=loaded.get(RemotingServerConfig),
+        clock=SystemClock(),
+    )
 
 
 @click.command(

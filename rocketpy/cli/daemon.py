@@ -5,13 +5,13 @@
 """
 
 import asyncio
-import contextlib
 import gc
 import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, Final, Protocol, TypeVar, get_args
 
 import click
@@ -33,7 +33,7 @@ class Server(Protocol):
     """What a daemon runs."""
 
     async def start(self) -> None:
-        """Be ready for requests when this returns."""
+        """Be ready for requests when this returns; leave nothing behind when it raises."""
         ...
 
     async def stop(self) -> None:
@@ -114,24 +114,14 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
 
 async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def on_signal() -> None:
-        if stopping.is_set():
-            os._exit(_FORCED_EXIT)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    if not await _finished_before(stopping, server.start()):
-        _logger.info("stopped while starting")
-        await server.stop()
-        return 0
+    _on_signals(asyncio.get_running_loop(), stopping)
+    await server.start()
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    _logger.info("ready", **addresses(), ms=_process_age_ms())
-    _notify_systemd("READY=1")
+    if not stopping.is_set():
+        _logger.info("ready", **addresses(), ms=_process_age_ms())
+        _notify_systemd("READY=1")
     await stopping.wait()
     _notify_systemd("STOPPING=1")
     _logger.info("stopping")
@@ -140,19 +130,22 @@ async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> 
     return 0
 
 
-async def _finished_before(event: asyncio.Event, work: Awaitable[None]) -> bool:
-    """Await ``work``; cancelled and False when ``event`` is set first."""
-    task = asyncio.ensure_future(work)
-    waiter = asyncio.ensure_future(event.wait())
-    await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
-    waiter.cancel()
-    if task.done():
-        task.result()  # raises what start raised
-        return True
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    return False
+def _on_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Set the event with the first signal, end the process with the second.
+
+    Plain handlers, not the loop's: they also run while the loop is busy recovering a store.
+    """
+    seen = False
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            os._exit(_FORCED_EXIT)
+        seen = True
+        loop.call_soon_threadsafe(stopping.set)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
 
 
 def _process_age_ms() -> int:

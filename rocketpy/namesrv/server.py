@@ -144,8 +144,9 @@ class NameServer:
 
     async def stop(self) -> None:
         """Stop listening and close every connection; again or before start is harmless."""
-        if self._services is not None:
-            self._services.stop()
+        if self._services is None:
+            return
+        self._services.stop()
         await self._remoting.stop()
         await self._notifier.stop()
 

@@ -1,0 +1,105 @@
+"""A name server's parts without network or clock."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.kv_config import KvConfig
+from rocketpy.namesrv.notifier import MinBrokerNotifier
+from rocketpy.namesrv.processor.brokers import BrokerProcessor
+from rocketpy.namesrv.route_table import MinBrokerChange, RouteTable
+from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.proto.bodies.register import RegisterBrokerBody
+from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpy.proto.command import RemotingCommand, make_request
+
+
+class VirtualClock:
+    """Stands still unless told."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def time_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class FakeChannel:
+    """All that a processor looks at."""
+
+    remote_address = "127.0.0.1:5"
+
+
+class RecordingNotifier(MinBrokerNotifier):
+    """Keeps what it should tell."""
+
+    def __init__(self) -> None:
+        self.told: list[MinBrokerChange] = []
+
+    def tell(self, change: MinBrokerChange) -> None:
+        self.told.append(change)
+
+
+@dataclass
+class World:
+    """Parts that belong together."""
+
+    path: Path
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    channel: Any = field(default_factory=FakeChannel)
+    routes: RouteTable = field(default_factory=RouteTable)
+    notifier: RecordingNotifier = field(default_factory=RecordingNotifier)
+    settings: NamesrvSettings = field(default_factory=lambda: NamesrvSettings(NamesrvConfig()))
+
+    def __post_init__(self) -> None:
+        self.kv = KvConfig(self.path / "kvConfig.json")
+        self.brokers = BrokerProcessor(
+            self.routes, self.kv, self.settings, self.notifier, self.clock
+        )
+
+    def ask(
+        self,
+        processor: Callable[[Any, RemotingCommand], RemotingCommand],
+        body: bytes = b"",
+        **fields: str,
+    ) -> RemotingCommand:
+        request = make_request(1, fields, body)
+        request.version = 493
+        return processor(self.channel, request)
+
+    def register(self, *topics: str, **fields: str) -> RemotingCommand:
+        names = topics or ("t1", "t2")
+        wrapper = TopicConfigSerializeWrapper(
+            topic_config_table={name: TopicConfig(name, 4, 4, 6) for name in names},
+            data_version=DataVersion(timestamp=1, counter=len(names)),
+        )
+        body = RegisterBrokerBody(wrapper).encode()
+        defaults = {
+            "brokerName": "broker-a",
+            "brokerAddr": "10.0.0.1:10911",
+            "clusterName": "c1",
+            "haServerAddr": "10.0.0.1:10912",
+            "brokerId": "0",
+            "bodyCrc32": "0",
+        }
+        return self.ask(self.brokers.register, body, **defaults | fields)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def events() -> Iterator[list[Any]]:
+    """What is logged meanwhile."""
+    with structlog.testing.capture_logs() as captured:
+        yield captured

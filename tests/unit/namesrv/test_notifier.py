@@ -1,0 +1,24 @@
+from rocketpy.namesrv.notifier import notice, receivers
+from rocketpy.namesrv.route_table import MinBrokerChange
+
+
+def test_when_one_left_all_others_are_told() -> None:
+    change = MinBrokerChange("b", {1: "h1:1", 2: "h2:1"}, "h0:1", "h1:2")
+    assert receivers(change) == ["h1:1", "h2:1"]
+    request = notice(change)
+    assert request.is_oneway
+    assert request.code == 905
+    assert request.ext_fields == {
+        "minBrokerId": "1",
+        "brokerName": "b",
+        "minBrokerAddr": "h1:1",
+        "offlineBrokerAddr": "h0:1",
+        "haBrokerAddr": "h1:2",
+    }
+
+
+def test_when_one_came_the_others_are_told() -> None:
+    change = MinBrokerChange("b", {0: "h0:1", 1: "h1:1"})
+    assert receivers(change) == ["h1:1"]
+    assert "offlineBrokerAddr" not in notice(change).ext_fields
+    assert receivers(MinBrokerChange("b", {0: "h0:1"})) == ["h0:1"]
