@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
@@ -78,6 +78,13 @@ async def client(**settings: Any) -> AsyncIterator[RemotingClient]:
         yield made
     finally:
         await made.close()
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    """Look every few ms until the condition holds; what it asks about has no event to wait for."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 class RawPeer:

@@ -18,6 +18,7 @@ from tests.integration.remoting.helpers import (
     client,
     make_server,
     serving,
+    until,
 )
 
 
@@ -124,7 +125,7 @@ async def test_lost_connection_fails_calls_and_reconnects() -> None:
     address = f"127.0.0.1:{server.port}"
     async with client() as caller:
         waiting = caller.invoke_future(address, make_request(SILENT), 3000)
-        with pytest.raises(ConnectionLostError, match="closed before|closed \\("):
+        with pytest.raises(ConnectionLostError, match="closed"):
             await caller.invoke(address, make_request(99), 3000)
         with pytest.raises(ConnectionLostError):
             await waiting
@@ -173,9 +174,7 @@ async def test_go_away_lets_the_old_connection_finish_first() -> None:
         assert (await caller.invoke(address, make_request(99), 3000)).code == 0
         assert first[0].is_open
         assert (await later).remark == "later"
-        async with asyncio.timeout(5):
-            while server.connection_count > 1:
-                await asyncio.sleep(0.005)
+        await until(lambda: server.connection_count == 1)
     await server.stop()
 
 

@@ -20,6 +20,7 @@ from tests.integration.remoting.helpers import (
     make_server,
     numbered,
     serving,
+    until,
 )
 
 
@@ -39,12 +40,6 @@ class Events:
 
     def on_idle(self, channel: Channel) -> None:
         self.names.append("idle")
-
-
-async def until(condition, timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_every_kind_of_answer() -> None:
@@ -228,8 +223,9 @@ async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
     port = server.port
     peer = await RawPeer.connect(f"127.0.0.1:{port}")
     peer.send(numbered(LATER, 1))
-    await until(lambda: server.connection_count == 1)
-    await asyncio.sleep(0.01)
+    selector = server._own_selector
+    assert selector is not None
+    await until(lambda: any(connection.in_hand_count for connection in selector.connections))
     stopping = asyncio.create_task(server.stop(3000))
     await asyncio.sleep(0)
     peer.send(numbered(ECHO, 2))
@@ -250,7 +246,10 @@ async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
 async def test_stop_does_not_wait_longer_than_its_grace() -> None:
     server = make_server()
 
+    begun = asyncio.Event()
+
     async def forever(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        begun.set()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -258,7 +257,7 @@ async def test_stop_does_not_wait_longer_than_its_grace() -> None:
     await server.start()
     peer = await RawPeer.connect(f"127.0.0.1:{server.port}")
     peer.send(numbered(99, 1))
-    await until(lambda: server.connection_count == 1)
+    await asyncio.wait_for(begun.wait(), 5)
     await asyncio.wait_for(server.stop(50), 5)
     assert await peer.is_closed_by_peer()
     await peer.close()

@@ -21,9 +21,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     folder: Path = tmp_path_factory.mktemp("tls")
     key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-        + ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", cert]
-        + ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+        f" -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
+        f" -keyout {key} -out {cert}".split(),
         check=True,
         capture_output=True,
     )

@@ -219,7 +219,7 @@ def on_other_thread(action: Callable[[], object]) -> None:
     def run() -> None:
         try:
             action()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again below, on the test's thread
             errors.append(error)
 
     thread = threading.Thread(target=run)
