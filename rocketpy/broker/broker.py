@@ -240,7 +240,6 @@ class Broker:
         # No connection is served before the loop turns again, so nobody sees the old address.
         self._identity.listens_on(main.port)
         self._sends.listens_on(self._identity.store_host)
-        self._store.store_host = self._identity.store_host
         if self._configs.broker.fast_listen_enable:
             config = replace(self._configs.server, listen_port=main.port - _VIP_PORT_DISTANCE)
             fast = {code: route for code, route in table.items() if code not in _NOT_ON_VIP_PORT}

@@ -237,6 +237,8 @@ class SendMessageProcessor:
                 fields.reconsume_times,
                 0,
                 wait,
+                0,
+                self._store_host,
             )
         )
         if result.status is not _PUT_OK:
@@ -303,6 +305,7 @@ class SendMessageProcessor:
                 fields.born_timestamp_ms,
                 fields.reconsume_times,
                 wait,
+                self._store_host,
             )
         )
         if result.status is not _PUT_OK:

@@ -1,0 +1,293 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.long_polling import PullRequestHold
+from rocketpy.broker.processor.pull_message import PullMessageProcessor
+from rocketpy.broker.registry import ClientChannel, ConsumerTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.errors import HeaderFieldError
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.subscription import build_subscription
+from rocketpy.proto.tags import tags_code
+from rocketpy.store.results import GetMessageResult, GetMessageStatus
+from tests.unit.broker.fakes import (
+    FakeChannel,
+    FakeClock,
+    FakeStats,
+    FakeStore,
+    MemoryFile,
+    request,
+)
+
+SUSPEND, SUBSCRIPTION, COMMIT = 2, 4, 1
+
+
+class Kit:
+    def __init__(self, **config: Any) -> None:
+        self.config = BrokerConfig(broker_name="b", **config)
+        self.clock = FakeClock()
+        self.topics = TopicTable(self.config, MemoryFile(), self.clock)
+        self.topics.put(TopicConfig("T", 4, 4, 6, topic_sys_flag=1))
+        self.groups = SubscriptionGroupTable(self.config, MemoryFile(), self.clock)
+        self.consumers = ConsumerTable()
+        self.offsets = ConsumerOffsets(self.config, MemoryFile(), self.clock)
+        self.store = FakeStore()
+        self.stats = FakeStats()
+        self.holds = PullRequestHold(self.store.max_offset)
+        self.processor = PullMessageProcessor(
+            self.store,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
+            holds=self.holds,
+            stats=self.stats,
+            config=self.config,
+            clock=self.clock,
+        )
+        self.channel = FakeChannel()
+
+    def subscribe(
+        self, expression: str = "*", kind: str = "TAG", model: str = "CLUSTERING"
+    ) -> None:
+        client = ClientChannel(self.channel, "c", 0, 493, 0)  # type: ignore[arg-type]
+        self.consumers.register(
+            "g",
+            client,
+            [build_subscription("T", expression, kind, sub_version=5)],
+            consume_type="CONSUME_PASSIVELY",
+            message_model=model,
+            consume_from_where="",
+        )
+
+    def pull(
+        self, code: int = 11, serialize_type: int = 0, **changes: str
+    ) -> RemotingCommand | None:
+        ext = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "0", "maxMsgNums": "32",
+               "sysFlag": "0", "commitOffset": "9", "suspendTimeoutMillis": "15000", "subVersion": "5",
+               **changes}  # fmt: skip
+        answer = self.processor.process(
+            self.channel, request(code, ext, serialize_type=serialize_type)
+        )  # type: ignore[arg-type]
+        return decoded(answer) if isinstance(answer, bytes) else answer
+
+
+def decoded(frame: bytes) -> RemotingCommand:
+    (command,) = CommandReader().feed(frame)
+    return command
+
+
+def found() -> GetMessageResult:
+    buffers = [memoryview(b"record one"), memoryview(b"record two")]
+    return GetMessageResult(GetMessageStatus.FOUND, 2, 0, 7, buffers, 2, 20)
+
+
+@pytest.mark.parametrize("serialize_type", [0, 1, 2])
+def test_found(serialize_type: int) -> None:
+    kit = Kit()
+    kit.subscribe()
+    kit.store.results.append(found())
+    answer = kit.pull(serialize_type=serialize_type)
+    assert answer is not None
+    assert (answer.code, answer.body, answer.remark) == (0, b"record onerecord two", "FOUND")
+    assert answer.ext_fields == {
+        "groupSysFlag": "0", "maxOffset": "7", "minOffset": "0", "nextBeginOffset": "2",
+        "suggestWhichBrokerId": "0", "topicSysFlag": "1",
+    }  # fmt: skip
+    assert (answer.opaque, answer.serialize_type) == (42, serialize_type)
+    assert ("inc_group_get", "g", "T", 2, 20) in kit.stats.calls
+    assert kit.offsets.query_pull("g", "T", 1) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "offset", "code"),
+    [
+        (GetMessageStatus.NO_MATCHED_MESSAGE, "3", 20),
+        (GetMessageStatus.MESSAGE_WAS_REMOVING, "3", 20),
+        (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, "0", 19),
+        (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, "3", 21),
+        (GetMessageStatus.NO_MESSAGE_IN_QUEUE, "0", 19),
+        (GetMessageStatus.NO_MESSAGE_IN_QUEUE, "3", 21),
+        (GetMessageStatus.OFFSET_OVERFLOW_ONE, "3", 19),
+        (GetMessageStatus.OFFSET_FOUND_NULL, "3", 19),
+        (GetMessageStatus.OFFSET_OVERFLOW_BADLY, "3", 21),
+        (GetMessageStatus.OFFSET_TOO_SMALL, "-1", 21),
+    ],
+)
+def test_nothing_found(status: GetMessageStatus, offset: str, code: int) -> None:
+    kit = Kit()
+    kit.subscribe()
+    kit.store.results.append(GetMessageResult(status, 3))
+    answer = kit.pull(queueOffset=offset)
+    assert answer is not None
+    assert (answer.code, answer.remark) == (code, status.value)
+
+
+def test_a_pull_that_may_wait_is_parked_woken_and_answered() -> None:
+    kit = Kit()
+    kit.subscribe("a")
+    assert kit.pull(sysFlag=str(SUSPEND | COMMIT)) is None
+    assert kit.holds.held_at("T", 1) == 1
+    assert kit.offsets.query("g", "T", 1) == 9
+    kit.offsets.commit("g", "T", 1, 4)
+    kit.holds.on_arrival("T", 1, 1, tags_code("b"))
+    assert kit.channel.loop.turn() == 0
+    kit.store.results.append(found())
+    kit.holds.on_arrival("T", 1, 2, tags_code("a"))
+    kit.channel.loop.turn()
+    assert decoded(kit.channel.sent[0]).code == 0
+    assert kit.offsets.query("g", "T", 1) == 4, "the second run commits nothing"
+
+
+def test_a_parked_pull_ends_with_not_found_at_its_deadline() -> None:
+    kit = Kit()
+    kit.subscribe()
+    kit.pull(sysFlag=str(SUSPEND), suspendTimeoutMillis="999999")
+    kit.holds.step(kit.clock.now_ms + 29_999)
+    assert kit.channel.sent == []
+    kit.holds.step(kit.clock.now_ms + 30_000)
+    kit.channel.loop.turn()
+    assert decoded(kit.channel.sent[0]).code == 19
+
+
+def test_short_polling_and_a_full_hold() -> None:
+    kit = Kit(long_polling_enable=False)
+    kit.subscribe()
+    assert kit.pull(sysFlag=str(SUSPEND)) is None
+    kit.holds.step(kit.clock.now_ms + 1_000)
+    kit.channel.loop.turn()
+    assert decoded(kit.channel.sent[0]).code == 19
+    kit.processor.configure(replace(kit.config, max_held_pulls=0))
+    answer = kit.pull(sysFlag=str(SUSPEND))
+    assert answer is not None
+    assert answer.code == 19
+
+
+def test_a_reset_is_delivered_once_and_commits_wait_for_it() -> None:
+    kit = Kit()
+    kit.subscribe()
+    kit.offsets.assign_reset("g", "T", 1, 77)
+    answer = kit.pull()
+    assert answer is not None
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (21, "77")
+    assert kit.store.reads == []
+    kit.pull()
+    assert len(kit.store.reads) == 1
+
+
+def refusals() -> list[Any]:
+    return [
+        ("not readable", {"broker_permission": 2}, {}, {}, 16, "1"),
+        ("lite off", {"lite_pull_message_enable": False}, {}, {"code": 361}, 16, "1"),
+        ("group", {"auto_create_subscription_group": False}, {}, {"consumerGroup": "h"}, 26, None),
+        ("bad group", {}, {}, {"consumerGroup": "a/b"}, 26, None),
+        ("group off", {}, {"consume_enable": False}, {}, 16, "2"),
+        ("topic", {}, {}, {"topic": "a/../b"}, 17, None),
+        ("topic perm", {}, {}, {"topic": "W"}, 16, "3"),
+        ("queue", {}, {}, {"queueId": "4"}, 29, None),
+        ("queue -1", {}, {}, {"queueId": "-1"}, 29, None),
+        ("no members", {}, {}, {"consumerGroup": "h"}, 24, None),
+        ("not subscribed", {}, {}, {"topic": "U"}, 24, None),
+        ("too new", {}, {}, {"subVersion": "6"}, 25, None),
+        (
+            "sql",
+            {},
+            {},
+            {"sysFlag": "4", "expressionType": "SQL92", "subscription": "a>1"},
+            1,
+            None,
+        ),
+        ("no tag", {}, {}, {"sysFlag": "4", "subscription": " || "}, 23, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "group", "changes", "code", "kind"), refusals(), ids=lambda v: None
+)
+def test_refused(
+    name: str, config: Any, group: Any, changes: dict[str, Any], code: int, kind: str | None
+) -> None:
+    kit = Kit(**config)
+    kit.groups.put(SubscriptionGroupConfig("g", **group))
+    kit.topics.put(TopicConfig("W", 4, 4, 2))
+    kit.topics.put(TopicConfig("U", 4, 4, 6))
+    kit.subscribe()
+    answer = kit.pull(**changes)
+    assert answer is not None, name
+    assert (answer.code, answer.ext_fields.get("forbiddenType")) == (code, kind)
+    assert answer.remark
+
+
+def test_broadcast_and_forbidden() -> None:
+    kit = Kit()
+    kit.groups.put(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
+    kit.subscribe(model="BROADCASTING")
+    answer = kit.pull()
+    assert answer is not None
+    assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "4"})
+    kit.groups.put(SubscriptionGroupConfig("g"))
+    kit.groups.set_forbidden("g", "T", True)
+    answer = kit.pull()
+    assert answer is not None
+    assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "5"})
+
+
+def test_sql_in_the_heartbeat_is_refused() -> None:
+    kit = Kit()
+    kit.subscribe("a > 1", "SQL92")
+    answer = kit.pull()
+    assert answer is not None
+    assert answer.code == 1
+    assert "SQL92" in (answer.remark or "")
+
+
+def test_the_filter_comes_from_the_request_or_from_the_heartbeat() -> None:
+    kit = Kit()
+    kit.subscribe("a || b")
+    kit.pull()
+    kit.pull(sysFlag=str(SUBSCRIPTION), subscription="c")
+    kit.pull(sysFlag=str(SUBSCRIPTION), subscription="*")
+    kit.pull(sysFlag=str(SUBSCRIPTION))
+    first, second, third, fourth = (args[5] for args in kit.store.reads)
+    assert first.matches_tags_code(tags_code("a"))
+    assert not first.matches_tags_code(tags_code("c"))
+    assert second.matches_tags_code(tags_code("c"))
+    assert third is None
+    assert fourth is None
+
+
+def test_wrong_fields_name_themselves() -> None:
+    kit = Kit()
+    for bad in ({"queueId": "x"}, {"queueOffset": str(1 << 63)}, {"maxMsgNums": str(1 << 31)}):
+        with pytest.raises(HeaderFieldError):
+            kit.pull(**bad)
+    with pytest.raises(HeaderFieldError, match="queueId"):
+        kit.processor.process(kit.channel, request(11, {"topic": "T"}))  # type: ignore[arg-type]
+
+
+def test_minus_one_messages_is_one() -> None:
+    kit = Kit()
+    kit.subscribe()
+    kit.pull(maxMsgNums="-1")
+    assert kit.store.reads[0][3] == 1
+
+
+def test_an_error_of_a_woken_pull_is_answered() -> None:
+    kit = Kit()
+    kit.subscribe()
+    kit.pull(sysFlag=str(SUSPEND))
+
+    def broken(*_args: Any) -> GetMessageResult:
+        raise OSError("bad disk")
+
+    kit.store.get_message = broken  # type: ignore[method-assign]
+    kit.holds.on_arrival("T", 1, 1, 0)
+    kit.channel.loop.turn()
+    answer = decoded(kit.channel.sent[0])
+    assert (answer.code, answer.remark) == (1, "OSError: bad disk")

@@ -1,0 +1,332 @@
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.processor.send_message import SendMessageProcessor
+from rocketpy.broker.processor.send_rules import SendRules
+from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.errors import HeaderFieldError
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.properties import parse_properties, properties_text
+from rocketpy.proto.tags import tags_code
+from rocketpy.store.results import PutMessageStatus
+from tests.unit.broker.fakes import (
+    FakeChannel,
+    FakeClock,
+    FakeStats,
+    FakeStore,
+    MemoryFile,
+    request,
+)
+
+UNIQ = "AC1100010001000000000000000000FF"
+
+
+class Kit:
+    def __init__(self, *, sync_flush: bool = False, **config: Any) -> None:
+        self.config = BrokerConfig(broker_name="b", broker_cluster_name="C", **config)
+        clock = FakeClock()
+        self.topics = TopicTable(self.config, MemoryFile(), clock)
+        self.groups = SubscriptionGroupTable(self.config, MemoryFile(), clock)
+        self.store = FakeStore()
+        self.stats = FakeStats()
+        self.rules = SendRules(self.topics, self.groups, clock, max_body_bytes=1000)
+        self.topics.on_change = lambda topic: self.rules.forget(topic.topic_name)
+        self.processor = SendMessageProcessor(
+            self.store,
+            self.rules,
+            self.stats,
+            config=self.config,
+            sync_flush=sync_flush,
+            new_uniq_key=lambda: "MADE",
+            rng=random.Random(1),
+        )
+        self.processor.listens_on(b"\x7f\0\0\1\0\0\x2a\x9f")
+        self.channel = FakeChannel()
+
+    def send(
+        self, properties: dict[str, str] | None = None, body: bytes = b"x", **changes: Any
+    ) -> Any:
+        slots = {
+            name: changes.pop(name)
+            for name in ("flag", "serialize_type", "version", "code")
+            if name in changes
+        }
+        code = slots.pop("code", 310)
+        text = properties_text(
+            {"UNIQ_KEY": UNIQ, "WAIT": "true"} if properties is None else properties
+        )
+        ext = {"a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "123",
+               "h": "7", "i": text, "j": "0", "k": "false", "m": "false", **changes}  # fmt: skip
+        answer = self.processor.process(self.channel, request(code, ext, body, **slots))  # type: ignore[arg-type]
+        return decoded(answer) if isinstance(answer, bytes) else answer
+
+
+def decoded(frame: bytes) -> RemotingCommand:
+    (command,) = CommandReader().feed(frame)
+    return command
+
+
+def test_an_ordinary_send() -> None:
+    kit = Kit()
+    answer = kit.send({"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": UNIQ})
+    (put,) = kit.store.puts
+    assert (put.topic, put.queue_id, put.body, put.flag, put.born_timestamp_ms) == (
+        "T",
+        1,
+        b"x",
+        7,
+        123,
+    )
+    assert (put.uniq_key, put.keys, put.tags, put.tags_code) == (UNIQ, "k1 k2", "a", tags_code("a"))
+    assert put.born_host == kit.channel.remote_host_bytes
+    assert parse_properties(put.properties) == {
+        "TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": UNIQ,
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "C",
+    }  # fmt: skip
+    assert put.properties.startswith(
+        f"TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01{UNIQ}\x02".encode()
+    )
+    assert (answer.code, answer.opaque, answer.flag) == (0, 42, 1)
+    assert answer.ext_fields == {
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "queueId": "1", "queueOffset": "0",
+        "msgId": "7F00000100002A9F00000000000003E8", "transactionId": UNIQ,
+    }  # fmt: skip
+    assert ("inc_topic_put", "T", 1, 200) in kit.stats.calls
+
+
+@pytest.mark.parametrize("serialize_type", [0, 1, 2])
+@pytest.mark.parametrize("uniq", [UNIQ, 'quote"\\and%ü'])
+def test_the_template_says_what_the_general_encoder_says(serialize_type: int, uniq: str) -> None:
+    kit = Kit()
+    answer = kit.send({"UNIQ_KEY": uniq}, serialize_type=serialize_type)
+    assert answer.serialize_type == serialize_type
+    assert answer.ext_fields["transactionId"] == uniq
+    assert answer.ext_fields["msgId"] == "7F00000100002A9F00000000000003E8"
+    assert (answer.version, answer.opaque, answer.code) == (493, 42, 0)
+
+
+def test_long_names_are_the_same_request() -> None:
+    kit = Kit()
+    ext = {"producerGroup": "p", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "2",
+           "queueId": "1", "sysFlag": "0", "bornTimestamp": "5", "flag": "0",
+           "properties": f"UNIQ_KEY\x01{UNIQ}\x02"}  # fmt: skip
+    answer = kit.processor.process(kit.channel, request(10, ext, b"x"))  # type: ignore[arg-type]
+    assert isinstance(answer, bytes)
+    assert decoded(answer).code == 0
+    assert kit.topics.get("T") == TopicConfig("T", 2, 2, 6)
+
+
+def test_what_the_broker_adds_and_takes_out() -> None:
+    kit = Kit(trace_on=False)
+    kit.send({"POP_CK": "old", "MSG_REGION": "far", "CLUSTER": "other", "A": "1"})
+    stored = parse_properties(kit.store.puts[0].properties)
+    assert stored == {
+        "A": "1", "UNIQ_KEY": "MADE", "MSG_REGION": "DefaultRegion", "TRACE_ON": "false", "CLUSTER": "C",
+    }  # fmt: skip
+
+
+def test_properties_without_their_last_separator_or_any_are_kept() -> None:
+    kit = Kit()
+    kit.send(i=f"A\x011\x02UNIQ_KEY\x01{UNIQ}")
+    assert parse_properties(kit.store.puts[0].properties)["UNIQ_KEY"] == UNIQ
+    kit.send(i="no separators at all")
+    assert kit.store.puts[1].uniq_key == "MADE"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"b": "a/../b"}, 29),
+        ({"b": ""}, 29),
+        ({"b": "x" * 128}, 29),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, 16),
+        ({"b": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16),
+        ({"e": "99"}, 29),
+        ({"e": "2147483647"}, 29),
+        ({"c": "BenchmarkTest"}, 17),
+        ({"body": b"x" * 1001}, 13),
+        ({"properties": {"A": "x" * 32_700, "UNIQ_KEY": UNIQ}}, 13),
+        ({"properties": {"TRAN_MSG": "true", "UNIQ_KEY": UNIQ}}, 16),
+        ({"f": "4"}, 16),
+        ({"properties": {"DELAY": "3", "UNIQ_KEY": UNIQ}}, 13),
+        ({"properties": {"TIMER_DELAY_MS": "5", "UNIQ_KEY": UNIQ}}, 13),
+        ({"properties": {"DELAY": "x", "UNIQ_KEY": UNIQ}}, 1),
+    ],
+)
+def test_refused(changes: dict[str, Any], code: int) -> None:
+    kit = Kit()
+    answer = kit.send(**changes)
+    assert answer.code == code
+    assert answer.remark
+    assert kit.store.puts == []
+
+
+@pytest.mark.parametrize("delay", ["0", "-1"])
+def test_no_delay_is_an_ordinary_message(delay: str) -> None:
+    kit = Kit()
+    assert kit.send({"DELAY": delay, "UNIQ_KEY": UNIQ}).code == 0
+    assert parse_properties(kit.store.puts[0].properties)["DELAY"] == delay
+
+
+def test_missing_and_wrong_fields_name_themselves() -> None:
+    kit = Kit()
+    for bad in ({"e": "x"}, {"h": str(1 << 31)}, {"g": str(1 << 63)}):
+        with pytest.raises(HeaderFieldError):
+            kit.send(**bad)
+    with pytest.raises(HeaderFieldError, match="e"):
+        kit.processor.process(kit.channel, request(310, {"b": "T"}))  # type: ignore[arg-type]
+
+
+def test_queue_minus_one_is_any_queue() -> None:
+    kit = Kit()
+    for _ in range(50):
+        kit.send(e="-1")
+    assert {put.queue_id for put in kit.store.puts} == {0, 1, 2, 3}
+
+
+def test_oneway_is_never_answered() -> None:
+    kit = Kit()
+    assert kit.send(flag=2) is None
+    assert kit.send(flag=2, b="SELF_TEST_TOPIC") is None
+    assert len(kit.store.puts) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (PutMessageStatus.OS_PAGE_CACHE_BUSY, 2),
+        (PutMessageStatus.CREATE_MAPPED_FILE_FAILED, 14),
+        (PutMessageStatus.SERVICE_NOT_AVAILABLE, 14),
+        (PutMessageStatus.MESSAGE_ILLEGAL, 13),
+        (PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, 13),
+        (PutMessageStatus.FLUSH_DISK_TIMEOUT, 10),
+        (PutMessageStatus.FLUSH_SLAVE_TIMEOUT, 12),
+        (PutMessageStatus.SLAVE_NOT_AVAILABLE, 11),
+        (PutMessageStatus.UNKNOWN_ERROR, 1),
+    ],
+)
+def test_a_failed_put_becomes_apaches_code(status: PutMessageStatus, code: int) -> None:
+    kit = Kit()
+    kit.store.status = status
+    answer = kit.send()
+    assert answer.code == code
+    assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
+
+
+def test_sync_flush_answers_when_durable() -> None:
+    kit = Kit(sync_flush=True)
+    assert kit.send() is None
+    ((end, callback),) = kit.store.waiting
+    assert end == 1200
+    assert kit.channel.sent == []
+    callback(True)
+    assert decoded(kit.channel.sent[0]).code == 0
+
+
+def test_sync_flush_without_wait_answers_at_once() -> None:
+    kit = Kit(sync_flush=True)
+    assert kit.send({"UNIQ_KEY": UNIQ, "WAIT": "false"}).code == 0
+    assert kit.store.waiting == []
+
+
+@pytest.mark.parametrize(("is_writable", "code"), [(True, 10), (False, 14)])
+def test_a_flush_that_does_not_come_is_never_a_success(is_writable: bool, code: int) -> None:
+    kit = Kit(sync_flush=True)
+    kit.send()
+    kit.store.is_writable = is_writable
+    kit.store.waiting[0][1](False)
+    assert [one.code for one in kit.channel.commands] == [code]
+
+
+def test_retry_topic_goes_to_the_dead_letters_after_the_last_attempt() -> None:
+    kit = Kit()
+    kit.groups.put(SubscriptionGroupConfig("g", retry_max_times=3))
+    assert kit.send(b="%RETRY%g", e="0", j="3").code == 0
+    assert kit.send(b="%RETRY%g", e="0", j="4").code == 0
+    assert kit.send(b="%RETRY%g", e="0", j="4", l="5").code == 0, "the client's limit counts"
+    assert [put.topic for put in kit.store.puts] == ["%RETRY%g", "%DLQ%g", "%RETRY%g"]
+    assert kit.topics.get("%DLQ%g") == TopicConfig("%DLQ%g", 1, 1, 6)
+
+
+def test_retry_of_an_unknown_group() -> None:
+    kit = Kit(auto_create_subscription_group=False)
+    assert kit.send(b="%RETRY%g", e="0").code == 26
+
+
+def test_batch() -> None:
+    kit = Kit()
+    items = [
+        BatchItem(3, b"one", b"UNIQ_KEY\x01A\x02TAGS\x01t\x02"),
+        BatchItem(0, b"two", b"UNIQ_KEY\x01B\x02"),
+    ]
+    answer = kit.send(
+        {"UNIQ_KEY": "BATCH", "WAIT": "true"}, body=encode_batch(items), code=320, m="true"
+    )
+    assert (
+        answer.ext_fields["msgId"]
+        == "7F00000100002A9F0000000000000000,7F00000100002A9F0000000000000064"
+    )
+    assert answer.ext_fields["queueOffset"] == "7"
+    assert answer.ext_fields["transactionId"] == "BATCH"
+    (batch,) = kit.store.batches
+    assert [(one.body, one.properties, one.flag, one.uniq_key) for one in batch.entries] == [
+        (b"one", items[0].properties, 3, "A"),
+        (b"two", items[1].properties, 0, "B"),
+    ]
+    assert ("inc_topic_put", "T", 2, 200) in kit.stats.calls
+
+
+@pytest.mark.parametrize(
+    ("changes", "body"),
+    [
+        ({"b": "%RETRY%g", "e": "0"}, encode_batch([BatchItem(0, b"x", b"")])),
+        ({}, b"\0\0\0\x05garbage"),
+        ({}, b""),
+        ({}, encode_batch([BatchItem(0, b"x", b"DELAY\x013\x02")])),
+        ({"f": "8"}, encode_batch([BatchItem(0, b"x", b"")])),
+        ({}, encode_batch([BatchItem(0, b"x" * 1000, b"")])),
+    ],
+)
+def test_refused_batches(changes: dict[str, str], body: bytes) -> None:
+    kit = Kit()
+    kit.topics.create_on_send_back("%RETRY%g", 1)
+    answer = kit.send(body=body, code=320, m="true", **changes)
+    assert answer.code == 13
+    assert kit.store.batches == []
+
+
+def test_batch_cq_topics_are_refused_clearly() -> None:
+    kit = Kit()
+    kit.topics.put(TopicConfig("T", 4, 4, 6, attributes={"queue.type": "BatchCQ"}))
+    assert kit.send().code == 13
+    assert "BatchCQ" in kit.send(body=encode_batch([BatchItem(0, b"x", b"")]), code=320).remark
+
+
+def test_a_changed_topic_is_seen_at_once() -> None:
+    kit = Kit()
+    assert kit.send(e="3").code == 0
+    kit.topics.put(TopicConfig("T", 2, 2, 6))
+    assert kit.send(e="3").code == 29
+
+
+def test_a_read_only_broker_refuses_ordered_topics_only() -> None:
+    kit = Kit()
+    kit.topics.put(TopicConfig("O", 4, 4, 6, order=True))
+    kit.processor.configure(replace(kit.config, broker_permission=4))
+    assert kit.send(b="O").code == 16
+    assert kit.send().code == 0
+
+
+def test_a_broker_that_opens_later() -> None:
+    kit = Kit()
+    kit.processor.configure(replace(kit.config, start_accept_send_request_time_stamp=1 << 60))
+    assert kit.send().code == 1
+    kit.processor.configure(kit.config)
+    assert kit.send().code == 0

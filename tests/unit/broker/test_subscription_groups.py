@@ -1,0 +1,83 @@
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.subscription_groups import (
+    SYSTEM_GROUPS,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+
+def table(**config: bool) -> tuple[SubscriptionGroupTable, MemoryFile]:
+    file = MemoryFile()
+    groups = SubscriptionGroupTable(BrokerConfig(broker_name="b", **config), file, FakeClock())
+    groups.load()
+    return groups, file
+
+
+def test_system_groups_are_there_from_the_start() -> None:
+    groups, _ = table()
+    assert set(groups.all()) == set(SYSTEM_GROUPS)
+
+
+def test_a_group_is_created_with_apaches_defaults() -> None:
+    groups, file = table()
+    created = groups.get_or_create("g")
+    assert created == SubscriptionGroupConfig("g")
+    assert file.value["subscriptionGroupTable"]["g"] == {
+        "attributes": {},
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "consumeMessageOrderly": False,
+        "consumeTimeoutMinute": 15,
+        "groupName": "g",
+        "groupRetryPolicy": {"type": "CUSTOMIZED"},
+        "groupSysFlag": 0,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\nb", "../x", "x" * 256, "ü"])
+def test_bad_names_are_never_created(name: str) -> None:
+    groups, file = table()
+    assert groups.get_or_create(name) is None
+    assert file.saves == 0
+
+
+def test_auto_creation_off_spares_system_groups() -> None:
+    groups, _ = table(auto_create_subscription_group=False)
+    assert groups.get_or_create("g") is None
+    assert groups.get_or_create("CID_RMQ_SYS_X") is not None
+
+
+def test_forbidden_and_round_trip() -> None:
+    groups, file = table()
+    groups.put(SubscriptionGroupConfig("g", consume_enable=False, retry_max_times=3))
+    groups.set_forbidden("g", "T", True)
+    again = SubscriptionGroupTable(
+        BrokerConfig(broker_name="b"), MemoryFile(file.value), FakeClock()
+    )
+    again.load()
+    assert again.all() == groups.all()
+    assert again.is_forbidden("g", "T")
+    again.set_forbidden("g", "T", False)
+    assert not again.is_forbidden("g", "T")
+    assert again.to_json()["forbiddenTable"] == {}
+
+
+def test_minimal_json_decodes_to_defaults() -> None:
+    assert SubscriptionGroupConfig.from_json({"groupName": "g"}) == SubscriptionGroupConfig("g")
+
+
+def test_delete() -> None:
+    groups, file = table()
+    groups.get_or_create("g")
+    assert groups.delete("g") == SubscriptionGroupConfig("g")
+    assert groups.delete("g") is None
+    assert "g" not in file.value["subscriptionGroupTable"]

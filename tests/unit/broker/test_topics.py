@@ -1,0 +1,108 @@
+import json
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.topics import TopicConfig, TopicTable, system_topics
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+
+def table(
+    config: BrokerConfig | None = None, value: object = None
+) -> tuple[TopicTable, MemoryFile]:
+    file = MemoryFile(value)
+    topics = TopicTable(config or BrokerConfig(broker_name="b"), file, FakeClock())
+    topics.load()
+    return topics, file
+
+
+def test_a_new_broker_has_the_topics_of_apache() -> None:
+    sizes = {
+        one.topic_name: (one.read_queue_nums, one.perm)
+        for one in system_topics(BrokerConfig(broker_name="b", broker_cluster_name="C"))
+    }
+    assert sizes == {
+        "SELF_TEST_TOPIC": (1, 6),
+        "TBW102": (8, 7),
+        "BenchmarkTest": (1024, 6),
+        "C": (16, 7),
+        "b": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "C_REPLY_TOPIC": (1, 6),
+        "rmq_sys_REVIVE_LOG_C": (8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_b": (1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": (1, 6),
+        "rmq_sys_wheel_timer": (1, 6),
+    }
+
+
+def test_auto_creation_takes_the_smaller_queue_count_and_drops_the_inherit_bit() -> None:
+    topics, file = table()
+    changed: list[TopicConfig] = []
+    topics.on_change = changed.append
+    created = topics.create_on_send("T", "TBW102", 4)
+    assert created == TopicConfig("T", 4, 4, 6)
+    assert topics.create_on_send("Big", "TBW102", 100) == TopicConfig("Big", 8, 8, 6)
+    assert [one.topic_name for one in changed] == ["T", "Big"]
+    assert file.value["topicConfigTable"]["T"]["writeQueueNums"] == 4
+    assert file.value["dataVersion"]["counter"] == 2
+
+
+def test_auto_creation_refused() -> None:
+    off, _ = table(BrokerConfig(broker_name="b", auto_create_topic_enable=False))
+    assert off.create_on_send("T", "TBW102", 4) is None
+    topics, _ = table()
+    assert topics.create_on_send("T", "BenchmarkTest", 4) is None, "no inherit bit"
+    assert topics.create_on_send("T", "nowhere", 4) is None
+    topics.configure(BrokerConfig(broker_name="b", auto_create_topic_enable=False))
+    assert topics.create_on_send("T", "TBW102", 4) is None
+
+
+def test_what_exists_is_never_replaced_by_auto_creation() -> None:
+    topics, file = table()
+    topics.put(TopicConfig("T", 2, 3, 4))
+    saves = file.saves
+    assert topics.create_on_send("T", "TBW102", 8) == TopicConfig("T", 2, 3, 4)
+    assert topics.create_on_send_back("T", 1) == TopicConfig("T", 2, 3, 4)
+    assert file.saves == saves
+
+
+def test_delete_reports_and_saves() -> None:
+    topics, file = table()
+    gone: list[str] = []
+    topics.on_delete = gone.append
+    topics.put(TopicConfig("T"))
+    assert topics.delete("T") == TopicConfig("T")
+    assert topics.delete("T") is None
+    assert gone == ["T"]
+    assert "T" not in file.value["topicConfigTable"]
+
+
+def test_file_survives_a_round_trip_and_apaches_own_entry_is_read() -> None:
+    entry = json.loads(
+        '{"attributes":{"queue.type":"BatchCQ"},"order":true,"perm":6,"readQueueNums":1,'
+        '"topicFilterType":"MULTI_TAG","topicName":"V","topicSysFlag":2,"writeQueueNums":3}'
+    )
+    value = {
+        "dataVersion": {"counter": 21, "stateVersion": 1, "timestamp": 5},
+        "topicConfigTable": {"V": entry},
+    }
+    topics, file = table(value=value)
+    found = topics.get("V")
+    assert found is not None
+    assert found.to_json() == entry
+    assert found.is_batch_cq
+    assert topics.data_version == {"counter": 21, "stateVersion": 1, "timestamp": 5}
+    topics.persist()
+    again, _ = table(value=file.value)
+    assert again.all() == topics.all()
+
+
+def test_system_names() -> None:
+    topics, _ = table()
+    assert topics.is_system("TBW102")
+    assert topics.is_system("b")
+    assert topics.is_system("rmq_sys_anything")
+    assert not topics.is_system("T")
