@@ -73,6 +73,10 @@ class WriteTransport(Protocol):
         ...
 
 
+# Larger frames are written at once: joining them would copy more than the call costs.
+_JOINED_FRAME_BYTES = 64 * 1024
+
+
 class ChannelListener(Protocol):
     """Told about connections, on the loop of the connection's selector."""
 
@@ -230,6 +234,20 @@ class Channel:
             waiting_bytes = self._transport.get_write_buffer_size()
             if waiting_bytes > self._hard_limit_bytes:
                 self.abort(f"{waiting_bytes} bytes wait for a peer that does not read")
+
+    def write_soon(self, frame: bytes) -> None:
+        """Write together with whatever else this turn of the loop brings; only on that loop.
+
+        A pipelining caller then costs one system call a turn and not one a request.
+        """
+        if self._close_reason is not None:
+            return
+        self._outbox.append(frame)
+        if len(frame) > _JOINED_FRAME_BYTES:
+            self._drain_outbox()
+        elif not self._outbox_is_scheduled:
+            self._outbox_is_scheduled = True
+            self.loop.call_soon(self._drain_outbox)
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Send a request to the peer and wait for its answer; on any running loop.

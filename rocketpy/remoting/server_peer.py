@@ -271,12 +271,12 @@ class ServerPeer:
             self._fail(pending, error)
             return
         if command.flag & _ONEWAY:
-            channel.write(frame)
+            channel.write_soon(frame)
             if not pending.future.done():
                 pending.future.set_result(command)
             return
         in_flight.add(opaque, pending)
-        channel.write(frame)
+        channel.write_soon(frame)
 
     def _await_connection(self, pending: PendingRequest) -> None:
         if self._is_closed:
