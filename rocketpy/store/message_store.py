@@ -34,7 +34,7 @@ from rocketpy.store.dispatch import (
     PendingDispatch,
     delivery_time_ms,
 )
-from rocketpy.store.files import FileLock, RealFiles, StoreFiles
+from rocketpy.store.files import DiskUsage, FileLock, RealFiles, StoreFiles
 from rocketpy.store.parts import StoreParts
 from rocketpy.store.recovery import Recovery, RecoveryReport
 from rocketpy.store.results import (
@@ -580,6 +580,13 @@ class MessageStore:
             return found.store_timestamp_ms
         return -1
 
+    def queue_entry(
+        self, topic: str, queue_id: int, queue_offset: int
+    ) -> tuple[int, int, int] | None:
+        """Return physical offset, size and tags code of one queue entry, or None."""
+        queue = self._table.get(topic, queue_id)
+        return None if queue is None else queue.entry(queue_offset)
+
     # -- maintenance -----------------------------------------------------------------------
 
     def delete_topics(self, topics: Iterable[str]) -> int:
@@ -652,6 +659,10 @@ class MessageStore:
     def consume_queue_disk_ratio(self) -> float:
         """Used part of the file system of the consume queues, 0.0 to 1.0."""
         return self._parts.disk_ratios().consume_queue
+
+    def disk_usage(self) -> DiskUsage:
+        """Space of the file system of the store directory."""
+        return self._files.disk_usage(self._root)
 
     @property
     def put_latency_buckets(self) -> dict[str, int]:

@@ -72,9 +72,5 @@ class ConfigAdmin:
 
     def _live_keys(self) -> set[str]:
         configs = self._parts.configs
-        return {
-            option.key
-            for part in (configs.broker, configs.store, configs.server)
-            for option in options_of(type(part))
-            if option.live
-        }
+        kinds: list[type] = [type(one) for one in (configs.broker, configs.store, configs.server)]
+        return {option.key for kind in kinds for option in options_of(kind) if option.live}

@@ -43,17 +43,17 @@ class QueueAdmin:
         """Entries of one consume queue (321), at most 1,000 a request."""
         topic, queue_id = required(request, "topic"), integer(request, "queueId", 0)
         group = optional(request, "consumerGroup")
-        queue = self._parts.store.consume_queue(topic, queue_id)
-        if queue is None:
+        store = self._parts.store
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if low < 0:
             remark = f"{queue_id}@{topic} is not exist!"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        low, high = queue.min_offset, queue.max_offset
         start = integer(request, "index", 0)
         count = min(max(0, integer(request, "count", 0)), MAX_ENTRIES)
         subscription = self._parts.consumers.subscription(group, topic) if group else None
         entries = []
         for index in range(max(start, low), min(start + count, high)):
-            entry = queue.entry(index)
+            entry = store.queue_entry(topic, queue_id, index)
             if entry is not None:
                 entries.append(_entry(entry, subscription))
         value: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low, "queueData": entries}

@@ -18,6 +18,8 @@ __all__ = ["RuntimeInfoAdmin"]
 VERSION_NAME: Final = "V5_4_0"
 
 _MASTER_ID: Final = 0
+_INT_MAX: Final = (1 << 31) - 1
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 # Kind of pool to (key of the size, key of the capacity, key of the head's wait).
 _POOL_KEYS: Final = {
     **{
@@ -77,12 +79,20 @@ class RuntimeInfoAdmin:
         }
 
     def _store_info(self) -> dict[str, str]:
-        """The store's counters, plus what only this table needs."""
+        """The store's own table, and what only this one needs."""
         store = self._parts.store
+        disk = store.disk_usage()
         return {
             **store.runtime_info(),
+            "commitLogDirCapacity": (
+                f"Total : {_size(disk.total_bytes)}, Free : {_size(disk.free_bytes)}."
+            ),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "earliestMessageTimeStamp": str(store.earliest_store_time_ms()),
+            "pageCacheLockTimeMills": str(store.lock_time_ms),
+            "remainHowManyDataToFlush": _size(store.max_phy_offset - store.flushed_phy_offset),
             # There is no transient pool; Apache reports this when it has none either.
-            "remainTransientStoreBufferNumbs": str((1 << 31) - 1),
+            "remainTransientStoreBufferNumbs": str(_INT_MAX),
         }
 
     def _pools(self) -> dict[str, str]:
@@ -111,3 +121,16 @@ def _timer_info() -> dict[str, str]:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _size(count_bytes: int) -> str:
+    """Bytes in the largest binary unit that fits, one digit after the point."""
+    if count_bytes < 1024:
+        return f"{max(0, count_bytes)} B"
+    value = float(count_bytes)
+    unit = ""
+    for unit in _UNITS:  # noqa: B007 - the last one is wanted
+        value /= 1024
+        if value < 1024:
+            break
+    return f"{value:.1f} {unit}"

@@ -257,11 +257,11 @@ def _split_attributes(text: str) -> dict[str, str] | str:
     return changes
 
 
-# Key to (is the value good, may it change after creation). Compaction is not offered: a topic must
-# not promise what the store does not do.
+# Key to (is the value good, may it change after creation). Batch queues and compaction are not
+# offered: a topic must not promise what the store does not do.
 _ATTRIBUTES: Final[dict[str, tuple[Callable[[str], bool], bool]]] = {
     "message.type": (_MESSAGE_TYPES.__contains__, True),
-    "queue.type": (frozenset({"SimpleCQ", "BatchCQ"}).__contains__, False),
+    "queue.type": ("SimpleCQ".__eq__, False),
     "cleanup.policy": ("DELETE".__eq__, False),
     "reserve.time": (lambda text: _RESERVE_TIME.match(text) is not None, True),
 }

@@ -15,6 +15,7 @@ from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files import DiskUsage
 
 
 class FakeClock:
@@ -70,6 +71,21 @@ class FakeStore:
         self.deleted: list[str] = []
         self.calls: list[str] = []
         self.max_phy_offset = 5_000
+        self.flushed_phy_offset = 4_000
+        self.dispatch_behind_bytes = 0
+        self.lock_time_ms = 0
+
+    def disk_usage(self) -> DiskUsage:
+        return DiskUsage(4 << 30, 3 << 30, 1 << 30)
+
+    def runtime_info(self) -> dict[str, str]:
+        return {"fromTheStore": "yes"}
+
+    def queue_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        return self.queues[topic, queue_id][offset][:3]
+
+    def earliest_store_time_ms(self, topic: str | None = None, queue_id: int = 0) -> int:
+        return -1 if topic is None else self.store_time_ms(topic, queue_id, 0)
 
     def fill(self, topic: str, queue_id: int, count: int, first_ms: int = 1_000) -> None:
         self.queues[topic, queue_id] = [
@@ -77,7 +93,7 @@ class FakeStore:
         ]
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        return 0
+        return 0 if (topic, queue_id) in self.queues else -1
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         return len(self.queues.get((topic, queue_id), ()))

@@ -70,7 +70,6 @@ def test_progress_of_every_group(kit: Kit) -> None:
 
 def test_time_span(kit: Kit) -> None:
     admin = filled(kit)
-    kit.store.earliest_store_time_ms = lambda topic, queue_id: 1_000  # type: ignore[attr-defined]
     spans = loads(ask(admin.time_span, {"topic": "T", "group": "G"}).body)["consumeTimeSpanSet"]
     first = next(one for one in spans if one["messageQueue"]["queueId"] == 0)
     assert first["minTimeStamp"] == 1_000

@@ -1,0 +1,36 @@
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.mqadmin.cluster import LocalCluster
+from tests.interop.mqadmin.jvm import Actor, Mqadmin
+from tests.interop.mqadmin.world import World
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "interop/mqadmin" in str(item.path):
+            item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("needs a JDK and Maven")
+    cluster = LocalCluster(tmp_path_factory.mktemp("cluster"))
+    cluster.start()
+    mqadmin, actor = Mqadmin(cluster.namesrv), Actor(cluster.namesrv)
+    try:
+        found = World(cluster, mqadmin, actor)
+        found.create_topic(found.topic)
+        actor.do("producer", found.producer)
+        found.sent = found.send(found.topic, 20)
+        found.client_id = actor.do("consumer", found.group, found.topic, "*")["clientId"]
+        found.receive(found.group, 20)
+        yield found
+    finally:
+        actor.close()
+        mqadmin.close()
+        cluster.stop()

@@ -1,0 +1,52 @@
+import pytest
+
+from rocketpy.broker.admin.queues import QueueAdmin
+from rocketpy.proto.fastjson import loads
+from tests.unit.broker.admin.kit import Kit, ask
+
+
+def test_entries_of_a_queue(kit: Kit) -> None:
+    kit.store.fill("T", 0, 5)
+    ext = {"topic": "T", "queueId": 0, "index": 3, "count": 10}
+    found = loads(ask(QueueAdmin(kit.parts).query, ext).body)
+    assert (found["minQueueIndex"], found["maxQueueIndex"]) == (0, 5)
+    assert found["queueData"] == [
+        {"eval": False, "physicOffset": at * 100, "physicSize": 100, "tagsCode": 7} for at in (3, 4)
+    ]
+    assert "subscriptionData" not in found
+
+
+@pytest.mark.parametrize(("tags_code", "expected"), [(97, True), (7, False)])
+def test_entries_are_judged_by_a_groups_subscription(
+    kit: Kit, tags_code: int, expected: bool
+) -> None:
+    kit.store.queues["T", 0] = [(0, 100, tags_code, 1)]
+    kit.add_consumer("G", "T")
+    ext = {"topic": "T", "queueId": 0, "index": 0, "count": 1, "consumerGroup": "G"}
+    found = loads(ask(QueueAdmin(kit.parts).query, ext).body)
+    assert found["queueData"][0]["eval"] is expected
+    assert found["subscriptionData"]["topic"] == "T"
+
+
+def test_a_request_is_bounded(kit: Kit) -> None:
+    kit.store.fill("T", 0, 3_000)
+    ext = {"topic": "T", "queueId": 0, "index": 0, "count": 1 << 40}
+    assert len(loads(ask(QueueAdmin(kit.parts).query, ext).body)["queueData"]) == 1_000
+
+
+def test_a_queue_that_is_not_there(kit: Kit) -> None:
+    ext = {"topic": "../T", "queueId": 3, "index": 0, "count": 1}
+    answer = ask(QueueAdmin(kit.parts).query, ext)
+    assert (answer.code, answer.remark) == (1, "3@../T is not exist!")
+
+
+def test_house_keeping(kit: Kit) -> None:
+    admin = QueueAdmin(kit.parts)
+    kit.add_topic("T")
+    kit.store.fill("T", 0, 1)
+    kit.store.fill("Gone", 0, 1)
+    assert ask(admin.clean_expired).code == 0
+    assert ask(admin.delete_expired).code == 0
+    assert kit.store.calls == ["clean_expired_consume_queues", "delete_expired_files"]
+    assert ask(admin.clean_unused).code == 0
+    assert kit.store.deleted == ["Gone"]

@@ -1,0 +1,80 @@
+import pytest
+
+from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin, _size
+from rocketpy.proto.fastjson import loads
+from rocketpy.remoting.business import BusinessPool
+from tests.unit.broker.admin.kit import Kit, ask
+
+# What listings of a cluster (clusterList, exporters) read and cannot do without.
+NEEDED = {
+    "brokerVersionDesc",
+    "brokerActive",
+    "sendThreadPoolQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueSize",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+    "earliestMessageTimeStamp",
+    "timerReadBehind",
+    "timerOffsetBehind",
+    "timerCongestNum",
+    "timerEnqueueTps",
+    "timerDequeueTps",
+    "msgPutTotalTodayNow",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalYesterdayMorning",
+    "msgGetTotalTodayNow",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalYesterdayMorning",
+    "commitLogDirCapacity",
+    "dispatchBehindBytes",
+    "remainHowManyDataToFlush",
+    "EndTransactionQueueSize",
+    "ackThreadPoolQueueCapacity",
+    "bootTimestamp",
+}
+
+
+def table(kit: Kit) -> dict[str, str]:
+    found: dict[str, str] = loads(ask(RuntimeInfoAdmin(kit.parts).get).body)["table"]
+    return found
+
+
+def test_every_needed_key_is_a_text(kit: Kit) -> None:
+    found = table(kit)
+    assert found.keys() >= NEEDED
+    assert all(isinstance(value, str) for value in found.values())
+    assert list(found) == sorted(found)
+
+
+def test_totals_and_store_numbers_are_true(kit: Kit) -> None:
+    kit.stats.inc_topic_put("T", 5, 500)
+    kit.stats.inc_group_get("G", "T", 3, 300)
+    found = table(kit)
+    assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("5", "3")
+    assert found["fromTheStore"] == "yes"
+    assert found["remainHowManyDataToFlush"] == "1000 B"
+    assert found["commitLogDirCapacity"] == "Total : 4.0 GiB, Free : 1.0 GiB."
+    assert found["bootTimestamp"] == str(kit.clock.wall_ms - 3_661_000)
+    assert found["brokerVersion"] == "493"
+
+
+def test_pools_are_looked_at(kit: Kit) -> None:
+    kit.parts.pools["send"] = BusinessPool("send", 1, 10_000, 200)
+    found = table(kit)
+    assert found["sendThreadPoolQueueCapacity"] == "10000"
+    assert found["sendThreadPoolQueueSize"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("count_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 60, "3072.0 PiB"),
+    ],
+)
+def test_sizes(count_bytes: int, text: str) -> None:
+    assert _size(count_bytes) == text
