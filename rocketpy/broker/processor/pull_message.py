@@ -99,10 +99,6 @@ class PullCounter(Protocol):
         """Count messages handed out."""
         ...
 
-    def inc_get_miss(self) -> None:
-        """Count a pull that found nothing."""
-        ...
-
 
 class PullFields(NamedTuple):
     """The header of a pull."""

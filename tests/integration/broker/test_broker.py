@@ -1,0 +1,237 @@
+"""A whole broker on loopback, driven by raw requests."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.message import decode_messages
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.runtime.clock import SystemClock
+from rocketpy.store.config import MessageStoreConfig
+
+SMALL = {
+    "mapped_file_size_commit_log": 1 << 20,
+    "mapped_file_size_consume_queue": 20_000,
+    "max_hash_slot_num": 1_000,
+    "max_index_num": 5_000,
+}
+
+
+def make_broker(path: Path, **store: Any) -> Broker:
+    return Broker(
+        BrokerConfig(broker_name="b", broker_ip1="127.0.0.1", listen_port=0),
+        store_config=MessageStoreConfig(store_path_root_dir=str(path / "store"), **SMALL, **store),
+        server_config=RemotingServerConfig(bind_address="127.0.0.1"),
+        clock=SystemClock(),
+        rng=random.Random(1),
+    )
+
+
+class Peer:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.client = RemotingClient(
+            RemotingClientConfig(use_msgpack=False), clock=SystemClock(), rng=random.Random(2)
+        )
+        self.notified: asyncio.Queue[str] = asyncio.Queue()
+        self.client.register(40, self._on_notify)
+
+    def _on_notify(self, _channel: Channel, request: RemotingCommand) -> None:
+        self.notified.put_nowait(request.ext_fields["consumerGroup"])
+
+    async def call(
+        self, code: int, ext: dict[str, str] | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        return await self.client.invoke(self.address, make_request(code, ext or {}, body), 5_000)
+
+    async def send(
+        self, body: bytes, topic: str = "T", queue_id: int = 0, properties: str = ""
+    ) -> RemotingCommand:
+        ext = {"a": "p", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1",
+               "h": "0", "i": properties, "j": "0", "k": "false", "m": "false"}  # fmt: skip
+        return await self.call(310, ext, body)
+
+    async def pull(
+        self, offset: int, topic: str = "T", sys_flag: int = 4, **changes: str
+    ) -> RemotingCommand:
+        ext = {"consumerGroup": "g", "topic": topic, "queueId": "0", "queueOffset": str(offset),
+               "maxMsgNums": "32", "sysFlag": str(sys_flag), "commitOffset": "0",
+               "suspendTimeoutMillis": "10000", "subscription": "*", "subVersion": "0", **changes}  # fmt: skip
+        return await self.call(11, ext)
+
+    async def start_pull(self, *args: Any, **changes: Any) -> asyncio.Task[RemotingCommand]:
+        """Begin a pull that waits, and return once the broker has parked it."""
+        waiting = asyncio.create_task(self.pull(*args, **changes))
+        await asyncio.sleep(0)
+        await self.call(30, {"topic": "T", "queueId": "0"})
+        assert not waiting.done()
+        return waiting
+
+    async def heartbeat(self, client_id: str = "c1", group: str = "g") -> RemotingCommand:
+        body = {
+            "clientID": client_id,
+            "consumerDataSet": [
+                {
+                    "groupName": group,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                    "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}],
+                }
+            ],
+            "producerDataSet": [{"groupName": "p"}],
+        }
+        return await self.call(34, {}, orjson.dumps(body))
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    one = make_broker(tmp_path)
+    await one.start()
+    yield one
+    await one.stop()
+
+
+@pytest.fixture
+async def peer(broker: Broker) -> AsyncIterator[Peer]:
+    one = Peer(broker.address)
+    yield one
+    await one.client.close()
+
+
+async def test_send_then_pull(peer: Peer) -> None:
+    sent = [
+        await peer.send(b"body %d" % n, properties=f"TAGS\x01t\x02KEYS\x01k{n}\x02")
+        for n in range(5)
+    ]
+    assert [one.code for one in sent] == [0] * 5
+    assert [one.ext_fields["queueOffset"] for one in sent] == ["0", "1", "2", "3", "4"]
+    pulled = await peer.pull(0)
+    assert (pulled.code, pulled.remark) == (0, "FOUND")
+    messages = decode_messages(pulled.body)
+    assert [one.body for one in messages] == [b"body %d" % n for n in range(5)]
+    assert messages[0].properties["CLUSTER"] == "DefaultCluster"
+    assert messages[0].offset_msg_id == sent[0].ext_fields["msgId"]
+    assert messages[0].store_host == peer.address
+    assert pulled.ext_fields["nextBeginOffset"] == "5"
+    nothing = await peer.pull(5)
+    assert nothing.code == 19
+
+
+async def test_a_waiting_pull_wakes_at_once(peer: Peer) -> None:
+    await peer.send(b"first")
+    waiting = await peer.start_pull(1, sys_flag=6)
+    await peer.send(b"second")
+    pulled = await waiting
+    assert [one.body for one in decode_messages(pulled.body)] == [b"second"]
+
+
+async def test_only_the_wanted_tag_wakes(peer: Peer) -> None:
+    await peer.send(b"first")
+    waiting = await peer.start_pull(1, sys_flag=6, subscription="a")
+    await peer.send(b"second", properties="TAGS\x01b\x02")
+    assert not waiting.done()
+    await peer.send(b"third", properties="TAGS\x01a\x02")
+    assert [one.body for one in decode_messages((await waiting).body)] == [b"third"]
+
+
+async def test_heartbeat_members_and_notification(broker: Broker, peer: Peer) -> None:
+    other = Peer(broker.address)
+    try:
+        answer = await peer.heartbeat("c1")
+        assert answer.version == 493
+        assert answer.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+        assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
+        await other.heartbeat("c2")
+        assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
+        members = await peer.call(38, {"consumerGroup": "g"})
+        assert orjson.loads(members.body) == {"consumerIdList": ["c1", "c2"]}
+        topic = broker.parts.topics.get("%RETRY%g")
+        assert topic is not None
+        assert (topic.write_queue_nums, topic.perm) == (1, 6)
+    finally:
+        await other.client.close()
+    assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
+    members = await peer.call(38, {"consumerGroup": "g"})
+    assert orjson.loads(members.body) == {"consumerIdList": ["c1"]}
+    assert (await peer.call(38, {"consumerGroup": "nobody"})).code == 1
+
+
+async def test_offsets_and_queries(peer: Peer) -> None:
+    queue = {"topic": "T", "queueId": "0"}
+    first = {"consumerGroup": "g", **queue}
+    assert (await peer.call(14, first)).ext_fields["offset"] == "0", "a young queue starts at 0"
+    assert (await peer.call(14, {**first, "setZeroIfNotFound": "false"})).code == 22
+    assert (await peer.call(15, {**first, "commitOffset": "1"})).code == 17
+    sent = await peer.send(b"x", properties="UNIQ_KEY\x01U1\x02KEYS\x01k1 k2\x02")
+    assert (await peer.call(15, {**first, "commitOffset": "1"})).code == 0
+    assert (await peer.call(14, first)).ext_fields["offset"] == "1"
+    assert (await peer.call(30, queue)).ext_fields["offset"] == "1"
+    assert (await peer.call(31, queue)).ext_fields["offset"] == "0"
+    assert int((await peer.call(32, queue)).ext_fields["timestamp"]) > 0
+    assert (await peer.call(29, {**queue, "timestamp": "0"})).ext_fields["offset"] == "0"
+    times = {"beginTimestamp": "0", "endTimestamp": str(1 << 62)}
+    by_key = await peer.call(12, {"topic": "T", "key": "k2", "maxNum": "10", **times})
+    assert [one.body for one in decode_messages(by_key.body)] == [b"x"]
+    by_id = await peer.call(
+        12, {"topic": "T", "key": "U1", "maxNum": "10", "_UNIQUE_KEY_QUERY": "true", **times}
+    )
+    assert [one.body for one in decode_messages(by_id.body)] == [b"x"]
+    assert (await peer.call(12, {"topic": "T", "key": "no", "maxNum": "1", **times})).code == 22
+    offset = int(sent.ext_fields["msgId"][16:], 16)
+    seen = await peer.call(33, {"offset": str(offset)})
+    assert decode_messages(seen.body)[0].body == b"x"
+    assert (await peer.call(33, {"offset": "7"})).code == 1
+
+
+async def test_what_is_not_there_yet_says_so(peer: Peer) -> None:
+    assert (await peer.call(36, {"group": "g"})).code == 3
+    assert (await peer.call(37)).code == 3
+    assert (await peer.call(200050)).code == 3
+    assert (await peer.call(310, {"b": "T"})).code == 1
+    assert (await peer.send(b"x", "a/../b")).code == 29
+
+
+async def test_locks(peer: Peer) -> None:
+    queue = {"brokerName": "b", "queueId": 1, "topic": "T"}
+    body = {"clientId": "c", "consumerGroup": "g", "mqSet": [queue], "onlyThisBroker": False}
+    locked = await peer.call(41, {}, orjson.dumps(body))
+    assert orjson.loads(locked.body) == {"lockOKMQSet": [queue]}
+    refused = await peer.call(41, {}, orjson.dumps({**body, "clientId": "d"}))
+    assert orjson.loads(refused.body) == {"lockOKMQSet": []}
+    assert (await peer.call(42, {}, orjson.dumps(body))).code == 0
+    locked = await peer.call(41, {}, orjson.dumps({**body, "clientId": "d"}))
+    assert orjson.loads(locked.body) == {"lockOKMQSet": [queue]}
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_everything_is_there_after_a_restart(tmp_path: Path, flush: str) -> None:
+    for round_number in range(2):
+        broker = make_broker(tmp_path, flush_disk_type=flush)
+        await broker.start()
+        peer = Peer(broker.address)
+        try:
+            before = await peer.call(30, {"topic": "T", "queueId": "0"})
+            assert before.ext_fields["offset"] == str(round_number * 10)
+            answers = await asyncio.gather(*(peer.send(b"m%d" % n) for n in range(10)))
+            assert [one.code for one in answers] == [0] * 10
+            pulled = await peer.pull(round_number * 10)
+            assert len(decode_messages(pulled.body)) == 10
+            offset = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+            if round_number:
+                assert (await peer.call(14, offset)).ext_fields["offset"] == "3"
+            await peer.call(15, {**offset, "commitOffset": "3"})
+        finally:
+            await peer.client.close()
+            await broker.stop()
+    assert not (tmp_path / "store" / "abort").exists()
