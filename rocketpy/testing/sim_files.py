@@ -1,0 +1,330 @@
+"""A file system on byte arrays that loses power, fills up and fails.
+
+Satisfies `rocketpy.store.files.StoreFiles`. What is written is in memory at once and on the
+"disk" after `Region.flush`. `SimFiles.power_cut` keeps what was flushed, a random subset of the
+512-byte sectors that were not, and a random prefix of the directory changes (creations,
+deletions, renames) since the last `sync_directories`. `SimFiles.kill` keeps everything, as the
+page cache does when only the process dies.
+"""
+
+import errno
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from rocketpy.errors import DiskFullError, StoreFormatError, StoreLockedError
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.files import DiskUsage
+from rocketpy.testing.sim_clock import SimClock
+
+__all__ = ["SECTOR_BYTES", "SimFiles"]
+
+SECTOR_BYTES: Final = 512
+_PAGE_BYTES: Final = 4096
+_HUGE_BYTES: Final = 1 << 40
+
+
+class _Node:
+    """One file's content: in memory, and on the disk."""
+
+    __slots__ = ("disk", "length_synced", "memory", "modified_ms", "pages")
+
+    def __init__(self, memory: bytearray, modified_ms: int) -> None:
+        self.memory = memory
+        self.disk = bytearray(len(memory))
+        self.length_synced = False
+        self.modified_ms = modified_ms
+        self.pages: set[int] = set()
+
+    def sync(self) -> None:
+        self.disk[:] = self.memory
+        self.length_synced = True
+
+    def dirty_sectors(self) -> Iterator[slice]:
+        memory, disk = memoryview(self.memory), memoryview(self.disk)
+        for page in range(0, len(memory), _PAGE_BYTES):
+            end = page + _PAGE_BYTES
+            if bytes(memory[page:end]) == bytes(disk[page:end]):
+                continue
+            for start in range(page, min(end, len(memory)), SECTOR_BYTES):
+                stop = min(start + SECTOR_BYTES, len(memory))
+                if memory[start:stop] != disk[start:stop]:
+                    yield slice(start, stop)
+
+    def lose_power(self, rng: random.Random) -> None:
+        for sector in self.dirty_sectors():
+            if rng.random() < 0.5:
+                self.disk[sector] = self.memory[sector]
+        if not self.length_synced and not _has_data(self.disk) and rng.random() < 0.5:
+            self.disk = bytearray()
+        self.memory = bytearray(self.disk)
+        self.length_synced = True
+
+
+class _SimRegion:
+    """Satisfies `rocketpy.store.files.Region`."""
+
+    def __init__(self, files: "SimFiles", path: Path, node: _Node) -> None:
+        self._files = files
+        self._path = path
+        self._node = node
+        self._is_open = True
+        self.size_bytes = len(node.memory)
+        self.buffer = node.memory
+        self.view = memoryview(node.memory)
+
+    def allocate(self, start: int, end: int) -> None:
+        assert 0 <= start <= end <= self.size_bytes
+        self._files.take_pages(self._node, start, end)
+
+    def erase(self, start: int, end: int) -> bool:
+        found = _has_data(self.view[start:end])
+        if found:
+            self.buffer[start:end] = bytes(end - start)
+        return found
+
+    def flush(self) -> None:
+        if self._is_open:
+            self._files.flush_node(self._path, self._node)
+
+    def close(self) -> None:
+        self._is_open = False
+
+
+class _SimLock:
+    def __init__(self, locked: set[Path], path: Path) -> None:
+        self._locked = locked
+        self._path = path
+
+    def close(self) -> None:
+        self._locked.discard(self._path)
+
+
+_Namespace = dict[Path, _Node | None]
+"""Files have a node, directories None."""
+
+
+class SimFiles:
+    """The simulated file system.
+
+    Attributes:
+        capacity_bytes: space for allocated pages; None for plenty.
+        on_flush: called with the path before each flush; it may raise OSError.
+        flush_count: flushes that worked.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, capacity_bytes: int | None = None) -> None:
+        self._clock = clock or SimClock()
+        self.capacity_bytes = capacity_bytes
+        self.on_flush: Callable[[Path], None] | None = None
+        self.flush_count = 0
+        self._names: _Namespace = {}
+        self._durable_names: _Namespace = {}
+        self._changes: list[Callable[[_Namespace], object]] = []
+        self._locked: set[Path] = set()
+
+    # -- faults ----------------------------------------------------------------------------
+
+    def power_cut(self, rng: random.Random) -> None:
+        """Lose power: only the disk survives, torn as the generator likes."""
+        for change in self._changes[: rng.randint(0, len(self._changes))]:
+            change(self._durable_names)
+        self._changes.clear()
+        for node in self._durable_names.values():
+            if node is not None:
+                node.lose_power(rng)
+        self._names = dict(self._durable_names)
+        self._locked.clear()
+
+    def kill(self) -> None:
+        """Lose the process: memory and disk survive, locks go, old regions are cut off."""
+        for node in self._names.values():
+            if node is not None:
+                node.memory = bytearray(node.memory)
+        self._locked.clear()
+
+    def fail_flushes(self, path_part: str = "") -> None:
+        """Let each flush of a path that contains the text fail with EIO from now on."""
+
+        def fail(path: Path) -> None:
+            if path_part in str(path):
+                raise OSError(errno.EIO, "simulated disk failure")
+
+        self.on_flush = fail
+
+    def unallocated_writes(self) -> list[tuple[Path, int]]:
+        """Return path and position of pages with content for which no space was allocated.
+
+        On a real disk such a write could have been a deadly signal.
+        """
+        found = []
+        for path, node in self._names.items():
+            for page in range(0, 0 if node is None else len(node.memory), _PAGE_BYTES):
+                assert node is not None
+                is_free = page // _PAGE_BYTES not in node.pages
+                if is_free and _has_data(node.memory[page : page + _PAGE_BYTES]):
+                    found.append((path, page))
+        return found
+
+    # -- StoreFiles ------------------------------------------------------------------------
+
+    def create(self, path: Path, size_bytes: int) -> _SimRegion:
+        """See `rocketpy.store.files.StoreFiles.create`."""
+        if path in self._names:
+            raise FileExistsError(errno.EEXIST, "exists", str(path))
+        self.make_directories(path.parent)
+        node = _Node(bytearray(size_bytes), self._clock.time_ms())
+        self._change(lambda names: names.__setitem__(path, node))
+        return _SimRegion(self, path, node)
+
+    def open(self, path: Path) -> _SimRegion:
+        """See `rocketpy.store.files.StoreFiles.open`."""
+        node = self._file(path)
+        if not node.memory:
+            raise StoreFormatError(f"{path} is empty")
+        for page in range(0, len(node.memory), _PAGE_BYTES):
+            if _has_data(node.memory[page : page + _PAGE_BYTES]):
+                node.pages.add(page // _PAGE_BYTES)
+        return _SimRegion(self, path, node)
+
+    def exists(self, path: Path) -> bool:
+        """See `rocketpy.store.files.StoreFiles.exists`."""
+        return path in self._names
+
+    def size_bytes(self, path: Path) -> int:
+        """See `rocketpy.store.files.StoreFiles.size_bytes`."""
+        return len(self._file(path).memory)
+
+    def list_files(self, directory: Path) -> list[str]:
+        """See `rocketpy.store.files.StoreFiles.list_files`."""
+        return sorted(
+            path.name
+            for path, node in self._names.items()
+            if node is not None and path.parent == directory
+        )
+
+    def list_directories(self, directory: Path) -> list[str]:
+        """See `rocketpy.store.files.StoreFiles.list_directories`."""
+        return sorted(
+            path.name
+            for path, node in self._names.items()
+            if node is None and path.parent == directory
+        )
+
+    def make_directories(self, directory: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.make_directories`."""
+        for each in (*reversed(directory.parents), directory):
+            if each not in self._names:
+                self._change(lambda names, each=each: names.__setitem__(each, None))  # type: ignore[misc]
+
+    def remove(self, path: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.remove`."""
+        if path in self._names:
+            self._change(lambda names: names.pop(path, None))
+
+    def remove_tree(self, directory: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.remove_tree`."""
+        inside = [path for path in self._names if path == directory or directory in path.parents]
+        for path in sorted(inside, key=lambda each: -len(each.parts)):
+            self.remove(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.rename`."""
+        node = self._file(source)
+
+        def change(names: _Namespace) -> None:
+            names.pop(source, None)
+            names[target] = node
+
+        self._change(change)
+
+    def read_bytes(self, path: Path) -> bytes:
+        """See `rocketpy.store.files.StoreFiles.read_bytes`."""
+        return bytes(self._file(path).memory)
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        """See `rocketpy.store.files.StoreFiles.write_bytes`."""
+        self.make_directories(path.parent)
+        node = _Node(bytearray(data), self._clock.time_ms())
+        self.take_pages(node, 0, len(data))
+        self._change(lambda names: names.__setitem__(path, node))
+        self.flush_node(path, node)
+
+    def sync_directories(self) -> None:
+        """See `rocketpy.store.files.StoreFiles.sync_directories`."""
+        for change in self._changes:
+            change(self._durable_names)
+        self._changes.clear()
+
+    def modified_ms(self, path: Path) -> int:
+        """See `rocketpy.store.files.StoreFiles.modified_ms`."""
+        return self._file(path).modified_ms
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """See `rocketpy.store.files.StoreFiles.disk_usage`."""
+        del path  # one disk holds everything
+        total = _HUGE_BYTES if self.capacity_bytes is None else self.capacity_bytes
+        used = min(self.used_bytes, total)
+        return DiskUsage(total, used, total - used)
+
+    def lock(self, path: Path) -> _SimLock:
+        """See `rocketpy.store.files.StoreFiles.lock`."""
+        if path in self._locked:
+            raise StoreLockedError(f"another process uses the store: {path} is locked")
+        self.make_directories(path.parent)
+        if path not in self._names:
+            node = _Node(bytearray(b"lock"), self._clock.time_ms())
+            node.pages.add(0)
+            self._change(lambda names: names.__setitem__(path, node))
+        self._locked.add(path)
+        return _SimLock(self._locked, path)
+
+    # -- for regions -----------------------------------------------------------------------
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of allocated pages."""
+        return sum(len(node.pages) for node in self._names.values() if node) * _PAGE_BYTES
+
+    def take_pages(self, node: _Node, start: int, end: int) -> None:
+        """Allocate the pages of a range.
+
+        Raises:
+            DiskFullError: they do not fit; none was taken.
+        """
+        wanted = set(range(start // _PAGE_BYTES, -(-end // _PAGE_BYTES))) - node.pages
+        if self.capacity_bytes is not None:
+            wanted_bytes = len(wanted) * _PAGE_BYTES
+            if wanted_bytes and self.used_bytes + wanted_bytes > self.capacity_bytes:
+                raise DiskFullError("the simulated disk is full")
+        node.pages |= wanted
+
+    def flush_node(self, path: Path, node: _Node) -> None:
+        """Bring a file to the disk, its name included.
+
+        Raises:
+            OSError: `on_flush` said so.
+        """
+        if self.on_flush is not None:
+            self.on_flush(path)
+        is_new = not node.length_synced
+        node.sync()
+        node.modified_ms = self._clock.time_ms()
+        self.flush_count += 1
+        if is_new:
+            self.sync_directories()
+
+    def _change(self, change: Callable[[_Namespace], object]) -> None:
+        change(self._names)
+        self._changes.append(change)
+
+    def _file(self, path: Path) -> _Node:
+        node = self._names.get(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
+        return node
+
+
+def _has_data(content: bytes | bytearray | memoryview) -> bool:
+    return bytes(content).strip(b"\0") != b""
