@@ -1,7 +1,7 @@
 """One connection as the layers above see it: who is there, send, call, close.
 
-A channel belongs to one event loop. ``send`` may be called on any thread: on the loop's own it
-writes at once, elsewhere frames gather in an outbox and the loop is woken once for all of them.
+A channel belongs to one event loop. ``send`` may be called on any thread: frames gather in an
+outbox, the loop is woken at most once for all of them, and they leave in one write.
 
 Source: io.netty.channel.Channel as NettyRemotingAbstract uses it (5.4.0).
 """
@@ -205,10 +205,11 @@ class Channel:
         """
         if self._close_reason is not None:
             return
+        data = frame if isinstance(frame, bytes) else _joined(frame)
         if threading.get_ident() == self._loop_thread_id:
-            self.write(frame)
+            self.write_soon(data)
             return
-        self._outbox.append(frame if isinstance(frame, bytes) else _joined(frame))
+        self._outbox.append(data)
         if not self._outbox_is_scheduled:
             self._outbox_is_scheduled = True
             self.call_soon(self._drain_outbox)
@@ -223,6 +224,11 @@ class Channel:
         """Name MSGPACK in an answer to a RocketPy peer, once a connection."""
         self.offers_msgpack = False
         answer.ext_fields = {**answer.ext_fields, ROCKETPY_FIELD: ROCKETPY_MSGPACK}
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether frames wait for the end of this turn of the loop."""
+        return bool(self._outbox)
 
     def write(self, frame: Frame) -> None:
         """Write now; only on the channel's loop."""
@@ -326,7 +332,7 @@ class Channel:
         while outbox:
             frames.append(outbox.popleft())
         if frames:
-            self.write(frames)
+            self.write(frames[0] if len(frames) == 1 else frames)
 
     async def _invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         if not self.is_open:

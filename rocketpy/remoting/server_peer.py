@@ -270,13 +270,16 @@ class ServerPeer:
         except Exception as error:  # noqa: BLE001 - user's hook or values: belongs to this call only
             self._fail(pending, error)
             return
-        if command.flag & _ONEWAY:
+        # Alone, a request leaves at once; among others it shares their write.
+        is_alone = not in_flight and not channel.has_unwritten
+        if not command.flag & _ONEWAY:
+            in_flight.add(opaque, pending)
+        elif not pending.future.done():
+            pending.future.set_result(command)
+        if is_alone:
+            channel.write(frame)
+        else:
             channel.write_soon(frame)
-            if not pending.future.done():
-                pending.future.set_result(command)
-            return
-        in_flight.add(opaque, pending)
-        channel.write_soon(frame)
 
     def _await_connection(self, pending: PendingRequest) -> None:
         if self._is_closed:

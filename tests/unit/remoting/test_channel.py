@@ -1,7 +1,6 @@
 import pytest
 
 from rocketpy.proto.command import make_request, make_response
-from rocketpy.proto.frame import decode_command
 from rocketpy.remoting.channel import Channel, format_address, host_bytes
 from tests.unit.remoting.fakes import FakeLoop, FakeTransport, on_other_thread
 
@@ -34,11 +33,27 @@ def test_channel_knows_its_peer(channel: Channel) -> None:
     assert repr(channel) == "<Channel 10.0.0.7:4321 open>"
 
 
-def test_on_the_loop_send_writes_at_once(channel: Channel, transport: FakeTransport) -> None:
+def test_on_the_loop_what_is_sent_in_one_turn_is_one_write(
+    channel: Channel, loop: FakeLoop, transport: FakeTransport
+) -> None:
     channel.send(b"one")
     channel.send([b"two", memoryview(b"three")])
     channel.send(bytearray(b"four"))
-    assert transport.writes == [b"one", b"twothree", b"four"]
+    assert transport.writes == []
+    assert channel.has_unwritten
+    loop.run()
+    assert transport.writes == [b"onetwothreefour"]
+    assert loop.wake_ups == 0
+
+
+def test_large_frames_leave_at_once_and_in_order(
+    channel: Channel, loop: FakeLoop, transport: FakeTransport
+) -> None:
+    channel.send(b"small")
+    channel.send(bytes(1 << 20))
+    assert b"".join(transport.writes) == b"small" + bytes(1 << 20)
+    loop.run()
+    assert len(transport.writes) == 1
 
 
 def test_other_threads_share_one_wake_up(
@@ -88,19 +103,25 @@ def test_a_closed_loop_drops_frames(channel: Channel, loop: FakeLoop) -> None:
     assert loop.wake_ups == 0
 
 
-def test_oneway_calls_count_their_opaques(channel: Channel, transport: FakeTransport) -> None:
+def test_oneway_calls_count_their_opaques(
+    channel: Channel, loop: FakeLoop, transport: FakeTransport
+) -> None:
     channel.invoke_oneway(make_request(40))
     channel.invoke_oneway(make_request(40))
-    first, second = map(decode_command, transport.writes)
+    loop.run()
+    first, second = transport.answers()
     assert (first.opaque, first.flag, second.opaque) == (0, 2, 1)
 
 
-def test_send_command_names_msgpack_once(channel: Channel, transport: FakeTransport) -> None:
+def test_send_command_names_msgpack_once(
+    channel: Channel, loop: FakeLoop, transport: FakeTransport
+) -> None:
     channel.offers_msgpack = True
     channel.send_command(make_request(40))
     channel.send_command(make_response(make_request(11), 0, None, {"a": "b"}))
     channel.send_command(make_response(make_request(11), 0))
-    fields = [decode_command(frame).ext_fields for frame in transport.writes]
+    loop.run()
+    fields = [command.ext_fields for command in transport.answers()]
     assert fields == [{}, {"a": "b", "rocketpy": "msgpack"}, {}]
 
 

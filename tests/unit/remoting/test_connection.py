@@ -310,6 +310,7 @@ def test_hard_limit_cuts_the_peer_off() -> None:
     rig.connection.pause_writing()
     rig.transport.buffered = 10_001
     rig.connection.channel.send(b"more")
+    rig.loop.run()
     assert rig.transport.is_aborted
     assert not rig.connection.channel.is_open
     assert "does not read" in (rig.connection.channel.close_reason or "")
@@ -362,6 +363,7 @@ def test_writes_alone_keep_a_connection_alive() -> None:
     feed(rig, request(2, 1))
     for now_ms in range(10_000, 400_000, 10_000):
         rig.connection.channel.send(b"pushed")
+        rig.loop.run()
         rig.connection.sweep(now_ms)
     assert rig.connection.channel.is_open
 
