@@ -88,6 +88,7 @@ class Recovery:
         self._check_crc = check_crc
         self._after_crash = after_crash
         self._touched: dict[tuple[str, int], int] = {}
+        self._assumed_last_ms = 0
 
     def run(self) -> RecoveryReport:
         """Make log, queues and index agree, and set the write positions.
@@ -99,7 +100,7 @@ class Recovery:
         if not self._log.files:
             self._without_log()
             return RecoveryReport()
-        start = self._trusted_start()
+        start = self._trusted_start(self._trusted_ms())
         for _ in range(_ROUNDS):
             try:
                 report = self._read_from(start)
@@ -129,10 +130,21 @@ class Recovery:
 
     # -- where to begin ----------------------------------------------------------------------
 
-    def _trusted_start(self) -> int:
-        """Return the place of the last message that the checkpoint vouches for."""
+    def _trusted_ms(self) -> int:
+        """Return the store time up to which the files are trusted.
+
+        A clean end leaves both stamps at the last message; then no margin is needed. Should the
+        log go on after that, it was no clean end, and reading starts again with the margin.
+        """
+        checkpoint = self._checkpoint
+        if not self._after_crash and checkpoint.physic_ms == checkpoint.logics_ms:
+            self._assumed_last_ms = checkpoint.physic_ms
+            return checkpoint.physic_ms
+        return checkpoint.min_ms
+
+    def _trusted_start(self, limit_ms: int) -> int:
+        """Return the place of the last message that is not newer than a time."""
         start = self._log.min_phy_offset
-        limit_ms = self._checkpoint.min_ms
         if limit_ms <= 0:
             return start
         for queue in self._table:
@@ -193,6 +205,9 @@ class Recovery:
                 report.entry_count += self._put_entry(record, start, scan)
             if found.verdict is Verdict.RECORD and phy_offset >= index_from:
                 self._put_index(record)
+        if 0 < self._assumed_last_ms < scan.last_ms:
+            self._assumed_last_ms = 0
+            raise _ReadFurtherBack(min(start, self._trusted_start(self._checkpoint.min_ms)))
         newest_ms = min(self._checkpoint.physic_ms, self._checkpoint.logics_ms)
         if scan.last_ms < newest_ms and start > self._log.min_phy_offset:
             raise _ReadFurtherBack(self._log.min_phy_offset)
