@@ -43,7 +43,10 @@ def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - JSON e
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        pass
+        return _loads_tolerantly(data)
+
+
+def _loads_tolerantly(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401
     try:
         text = bytes(data).decode()
     except UnicodeDecodeError as error:
@@ -193,12 +196,16 @@ def dumps(value: object, *, raw_int_keys: bool = False) -> bytes:
     A ``MessageQueue`` is written as its object, in key position in the raw form; sets are
     arrays. ``raw_int_keys`` leaves the quotes of integer keys off (Apache's files).
     """
-    if not raw_int_keys:
-        try:
-            return orjson.dumps(value, default=_default, option=_NON_STRING_KEYS)
-        except orjson.JSONEncodeError:
-            # A queue as a key; anything else fails below for the same reason.
-            pass
+    if raw_int_keys:
+        return _dumps_by_hand(value, raw_int_keys)
+    try:
+        return orjson.dumps(value, default=_default, option=_NON_STRING_KEYS)
+    except orjson.JSONEncodeError:
+        # A queue as a key; anything else fails again, for the same reason.
+        return _dumps_by_hand(value, raw_int_keys)
+
+
+def _dumps_by_hand(value: object, raw_int_keys: bool) -> bytes:
     parts: list[bytes] = []
     _write(value, raw_int_keys, parts)
     return b"".join(parts)

@@ -28,6 +28,7 @@ from rocketpy.proto.record import (
     MAGIC_V2,
     ReadBuffer,
     body_crc,
+    fixed_struct,
     iter_records,
     pack_record,
     patch_record,
@@ -73,9 +74,7 @@ __all__ = [
 _FIVE_INTS: Final = struct.Struct(">iiiii")
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
-_HEAD: Final = struct.Struct(">iiiiiqqiq")
 _LONG: Final = struct.Struct(">q")
-_TAIL: Final = struct.Struct(">iqi")
 
 
 @lru_cache(maxsize=16_384)
@@ -197,6 +196,8 @@ def decode_message(
 def _decode(
     buffer: ReadBuffer, offset: int, inflate_body: bool, check_crc: bool, max_body_bytes: int
 ) -> MessageExt:
+    (sys_flag,) = _INT.unpack_from(buffer, offset + 36)
+    fixed = fixed_struct(sys_flag)
     (
         size,
         magic,
@@ -205,43 +206,29 @@ def _decode(
         flag,
         queue_offset,
         phy_offset,
-        sys_flag,
+        _,
         born_timestamp_ms,
-    ) = _HEAD.unpack_from(buffer, offset)
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        body_bytes,
+    ) = fixed.unpack_from(buffer, offset)
+    end = offset + size
+    body_at = offset + fixed.size
+    body_end = body_at + body_bytes
     if magic not in {MAGIC_V1, MAGIC_V2}:
         raise CorruptRecordError(offset, f"magic {magic & 0xFFFFFFFF:#010x} is unknown")
-    end = offset + size
-    if size < 91 or end > len(buffer):
-        raise CorruptRecordError(phy_offset, f"size {size} is impossible here")
-    born_at = offset + 48
-    stamp_at = born_at + (20 if sys_flag & BORN_HOST_V6 else 8)
-    store_at = stamp_at + 8
-    tail_at = store_at + (20 if sys_flag & STORE_HOST_V6 else 8)
-    store_host = bytes(buffer[store_at:tail_at])
-    reconsume_times, prepared_offset, body_bytes = _TAIL.unpack_from(buffer, tail_at)
-    body_at = tail_at + 16
-    topic_at = body_at + body_bytes
-    if body_bytes < 0 or topic_at + 3 > end:
-        raise CorruptRecordError(phy_offset, f"body length {body_bytes} is impossible here")
-    if magic == MAGIC_V1:
-        topic_end = topic_at + 1 + buffer[topic_at]
-        topic_at += 1
-    else:
-        topic_end = topic_at + 2 + _SHORT.unpack_from(buffer, topic_at)[0]
-        topic_at += 2
-    if topic_end < topic_at or topic_end + 2 > end:
-        raise CorruptRecordError(phy_offset, "topic length is impossible here")
-    properties_at = topic_end + 2
-    if properties_at + _SHORT.unpack_from(buffer, topic_end)[0] != end:
-        raise CorruptRecordError(phy_offset, "lengths do not add up to the record's size")
-    body = bytes(buffer[body_at : body_at + body_bytes])
+    if size < 91 or end > len(buffer) or body_bytes < 0 or body_end + 3 > end:
+        reason = f"size {size} with a body of {body_bytes} bytes is impossible here"
+        raise CorruptRecordError(phy_offset, reason)
+    topic_at, topic_end = _topic_span(buffer, magic, body_end, end, phy_offset)
+    body = bytes(buffer[body_at:body_end])
     if check_crc and body and body_crc(body) != crc:
         raise CorruptRecordError(phy_offset, "body does not match its checksum")
     if inflate_body and sys_flag & COMPRESSED and body:
-        try:
-            body = inflate(body, compression_type(sys_flag), max_body_bytes)
-        except BadBodyError as error:
-            raise CorruptRecordError(phy_offset, str(error)) from error
+        body = _inflated(body, sys_flag, phy_offset, max_body_bytes)
         sys_flag = clear_compressed(sys_flag)
     return MessageExt(
         str(buffer[topic_at:topic_end], "utf-8", "replace"),
@@ -251,18 +238,45 @@ def _decode(
         phy_offset,
         sys_flag,
         born_timestamp_ms,
-        bytes_to_host(bytes(buffer[born_at:stamp_at])),
-        _LONG.unpack_from(buffer, stamp_at)[0],
+        bytes_to_host(born_host),
+        store_timestamp_ms,
         bytes_to_host(store_host),
         reconsume_times,
         prepared_offset,
         body,
-        parse_properties(str(buffer[properties_at:end], "utf-8", "replace")),
+        parse_properties(str(buffer[topic_end + 2 : end], "utf-8", "replace")),
         crc,
         size,
         (store_host + _LONG.pack(phy_offset)).hex().upper(),
         1 if magic == MAGIC_V1 else 2,
     )
+
+
+def _topic_span(
+    buffer: ReadBuffer, magic: int, at: int, end: int, phy_offset: int
+) -> tuple[int, int]:
+    """Return where the topic whose length stands at ``at`` starts and ends.
+
+    Also checks that the properties behind it end where the record does.
+    """
+    if magic == MAGIC_V1:
+        start = at + 1
+        topic_end: int = start + buffer[at]
+    else:
+        start = at + 2
+        topic_end = start + _SHORT.unpack_from(buffer, at)[0]
+    if topic_end < start or topic_end + 2 > end:
+        raise CorruptRecordError(phy_offset, "topic length is impossible here")
+    if topic_end + 2 + _SHORT.unpack_from(buffer, topic_end)[0] != end:
+        raise CorruptRecordError(phy_offset, "lengths do not add up to the record's size")
+    return start, topic_end
+
+
+def _inflated(body: bytes, sys_flag: int, phy_offset: int, max_body_bytes: int) -> bytes:
+    try:
+        return inflate(body, compression_type(sys_flag), max_body_bytes)
+    except BadBodyError as error:
+        raise CorruptRecordError(phy_offset, str(error)) from error
 
 
 def decode_messages(

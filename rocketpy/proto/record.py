@@ -39,6 +39,7 @@ __all__ = [
     "WriteBuffer",
     "append_property_crc",
     "body_crc",
+    "fixed_struct",
     "iter_records",
     "pack_blank",
     "pack_record",
@@ -67,15 +68,19 @@ BLANK_RECORD_BYTES: Final = 8
 """Head of the filler that ends a file; a record needs this much room after itself."""
 PROPERTY_CRC_BYTES: Final = 20
 
+_V6_HOSTS: Final = BORN_HOST_V6 | STORE_HOST_V6
 _V4_FIXED: Final = struct.Struct(">iiiiiqqiq8sq8siqi")
-_HEAD: Final = struct.Struct(">iiiiiqqiq")
-_TAIL: Final = struct.Struct(">iqi")
+_FIXED_BY_HOSTS: Final = {
+    0: _V4_FIXED,
+    BORN_HOST_V6: struct.Struct(">iiiiiqqiq20sq8siqi"),
+    STORE_HOST_V6: struct.Struct(">iiiiiqqiq8sq20siqi"),
+    _V6_HOSTS: struct.Struct(">iiiiiqqiq20sq20siqi"),
+}
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
 _TWO_INTS: Final = struct.Struct(">ii")
 _TWO_LONGS: Final = struct.Struct(">qq")
-_V6_HOSTS: Final = BORN_HOST_V6 | STORE_HOST_V6
 _FIXED_BYTES: Final = _V4_FIXED.size + 2
 _TOPIC_FIELDS_LIMIT: Final = 65_536
 _CRC_PREFIX: Final = b"__CRC32#\x01"
@@ -155,51 +160,27 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         struct.error: a number does not fit its field (nothing but garbage past the
             log's end has been written).
     """
-    magic = MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2
-    body_bytes = len(body)
-    if sys_flag & _V6_HOSTS:
-        fixed = b"".join(
-            (
-                _HEAD.pack(
-                    size_bytes,
-                    magic,
-                    crc,
-                    queue_id,
-                    flag,
-                    queue_offset,
-                    phy_offset,
-                    sys_flag,
-                    born_timestamp_ms,
-                ),
-                born_host,
-                _LONG.pack(store_timestamp_ms),
-                store_host,
-                _TAIL.pack(reconsume_times, prepared_transaction_offset, body_bytes),
-            )
-        )
-        at = position + len(fixed)
-        buffer[position:at] = fixed
-    else:
-        _V4_FIXED.pack_into(
-            buffer,
-            position,
-            size_bytes,
-            magic,
-            crc,
-            queue_id,
-            flag,
-            queue_offset,
-            phy_offset,
-            sys_flag,
-            born_timestamp_ms,
-            born_host,
-            store_timestamp_ms,
-            store_host,
-            reconsume_times,
-            prepared_transaction_offset,
-            body_bytes,
-        )
-        at = position + 88
+    fixed = _FIXED_BY_HOSTS[sys_flag & _V6_HOSTS] if sys_flag & _V6_HOSTS else _V4_FIXED
+    fixed.pack_into(
+        buffer,
+        position,
+        size_bytes,
+        MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2,
+        crc,
+        queue_id,
+        flag,
+        queue_offset,
+        phy_offset,
+        sys_flag,
+        born_timestamp_ms,
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        len(body),
+    )
+    at = position + fixed.size
     buffer[at : position + size_bytes] = b"".join(
         (
             body,
@@ -282,6 +263,11 @@ def record_store_timestamp_ms(buffer: ReadBuffer, position: int) -> int:
     """Return when the record at ``position`` was stored, ms."""
     at = 68 if _INT.unpack_from(buffer, position + 36)[0] & BORN_HOST_V6 else 56
     return int(_LONG.unpack_from(buffer, position + at)[0])
+
+
+def fixed_struct(sys_flag: int) -> struct.Struct:
+    """Return the struct of a record's fixed part, up to and with the body length."""
+    return _FIXED_BY_HOSTS[sys_flag & _V6_HOSTS]
 
 
 def _body_position(buffer: ReadBuffer, position: int) -> int:
