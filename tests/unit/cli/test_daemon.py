@@ -1,0 +1,113 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def daemon(*arguments: str, **environ: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command, and end it whatever happens."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rocketpy", *arguments, "--log-format", "json"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environ},
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ready_line(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        try:
+            event: dict[str, Any] = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if event["event"] == "ready":
+            return event
+    raise AssertionError("never ready: " + "".join(seen))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_daemon_says_when_it_is_ready_and_stops_cleanly(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with daemon("namesrv", "-p", "0", "-D", f"dataDir={tmp_path}") as process:
+        ready = ready_line(process)
+        host, _, port = ready["namesrv"].rpartition(":")
+        assert ready["ms"] > 0
+        with socket.create_connection((host, int(port)), timeout=10):
+            pass
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=30)
+        assert process.returncode == 0, rest
+        assert [json.loads(line)["event"] for line in rest.splitlines()][-1] == "stopped"
+        assert "Traceback" not in rest
+
+
+def test_a_taken_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        arguments = ["-p", port, "-D", "bindAddress=127.0.0.1", "-D", f"dataDir={tmp_path}"]
+        with daemon("namesrv", *arguments) as process:
+            _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith("rocketpy: ")
+    assert port in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+
+
+def test_the_service_manager_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        manager.settimeout(30)
+        with daemon("namesrv", "-p", "0", NOTIFY_SOCKET=str(path)) as process:
+            assert manager.recv(100) == b"READY=1"
+            process.terminate()
+            assert manager.recv(100) == b"STOPPING=1"
+            process.communicate(timeout=30)
+
+
+def test_strict_configuration_refuses_what_has_no_effect(tmp_path: Path) -> None:
+    path = tmp_path / "n.conf"
+    path.write_text("listenPort=0\nlistenPrt=1\n")
+    with daemon("namesrv", "-c", str(path), "--strict-config") as process:
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert f"{path}:2: listenPrt: unknown key" in errors.splitlines()[-1]
+
+
+def test_both_servers_run_in_one_process(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    arguments = ["--data", str(data), "--namesrv-port", "0", "--port", "0"]
+    with daemon("standalone", *arguments) as process:
+        ready = ready_line(process)
+        for name in ("namesrv", "broker"):
+            host, _, port = ready[name].rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=10):
+                pass
+        # The store is locked: a second broker on it cannot start, and says so.
+        with daemon("standalone", *arguments) as second:
+            _, errors = second.communicate(timeout=30)
+        assert second.returncode == 1
+        assert "Traceback" not in errors
+        process.terminate()
+        _, rest = process.communicate(timeout=30)
+        assert process.returncode == 0, rest
+        assert not (data / "store" / "abort").exists()

@@ -1,0 +1,102 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rocketpy.cli.main import COMMANDS, command
+
+
+def run(*arguments: str, optimised: bool = False) -> "subprocess.CompletedProcess[str]":
+    python = [sys.executable, *(["-O"] if optimised else [])]
+    return subprocess.run(
+        [*python, "-m", "rocketpy", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_lists_the_commands_without_importing_them() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from rocketpy.cli.main import command;"
+        "print(CliRunner().invoke(command, ['--help']).output);"
+        "heavy = ('asyncio', 'uvloop', 'structlog', 'rocketpy.broker', 'rocketpy.namesrv');"
+        "print([each for each in heavy if each in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    *output, imported = done.stdout.strip().splitlines()
+    assert imported == "[]"
+    assert "standalone" in "\n".join(output)
+    assert "Example:" in "\n".join(output)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    result = CliRunner().invoke(command, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"Example: rocketpy {name}" in result.output
+
+
+def test_the_one_line_help_of_each_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    context = click.Context(command)
+    for name, (_, line) in COMMANDS.items():
+        found = command.get_command(context, name)
+        assert found is not None
+        assert (found.help or "").split("\n")[0].startswith(line.rstrip("."))
+
+
+def test_wrong_usage_is_exit_code_2_and_one_sentence() -> None:
+    unknown = run("nonsense")
+    assert unknown.returncode == 2
+    assert "No such command 'nonsense'" in unknown.stderr
+    bad_value = run("namesrv", "-D", "listenPort=x")
+    assert bad_value.returncode == 2
+    assert bad_value.stderr == (
+        "rocketpy: -D: listenPort: 'x' is not allowed here; expected a whole number\n"
+    )
+    missing = run("namesrv", "-c", "/none.conf")
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
+
+
+def test_python_without_asserts_is_refused() -> None:
+    refused = run("--help", optimised=True)
+    assert refused.returncode == 2
+    assert "refuses to run with python -O" in refused.stderr
+
+
+def test_the_effective_configuration_is_printed(tmp_path: Path) -> None:
+    path = tmp_path / "n.conf"
+    path.write_text("listenPort=1234\n")
+    runner = CliRunner()
+    result = runner.invoke(command, ["namesrv", "-c", str(path), "-p", "4", "--print-config"])
+    assert result.exit_code == 0
+    assert "listenPort=4\n" in result.output
+    result = runner.invoke(
+        command,
+        ["broker", "-n", "h:1", "-D", "brokerName=x", "--print-config"],
+        env={"NAMESRV_ADDR": "weak:1", "ROCKETPY_BROKER_ID": "3"},
+    )
+    assert result.exit_code == 0
+    assert "namesrvAddr=h:1\n" in result.output
+    assert "brokerName=x\n" in result.output
+    assert "brokerId=3\n" in result.output
+    result = runner.invoke(command, ["broker", "--print-config"], env={"NAMESRV_ADDR": "weak:1"})
+    assert "namesrvAddr=weak:1\n" in result.output
+
+
+def test_the_shipped_files_load_without_a_warning() -> None:
+    from rocketpy.cli import broker, namesrv  # noqa: PLC0415
+
+    conf = Path(__file__).parents[3] / "conf"
+    loaded = namesrv.load_config(conf / "namesrv.conf", [])
+    assert (loaded.warnings, loaded.non_defaults()) == ((), {})
+    loaded = broker.load_config(conf / "broker.conf", [], {})
+    assert loaded.warnings == ()
+    assert loaded.as_dict()["fileReservedTime"] == "48"
