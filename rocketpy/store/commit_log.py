@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from rocketpy.errors import DiskFullError
+from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.proto.record import pack_blank, pack_record
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
@@ -119,7 +119,10 @@ class CommitLog:
 
         Raises:
             DiskFullError: no space; nothing changed that matters.
+            StoreFormatError: more than a file holds.
         """
+        if size_bytes + FILLER_BYTES > self.file_bytes:
+            raise StoreFormatError(f"{size_bytes} bytes do not fit into a commit log file")
         mapped = self._file
         position = 0 if mapped is None else mapped.wrote
         if mapped is None or position + size_bytes + FILLER_BYTES > mapped.size_bytes:
@@ -247,6 +250,19 @@ class CommitLog:
             self._queue.flush()
             self.flushed_phy_offset = end
             return end
+
+    def sync_from(self, phy_offset: int) -> None:
+        """Bring the files from an offset on to disk, whoever wrote them.
+
+        A killed process leaves bytes in memory that look stored; nobody may see them as
+        stored before they are.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for mapped in self._queue.files:
+            if mapped.end_offset > phy_offset:
+                mapped.region.flush()
 
     # -- reading ---------------------------------------------------------------------------
 

@@ -284,6 +284,8 @@ class Recovery:
     def _finish(self, report: RecoveryReport) -> None:
         log = self._log
         log.set_end(report.end)
+        if self._after_crash:
+            log.sync_from(report.start)
         for phy_offset in report.damaged:
             log.report_damage(phy_offset, "its body or header is not what was stored")
         for phy_offset, size_bytes in report.holes:

@@ -1,4 +1,4 @@
-"""A store directory that Apache RocketMQ 5.4.0 left, cleanly or not, opens here with every message."""
+"""A store directory that Apache 5.4.0 left, cleanly or not, opens here with every message."""
 
 import hashlib
 import json
@@ -185,11 +185,10 @@ def test_a_torn_consume_queue_is_repaired(
             content[cut:] = bytes(len(content) - cut)
             path.write_bytes(content)
     checkpoint = tmp_path / "checkpoint"
-    stamps = list(struct.unpack_from(">qqq", checkpoint.read_bytes()))
-    if stamp_shift_ms is None:
-        stamps = [0, 0, 0]
-    else:
-        stamps = [stamp + stamp_shift_ms for stamp in stamps]
+    stamps = [0, 0, 0]
+    if stamp_shift_ms is not None:
+        found = struct.unpack_from(">qqq", checkpoint.read_bytes())
+        stamps = [stamp + stamp_shift_ms for stamp in found]
     checkpoint.write_bytes(struct.pack(">qqq", *stamps).ljust(4096, b"\0"))
     if not abort:
         (tmp_path / "abort").unlink()

@@ -1,0 +1,577 @@
+"""What was put comes back, once, in order, and nothing else."""
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from rocketpy.errors import StoreFormatError, StoreLockedError
+from rocketpy.proto.message import decode_message
+from rocketpy.store.message_store import MessageStore
+from rocketpy.store.results import (
+    BatchEntry,
+    GetMessageStatus,
+    PutBatch,
+    PutMessage,
+    PutMessageStatus,
+)
+from tests.unit.store.store_kit import TOPIC, Kit, bodies, message
+
+OK = PutMessageStatus.PUT_OK
+LOG = Path("/store/commitlog")
+
+
+def put_many(store: MessageStore, count: int, start: int = 0, size: int = 100) -> list[bytes]:
+    sent = []
+    for number in range(start, start + count):
+        body = f"{number:08d}".encode().ljust(size, b".")
+        assert store.put_message(message(body)).status is OK
+        sent.append(body)
+    return sent
+
+
+# -- put and get ---------------------------------------------------------------------------
+
+
+def test_messages_come_back_over_many_files_and_a_restart() -> None:
+    kit = Kit()
+    store = kit.open()
+    sent = put_many(store, 500)
+    assert bodies(store) == sent
+    assert store.max_phy_offset > 4 * 16384
+    assert kit.files.unallocated_writes() == []
+    store.close()
+    assert not kit.files.exists(Path("/store/abort"))
+
+    again = kit.open()
+    assert bodies(again) == sent
+    assert again.recovery.record_count <= 500
+    sent += put_many(again, 10, 500)
+    assert bodies(again) == sent
+    again.close()
+
+
+def test_the_result_says_where_the_message_is() -> None:
+    kit = Kit()
+    store = kit.open()
+    first = store.put_message(message(b"one"))
+    second = store.put_message(message(b"two"))
+    assert (first.phy_offset, first.queue_offset) == (0, 0)
+    assert (second.phy_offset, second.queue_offset) == (first.size_bytes, 1)
+    assert second.phy_end == store.max_phy_offset
+    record = store.look_message(second.phy_offset)
+    assert record is not None
+    found = decode_message(record)
+    assert (found.body, found.queue_offset, found.phy_offset) == (b"two", 1, first.size_bytes)
+    assert found.store_timestamp_ms == kit.clock.time_ms() == second.store_timestamp_ms
+    assert kit.arrivals == [(TOPIC, 0, 1, 0), (TOPIC, 0, 2, 0)]
+    assert store.look_message(1) is None
+    assert store.look_message(-5) is None
+    assert store.look_message(1 << 60) is None
+
+
+def test_ipv6_hosts_and_long_topics_are_stored() -> None:
+    store = Kit().open()
+    topic = "%RETRY%" + "g" * 200
+    host = bytes(range(16)) + struct.pack(">i", 10911)
+    store.store_host = host
+    result = store.put_message(PutMessage(topic, 3, b"body", born_host=host))
+    record = store.look_message(result.phy_offset)
+    assert record is not None
+    found = decode_message(record, check_crc=True)
+    assert (found.topic, found.queue_id, found.body) == (topic, 3, b"body")
+    assert found.born_host.endswith(":10911")
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [
+        (PutMessage("a/b", 0, b""), PutMessageStatus.MESSAGE_ILLEGAL),
+        (PutMessage("..", 0, b""), PutMessageStatus.MESSAGE_ILLEGAL),
+        (PutMessage("", 0, b""), PutMessageStatus.MESSAGE_ILLEGAL),
+        (PutMessage("t" * 128, 0, b""), PutMessageStatus.MESSAGE_ILLEGAL),
+        (PutMessage("%RETRY%" + "t" * 250, 0, b""), PutMessageStatus.MESSAGE_ILLEGAL),
+        (PutMessage(TOPIC, -1, b""), PutMessageStatus.MESSAGE_ILLEGAL),
+        (PutMessage(TOPIC, 0, b"", flag=1 << 40), PutMessageStatus.MESSAGE_ILLEGAL),
+        (PutMessage(TOPIC, 0, bytes(5000)), PutMessageStatus.MESSAGE_ILLEGAL),
+        (
+            PutMessage(TOPIC, 0, b"", properties=bytes(32768)),
+            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+        ),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
+    bad: PutMessage, status: PutMessageStatus
+) -> None:
+    store = Kit(max_message_size=4096).open()
+    assert store.put_message(bad).status is status
+    assert store.max_phy_offset == 0
+    assert store.put_message(message(b"good")).queue_offset == 0
+    assert bodies(store) == [b"good"]
+
+
+def test_a_record_larger_than_a_file_is_refused() -> None:
+    store = Kit().open()
+    assert store.put_message(message(bytes(17000))).status is PutMessageStatus.MESSAGE_ILLEGAL
+    assert put_many(store, 3) == bodies(store)
+
+
+def test_a_batch_stays_together() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 75)
+    before = store.max_phy_offset
+    assert 16384 - before < 2000
+    entries = [BatchEntry(f"b{n}".encode() * 50, b"", n, n) for n in range(20)]
+    result = store.put_batch(PutBatch(TOPIC, 0, entries))
+    assert result.status is OK
+    assert result.phy_offset == 16384
+    assert (result.queue_offset, len(result.phy_offsets)) == (75, 20)
+    assert bodies(store, start=75) == [each.body for each in entries]
+    assert kit.arrivals[-1] == (TOPIC, 0, 95, 19)
+    assert store.put_batch(PutBatch(TOPIC, 0, [])).status is PutMessageStatus.MESSAGE_ILLEGAL
+    bad = PutBatch(TOPIC, 0, [BatchEntry(b"a"), BatchEntry(b"b", flag=1 << 33)])
+    assert store.put_batch(bad).status is PutMessageStatus.MESSAGE_ILLEGAL
+    assert store.max_offset(TOPIC, 0) == 95
+
+
+def test_half_messages_are_not_for_consumers_but_can_be_looked_up() -> None:
+    store = Kit().open()
+    half = store.put_message(message(b"half", sys_flag=4))
+    assert (half.status, half.queue_offset) == (OK, 0)
+    store.put_message(message(b"committed", sys_flag=8))
+    assert bodies(store) == [b"committed"]
+    assert store.look_message(half.phy_offset) is not None
+
+
+def test_a_delayed_message_carries_its_delivery_time_through_recovery() -> None:
+    kit = Kit()
+    store = kit.open()
+    delayed = PutMessage("SCHEDULE_TOPIC_XXXX", 2, b"", properties=b"DELAY\x013\x02", delay_level=3)
+    store.put_message(delayed)
+    due_ms = kit.clock.time_ms() + 10_000
+    assert kit.arrivals == [("SCHEDULE_TOPIC_XXXX", 2, 1, due_ms)]
+    kit.files.kill()
+    kit.files.remove(Path("/store/consumequeue/SCHEDULE_TOPIC_XXXX/2/00000000000000000000"))
+    again = kit.open()
+    queue = again._table.get("SCHEDULE_TOPIC_XXXX", 2)
+    assert queue is not None
+    entry = queue.entry(0)
+    assert entry is not None
+    assert entry[2] == due_ms
+
+
+def test_reads_report_status_and_next_offset_as_apache_does() -> None:
+    kit = Kit()
+    store = kit.open()
+
+    def read(offset: int, count: int = 32, size: int = 1 << 20) -> tuple[GetMessageStatus, int]:
+        result = store.get_message(TOPIC, 0, offset, count, size)
+        return result.status, result.next_begin_offset
+
+    assert read(7) == (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    put_many(store, 300)
+    assert read(0) == (GetMessageStatus.FOUND, 32)
+    assert read(0, count=0) == (GetMessageStatus.FOUND, 1)
+    assert read(0, size=1) == (GetMessageStatus.FOUND, 1)
+    assert read(98) == (GetMessageStatus.FOUND, 100)  # a read stays in one queue file
+    assert read(300) == (GetMessageStatus.OFFSET_OVERFLOW_ONE, 300)
+    assert read(301) == (GetMessageStatus.OFFSET_OVERFLOW_BADLY, 300)
+    assert read(-1) == (GetMessageStatus.OFFSET_TOO_SMALL, 0)
+
+
+class OnlyCode:
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        return tags_code == self.code
+
+    def matches_record(self, record: memoryview) -> bool:
+        return b"odd" not in bytes(record)
+
+
+def test_a_filter_sees_entry_and_record() -> None:
+    store = Kit().open()
+    for number in range(10):
+        body = b"odd" if number == 3 else b"even%d" % number
+        store.put_message(message(body, tags_code=number % 3))
+    result = store.get_message(TOPIC, 0, 0, 32, 1 << 20, OnlyCode(0))
+    assert [decode_message(each).body for each in result.buffers] == [b"even0", b"even6", b"even9"]
+    assert result.next_begin_offset == 10
+    nothing = store.get_message(TOPIC, 0, 0, 32, 1 << 20, OnlyCode(9))
+    assert (nothing.status, nothing.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 10)
+
+
+def test_offsets_are_found_by_store_time() -> None:
+    kit = Kit()
+    store = kit.open()
+    begin_ms = kit.clock.time_ms()
+    for number in range(250):
+        store.put_message(message(b"%d" % number))
+        if number % 2:
+            kit.clock.advance(10)
+    for upper, at_ms, expected in [
+        (False, begin_ms - 1, 0),
+        (False, begin_ms + 10, 2),
+        (False, begin_ms + 11, 4),
+        (False, begin_ms + 9999, 250),
+        (True, begin_ms - 1, 0),
+        (True, begin_ms + 10, 3),
+        (True, begin_ms + 11, 3),
+        (True, begin_ms + 9999, 249),
+    ]:
+        assert store.offset_by_time(TOPIC, 0, at_ms, upper) == expected
+    assert store.store_time_ms(TOPIC, 0, 2) == begin_ms + 10
+    assert store.store_time_ms(TOPIC, 0, 250) == -1
+    assert store.earliest_store_time_ms() == begin_ms
+    assert store.earliest_store_time_ms(TOPIC, 0) == begin_ms
+    assert store.earliest_store_time_ms("None", 0) == -1
+
+
+# -- life ----------------------------------------------------------------------------------
+
+
+def test_only_one_process_opens_a_directory() -> None:
+    kit = Kit()
+    kit.open()
+    with pytest.raises(StoreLockedError):
+        kit.open()
+
+
+def test_a_file_of_another_length_is_named_and_nothing_is_opened() -> None:
+    kit = Kit()
+    put_many(store := kit.open(), 10)
+    store.close()
+    kit.files.write_bytes(LOG / f"{16384:020d}", b"x" * 100)
+    with pytest.raises(StoreFormatError, match="00000000000000016384"):
+        kit.open()
+    kit.files.write_bytes(LOG / f"{16384:020d}", b"")
+    again = kit.open()
+    assert len(bodies(again)) == 10
+
+
+def test_a_closed_store_refuses() -> None:
+    store = Kit().open()
+    store.close()
+    store.close()
+    assert store.put_message(message(b"x")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert store.read_only_reason == "the store is closed"
+
+
+def test_the_file_made_ahead_goes_at_a_clean_end_and_after_a_crash() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 60)
+    kit.step(store, "AllocateService")
+    assert kit.files.list_files(LOG)[-1] == f"{16384:020d}"
+    kit.files.kill()
+    again = kit.open()
+    assert kit.files.list_files(LOG) == [f"{0:020d}"]
+    put_many(again, 10, 60)
+    kit.step(again, "AllocateService")
+    put_many(again, 30, 70)
+    assert len(bodies(again)) == 100
+    kit.step(again, "AllocateService")
+    again.close()
+    assert kit.files.list_files(LOG) == [f"{0:020d}", f"{16384:020d}"]
+
+
+def test_deleted_topics_begin_anew() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 150)
+    assert store.delete_topics([TOPIC, "../x"]) == 1
+    assert store.max_offset(TOPIC, 0) == 0
+    sent = put_many(store, 5, 500)
+    assert bodies(store) == sent
+    kit.files.kill()
+    again = kit.open()
+    assert bodies(again) == sent
+
+
+def test_old_files_go_and_queues_follow() -> None:
+    kit = Kit(delete_when="0;1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17;18;19;20;21;22;23")
+    store = kit.open()
+    sent = put_many(store, 500)
+    kit.step(store, "FlushRealTimeService")
+    kit.clock.advance(1)
+    kit.step(store, "CleanCommitLogService")
+    kit.clock.advance(80 * 3_600_000)
+    for _ in range(3):
+        kit.step(store, "CleanCommitLogService")
+        kit.clock.advance(1_000)
+    kit.step(store, "CleanConsumeQueueService")
+    low = store.min_offset(TOPIC, 0)
+    assert store.min_phy_offset == 3 * 16384
+    assert 0 < low < 500
+    assert bodies(store) == sent[low:]
+    assert store.get_message(TOPIC, 0, 0, 1, 100).status is GetMessageStatus.OFFSET_TOO_SMALL
+    store.close()
+
+    again = kit.open()
+    assert again.min_offset(TOPIC, 0) == low
+    assert bodies(again) == sent[low:]
+    kit.files.remove_tree(Path("/store/consumequeue"))
+    kit.files.kill()
+    rebuilt = kit.open()
+    assert rebuilt.min_offset(TOPIC, 0) == low
+    assert bodies(rebuilt) == sent[low:]
+
+
+# -- crashes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_killed_process_loses_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    kit = Kit()
+    sent: list[bytes] = []
+    for _ in range(4):
+        store = kit.open()
+        assert bodies(store) == sent
+        for _ in range(rng.randint(0, 150)):
+            kit.clock.advance(rng.randint(0, 200))
+            sent += put_many(store, 1, len(sent), rng.randint(8, 600))
+            if rng.random() < 0.1:
+                rng.choice(store.services).step(kit.clock.monotonic_ms())
+        kit.files.kill()
+    assert bodies(kit.open()) == sent
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_takes_no_durable_message(seed: int) -> None:
+    rng = random.Random(seed)
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    acknowledged: list[bytes] = []
+    attempted: set[bytes] = set()
+    number = 0
+    for _ in range(3):
+        store = kit.open()
+        seen = bodies(store)
+        assert [each for each in seen if each in set(acknowledged)] == acknowledged
+        assert set(seen) <= attempted
+        assert len(set(seen)) == len(seen)
+        for _ in range(rng.randint(1, 120)):
+            number += 1
+            body = b"%08d" % number + bytes(rng.randint(0, 900))
+            attempted.add(body)
+
+            def durable(is_durable: bool, body: bytes = body) -> None:
+                assert is_durable
+                acknowledged.append(body)
+
+            store.when_durable(store.put_message(message(body)).phy_end, durable)
+            kit.clock.advance(rng.randint(0, 300))
+            for service in store.services:
+                if rng.random() < 0.15:
+                    service.step(kit.clock.monotonic_ms())
+        kit.files.power_cut(rng)
+    final = bodies(kit.open())
+    assert [each for each in final if each in set(acknowledged)] == acknowledged
+
+
+def test_a_torn_tail_is_erased() -> None:
+    kit = Kit()
+    store = kit.open()
+    sent = put_many(store, 20)
+    end = store.max_phy_offset
+    kit.files.kill()
+    node = kit.files._names[LOG / f"{0:020d}"]
+    assert node is not None
+    node.memory[end - 60 :] = bytes(len(node.memory) - end + 60)
+    node.memory[end - 60 : end - 40] = b"\x01" * 20
+    again = kit.open()
+    assert bodies(again) == sent[:-1]
+    assert bytes(node.memory[again.max_phy_offset :]).strip(b"\0") == b""
+    sent[-1:] = put_many(again, 1, 77)
+    assert bodies(again) == sent
+
+
+def test_a_broken_frame_in_flushed_data_costs_only_itself() -> None:
+    kit = Kit()
+    store = kit.open()
+    sent = put_many(store, 60)
+    victim = store.put_message(message(b"victim"))
+    kit.clock.advance(5_000)
+    sent += put_many(store, 60, 60)
+    store.close()
+    node = kit.files._names[LOG / f"{0:020d}"]
+    assert node is not None
+    node.memory[victim.phy_offset : victim.phy_offset + 8] = b"\xff" * 8
+    kit.files.remove(Path("/store/checkpoint.bak"))
+    kit.files.remove_tree(Path("/store/consumequeue"))
+    again = kit.open()
+    assert again.recovery.holes == [(victim.phy_offset, victim.size_bytes)]
+    assert bodies(again) == sent
+    assert again.max_offset(TOPIC, 0) == 121
+
+
+# -- disk ----------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_a_status_and_sending_resumes() -> None:
+    kit = Kit()
+    kit.files.capacity_bytes = 200 * 1024
+    store = kit.open()
+    sent = []
+    statuses = set()
+    for number in range(1500):
+        body = b"%06d" % number + bytes(200)
+        result = store.put_message(message(body, queue_id=number % 3))
+        statuses.add(result.status)
+        if result.status is OK:
+            sent.append(body)
+    assert statuses == {OK, PutMessageStatus.CREATE_MAPPED_FILE_FAILED}
+    assert kit.files.unallocated_writes() == []
+    seen = [body for queue_id in range(3) for body in bodies(store, queue_id)]
+    assert sorted(seen) == sent
+
+    kit.files.capacity_bytes = None
+    for number in range(1500, 1600):
+        body = b"%06d" % number + bytes(200)
+        assert store.put_message(message(body, queue_id=number % 3)).status is OK
+        sent.append(body)
+    kit.files.kill()
+    again = kit.open()
+    seen = [body for queue_id in range(3) for body in bodies(again, queue_id)]
+    assert sorted(seen) == sent
+
+
+def test_sync_flush_shows_messages_only_when_they_are_on_disk() -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    store = kit.open()
+    answers: list[bool] = []
+    result = store.put_message(message(b"later"))
+    assert result.status is OK
+    store.when_durable(result.phy_end, answers.append)
+    assert (answers, kit.arrivals, bodies(store)) == ([], [], [])
+    assert store.look_message(0) is None
+    assert store.dispatch_behind_bytes == result.size_bytes
+
+    kit.step(store, "GroupCommitService")
+    assert (answers, bodies(store)) == ([True], [b"later"])
+    assert kit.arrivals == [(TOPIC, 0, 1, 0)]
+    assert store.look_message(0) is not None
+    assert store.dispatch_behind_bytes == 0
+    store.when_durable(result.phy_end, answers.append)
+    assert answers == [True, True]
+
+
+def test_one_flush_answers_all_who_wait() -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    store = kit.open()
+    store.put_message(message(b"first"))
+    kit.step(store, "GroupCommitService")
+    before = kit.files.flush_count
+    answers: list[bool] = []
+    for number in range(20):
+        result = store.put_message(message(b"%d" % number))
+        store.when_durable(result.phy_end, answers.append)
+    kit.step(store, "GroupCommitService")
+    assert answers == [True] * 20
+    assert kit.files.flush_count == before + 1
+
+
+@pytest.mark.parametrize("mode", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_the_first_failed_flush_makes_the_store_read_only(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kit = Kit(flush_disk_type=mode, flush_commit_log_least_pages=0)
+    store = kit.open()
+    answers: list[bool] = []
+    store.put_message(message(b"good"))
+    service = "GroupCommitService" if mode == "SYNC_FLUSH" else "FlushRealTimeService"
+    kit.step(store, service)
+    kit.files.fail_flushes("commitlog")
+    result = store.put_message(message(b"lost"))
+    if mode == "SYNC_FLUSH":
+        store.when_durable(result.phy_end, answers.append)
+    for _ in range(5):
+        kit.step(store, service)
+    kit.files.on_flush = None
+    kit.step(store, service)
+    if mode == "SYNC_FLUSH":
+        assert answers == [False]
+        assert bodies(store) == [b"good"]
+        store.when_durable(result.phy_end, answers.append)
+        assert answers == [False, False]
+    assert not store.is_writable
+    assert "simulated disk failure" in str(store.read_only_reason)
+    assert store.put_message(message(b"no")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert len([each for each in caplog.records if each.levelname == "CRITICAL"]) == 1
+    store.close()
+    assert kit.files.exists(Path("/store/abort"))
+    kit.files.power_cut(random.Random(1))
+    again = kit.open()
+    assert bodies(again)[:1] == [b"good"]
+    assert again.is_writable
+
+
+def test_a_flush_that_takes_too_long_is_answered() -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=5_000)
+    store = kit.open()
+    answers: list[bool] = []
+    store.when_durable(store.put_message(message(b"slow")).phy_end, answers.append)
+    kit.clock.advance(4_999)
+    kit.step(store, "FlushDeadlineService")
+    assert answers == []
+    kit.clock.advance(1)
+    kit.step(store, "FlushDeadlineService")
+    assert answers == [False]
+    kit.step(store, "GroupCommitService")
+    assert answers == [False]
+
+
+def test_the_warning_level_stops_puts_and_space_starts_them() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 5)
+    kit.files.capacity_bytes = kit.files.used_bytes
+    kit.step(store, "CleanCommitLogService")
+    kit.clock.advance(70_000)
+    kit.step(store, "CleanCommitLogService")
+    assert store.put_message(message(b"x")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert store.read_only_reason == "the disk is nearly full"
+    kit.files.capacity_bytes = None
+    kit.clock.advance(70_000)
+    kit.step(store, "CleanCommitLogService")
+    assert store.put_message(message(b"x")).status is OK
+
+
+def test_messages_are_found_by_key_also_after_a_crash() -> None:
+    kit = Kit()
+    store = kit.open()
+    places = []
+    for number in range(120):
+        put = message(b"%d" % number)
+        put.properties = b"UNIQ_KEY\x01u%d\x02KEYS\x01a b%d\x02TAGS\x01t\x02" % (number, number)
+        put.uniq_key, put.keys, put.tags = f"u{number}", f"a b{number}", "t"
+        places.append(store.put_message(put).phy_offset)
+        kit.clock.advance(100)
+    assert store.query_index(TOPIC, "b77", 32, 0, 1 << 60).phy_offsets == [places[77]]
+    kit.step(store, "FlushRealTimeService")
+    kit.step(store, "FlushConsumeQueueService")
+    kit.files.kill()
+    again = kit.open()
+    for _ in range(20):
+        kit.step(again, "IndexCatchUpService")
+    for number in (0, 50, 119):
+        found = again.query_index(TOPIC, f"u{number}", 32, 0, 1 << 60).phy_offsets
+        assert set(found) == {places[number]}
+
+
+def test_runtime_info_has_the_keys_admin_tools_read() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 10)
+    kit.clock.advance(1_000)
+    kit.step(store, "StoreStatsService")
+    bodies(store)
+    info = store.runtime_info()
+    assert info["putTps"].split(" ")[0] == "10.0"
+    assert info["putMessageDistributeTime"].startswith("[<=0ms]:10 ")
+    assert info["putMessageTimesTotal"] == "10"
+    assert info["commitLogMaxOffset"] == str(store.max_phy_offset)
+    assert 0.0 <= float(info["commitLogDiskRatio"]) <= 1.0
