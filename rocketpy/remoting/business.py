@@ -136,6 +136,8 @@ class BusinessPool:
             self._users_count += 1
             if self._users_count > 1:
                 return
+            # A watch that died with its loop must not keep the next one from starting.
+            self._is_watched = False
             for index in range(self.threads):
                 thread = threading.Thread(
                     target=self._work, name=f"{self.name}-{index}", daemon=True

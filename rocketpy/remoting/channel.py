@@ -190,6 +190,9 @@ class Channel:
 
     def set_remote(self, host: str, port: int) -> None:
         """Name the peer, as a PROXY header does after the fact."""
+        if host.startswith("::ffff:") and "." in host:
+            # An IPv4 peer of a socket bound to "::"; Apache, too, knows it by its IPv4 address.
+            host = host.removeprefix("::ffff:")
         self.remote_address = format_address(host, port)
         self.remote_host_bytes = host_bytes(host, port)
 

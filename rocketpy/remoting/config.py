@@ -100,6 +100,8 @@ class RemotingServerConfig:
         write_buffer_high_water_mark: bytes waiting for one peer at which reading from it pauses.
         write_buffer_low_water_mark: bytes waiting at which reading goes on.
         write_buffer_hard_limit_bytes: bytes waiting at which the peer is cut off.
+        write_buffer_total_limit_bytes: bytes waiting for all peers of the server; when there are
+            more, those that have most waiting are cut off (looked at once a second).
         write_stall_timeout_ms: a peer above the high mark that takes nothing this long is cut off.
         first_frame_timeout_ms: a connection without a whole first frame this long is closed.
         server_socket_snd_buf_size: SO_SNDBUF, 0 leaves it to the kernel.
@@ -121,6 +123,7 @@ class RemotingServerConfig:
     write_buffer_high_water_mark: int = 4 * MIB
     write_buffer_low_water_mark: int = MIB
     write_buffer_hard_limit_bytes: int = 64 * MIB
+    write_buffer_total_limit_bytes: int = 1024 * MIB
     write_stall_timeout_ms: int = 30_000
     first_frame_timeout_ms: int = 15_000
     server_socket_snd_buf_size: int = 0

@@ -45,9 +45,11 @@ class Selector:
         table: ProcessorTable,
         limits: ConnectionLimits,
         clock: Clock,
+        *,
         tally: ConnectionTally,
         listeners: Sequence[ChannelListener],
         wrap: Factory,
+        total_limit_bytes: int,
     ) -> None:
         """Describe a selector; ``bind`` gives it its loop.
 
@@ -58,6 +60,7 @@ class Selector:
             tally: told when a connection is gone.
             listeners: told about connections.
             wrap: returns what reads a new connection's first bytes.
+            total_limit_bytes: what may wait for all peers of this selector together.
         """
         self.table = table
         self.limits = limits
@@ -68,6 +71,7 @@ class Selector:
         self._tally = tally
         self._listeners = listeners
         self._wrap = wrap
+        self._total_limit_bytes = total_limit_bytes
         self._announced: set[Connection] = set()
         self._ips: dict[Connection, str] = {}
         self._tasks: set[asyncio.Future[None]] = set()
@@ -119,6 +123,7 @@ class Selector:
         """
         for connection in list(self.connections):
             connection.sweep(now_ms)
+        self._cut_off_greediest()
 
     async def drain(self, grace_ms: int) -> None:
         """Send clients away, finish what is in hand, flush and close.
@@ -142,6 +147,23 @@ class Selector:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
+
+    def _cut_off_greediest(self) -> None:
+        """Keep what waits for all peers together within its limit."""
+        waiting = [(c.waiting_bytes, c) for c in self.connections]
+        total_bytes = sum(waiting_bytes for waiting_bytes, _ in waiting)
+        if total_bytes <= self._total_limit_bytes:
+            return
+        waiting.sort(key=lambda entry: entry[0])
+        while total_bytes > self._total_limit_bytes:
+            waiting_bytes, connection = waiting.pop()
+            total_bytes -= waiting_bytes
+            _log.warning(
+                "too much waits for slow peers, one cut off peer=%s waiting_bytes=%d",
+                connection.channel.remote_address,
+                waiting_bytes,
+            )
+            connection.channel.abort(f"{waiting_bytes} bytes wait for a slow peer")
 
     async def _until_quiet(self, deadline_ms: int) -> None:
         quiet_ticks = 0

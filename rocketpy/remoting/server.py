@@ -101,7 +101,16 @@ class RemotingServer:
         limits = _limits(config)
         loop = asyncio.get_running_loop()
         selectors = [
-            Selector(self._table, limits, self._clock, self._tally, self._listeners, wrap)
+            Selector(
+                self._table,
+                limits,
+                self._clock,
+                tally=self._tally,
+                listeners=self._listeners,
+                wrap=wrap,
+                total_limit_bytes=config.write_buffer_total_limit_bytes
+                // config.server_selector_threads,
+            )
             for _ in range(config.server_selector_threads)
         ]
         if len(selectors) == 1:

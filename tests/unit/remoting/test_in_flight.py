@@ -1,5 +1,3 @@
-import gc
-
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.command import make_request
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
@@ -105,5 +103,4 @@ def test_lost_connection_fails_everything_and_stops_the_timer() -> None:
     assert isinstance(future.error, ConnectionLostError)
     assert "closed by the peer" in str(future.error)
     loop.advance(1.0)
-    gc.collect()
     assert len(in_flight) == 0

@@ -1,0 +1,114 @@
+"""Back-off and addresses of one server; connecting itself is tested on loopback."""
+
+import random
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from rocketpy.errors import ClosedError, ConnectError, RequestTimeoutError
+from rocketpy.proto.command import make_request
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.remoting.in_flight import PendingRequest
+from rocketpy.remoting.server_peer import ServerPeer, split_address
+from tests.unit.remoting.fakes import LIMITS, FakeFuture, FakeLoop, ManualClock
+
+
+class FakeContext:
+    def __init__(self, **settings: Any) -> None:
+        self.config = RemotingClientConfig(**settings)
+        self.table = ProcessorTable()
+        self.limits = LIMITS
+        self.hooks: list[Any] = []
+        self.loop = FakeLoop()
+        self.rng = random.Random(3)
+        self.tls = None
+        self.next_opaque = iter(range(1000)).__next__
+        self.clock = ManualClock()
+        self.connects = 0
+
+    def now_ms(self) -> int:
+        return self.clock.now
+
+    def spawn(self, coroutine: Awaitable[None]) -> None:
+        self.connects += 1
+        coroutine.close()  # type: ignore[attr-defined]
+
+
+def call(peer: ServerPeer, context: FakeContext, timeout_ms: int = 3000) -> FakeFuture:
+    future = FakeFuture()
+    deadline_s = context.loop.time() + timeout_ms / 1000
+    peer.start(PendingRequest(make_request(1), future, timeout_ms, deadline_s))  # type: ignore[arg-type]
+    return future
+
+
+def make_peer(context: FakeContext) -> ServerPeer:
+    return ServerPeer("10.0.0.1:10911", context)  # type: ignore[arg-type]
+
+
+def test_addresses() -> None:
+    assert split_address("broker-1:10911") == ("broker-1", 10911)
+    assert split_address("[::1]:9876") == ("::1", 9876)
+    with pytest.raises(ConnectError, match="host:port"):
+        split_address("broker-1")
+
+
+def test_calls_share_one_connect_and_wait_no_longer_than_their_timeout() -> None:
+    context = FakeContext()
+    peer = make_peer(context)
+    first, second = call(peer, context, 100), call(peer, context, 500)
+    assert context.connects == 1
+    context.loop.advance(0.2)
+    assert isinstance(first.error, RequestTimeoutError)
+    assert not second.done()
+
+
+def test_failed_connect_fails_all_and_the_pause_grows_to_its_limit() -> None:
+    context = FakeContext(reconnect_backoff_jitter=0.0)
+    peer = make_peer(context)
+    waiting = call(peer, context)
+    pauses = []
+    for _ in range(12):
+        before_ms = context.clock.now
+        peer._connect_failed("refused")
+        peer._is_connecting = False
+        pauses.append(peer._retry_at_ms - before_ms)
+        context.clock.now = peer._retry_at_ms
+    assert isinstance(waiting.error, ConnectError)
+    assert pauses[:4] == [100, 160, 256, 409]
+    assert pauses[-1] == 5000
+    assert pauses == sorted(pauses)
+
+
+def test_calls_in_the_pause_fail_at_once_and_say_why() -> None:
+    context = FakeContext(reconnect_backoff_jitter=0.0)
+    peer = make_peer(context)
+    peer._connect_failed("cannot connect to 10.0.0.1:10911: refused")
+    future = call(peer, context)
+    assert str(future.error) == "cannot connect to 10.0.0.1:10911: refused; next attempt in 100 ms"
+    assert context.connects == 0
+    context.clock.now += 100
+    assert not call(peer, context).done()
+    assert context.connects == 1
+
+
+def test_jitter_stays_in_its_share() -> None:
+    context = FakeContext(reconnect_backoff_jitter=0.2)
+    pauses = set()
+    for _ in range(50):
+        peer = make_peer(context)
+        peer._connect_failed("refused")
+        pauses.add(peer._retry_at_ms - context.clock.now)
+    assert min(pauses) >= 80
+    assert max(pauses) <= 120
+    assert len(pauses) > 10
+
+
+def test_closed_peer_fails_what_waits_and_what_comes() -> None:
+    context = FakeContext()
+    peer = make_peer(context)
+    waiting = call(peer, context)
+    peer.close()
+    assert isinstance(waiting.error, ClosedError)
+    assert isinstance(call(peer, context).error, ClosedError)
