@@ -39,7 +39,9 @@ def make_invoke(handler: Handler, *, batch: int, executor: Executor) -> Invoke:
 
     async def in_thread(messages: list[ReceivedMessage]) -> None:
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(executor, lambda: handler(*arguments(messages)))
+        result = await loop.run_in_executor(executor, lambda: handler(*arguments(messages)))
+        if inspect.isawaitable(result):  # a lambda or partial around a coroutine function
+            await result
 
     return in_thread
 

@@ -52,7 +52,6 @@ class Rebalancer:
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
-        self._had_round = False
 
     async def round(self, topics: Iterable[str]) -> bool:
         """Do one round over all topics.
@@ -73,7 +72,6 @@ class Rebalancer:
                 balanced = await self._topic_round(topic) and balanced
             except RocketPyError as error:
                 failure = error
-        self._had_round = True
         if failure is not None:
             raise failure
         return balanced
@@ -96,7 +94,7 @@ class Rebalancer:
             if queue.topic == topic and (queue not in mine or self._is_expired(process_queue)):
                 await self._release(process_queue)
         fresh = sorted_queues(mine - self._owned.keys())
-        if fresh and not alone and self._had_round and self._takeover_pause_ms:
+        if fresh and not alone and self._takeover_pause_ms:
             await asyncio.sleep(self._takeover_pause_ms / 1000)
         failure: RocketPyError | None = None
         for queue in fresh:
