@@ -39,7 +39,7 @@ def split_address(address: str) -> tuple[str, int]:
         ConnectError: it is not an address.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit():
+    if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
         raise ConnectError(f"{address!r} is not an address (host:port)")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
@@ -315,7 +315,8 @@ class ServerPeer:
                 )
         except TimeoutError:
             self._connect_failed(f"cannot connect to {self.address} within {timeout_ms} ms")
-        except OSError as error:  # ssl.SSLError is one
+        except (OSError, UnicodeError) as error:
+            # OSError includes ssl.SSLError; a host name no IDNA rule allows is a UnicodeError.
             self._connect_failed(f"cannot connect to {self.address}: {error}")
         else:
             self._connected(connection)

@@ -235,7 +235,7 @@ async def test_closed_client_fails_its_calls() -> None:
             await caller.invoke("127.0.0.1:1", make_request(ECHO), 3000)
 
 
-@pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "host:x"])
+@pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "host:x", "host:65536", "a..b:1"])
 async def test_wrong_addresses_are_connect_errors(address: str) -> None:
     async with client() as caller:
         with pytest.raises(ConnectError):
