@@ -34,6 +34,7 @@ from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.processor.send_rules import SendRules
+from rocketpy.broker.put_tally import PutTally
 from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.stats import BrokerStats
@@ -146,6 +147,7 @@ class Broker:
             max_body_bytes=store_config.max_message_size,
             unavailable_reason=lambda: self._store.read_only_reason,
         )
+        self._tally = PutTally(self._stats)
         self._sends = self._build_sends()
         self._pulls = PullMessageProcessor(
             self._store,
@@ -204,7 +206,7 @@ class Broker:
             raise
         self._store.start()
         self._loop_services = run_services_on_loop((self._holds, self._clients), self._clock)
-        self._threads = [ServiceThread(one, self._clock) for one in (self._offsets, self._stats)]
+        self._threads = [ServiceThread(one, self._clock) for one in (self._offsets, self._tally)]
         for thread in self._threads:
             thread.start()
         await self._name_servers.start()
@@ -240,6 +242,7 @@ class Broker:
         # No connection is served before the loop turns again, so nobody sees the old address.
         self._identity.listens_on(main.port)
         self._sends.listens_on(self._identity.store_host)
+        self._store.store_host = self._identity.store_host
         if self._configs.broker.fast_listen_enable:
             config = replace(self._configs.server, listen_port=main.port - _VIP_PORT_DISTANCE)
             fast = {code: route for code, route in table.items() if code not in _NOT_ON_VIP_PORT}
@@ -312,7 +315,7 @@ class Broker:
         return SendMessageProcessor(
             self._store,
             self._rules,
-            self._stats,
+            self._tally.add,
             config=self._configs.broker,
             sync_flush=self._configs.store.is_sync_flush,
             new_uniq_key=new_uniq_key,

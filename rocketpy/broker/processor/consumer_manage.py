@@ -93,7 +93,7 @@ class ConsumerManageProcessor:
         """15: commit an offset; refused while a reset waits to be delivered."""
         header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext_fields)
         group, topic = header.consumer_group, header.topic
-        if self._groups.get_or_create(group) is None:
+        if self._groups.get(group) is None:
             return make_response(
                 request,
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

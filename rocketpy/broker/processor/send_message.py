@@ -41,8 +41,9 @@ from rocketpy.store.results import (
     PutMessageStatus,
 )
 
-__all__ = ["MessagePutter", "PutCounter", "SendMessageProcessor"]
+__all__ = ["MessagePutter", "SendMessageProcessor"]
 
+_SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _ONEWAY: Final = 2
 _PUT_OK: Final = PutMessageStatus.PUT_OK
@@ -87,25 +88,13 @@ class MessagePutter(Protocol):
         ...
 
 
-class PutCounter(Protocol):
-    """What a send counts."""
-
-    def inc_topic_put(self, topic: str, count: int, size_bytes: int) -> None:
-        """Count stored messages of a topic."""
-        ...
-
-    def inc_broker_put(self, count: int) -> None:
-        """Count stored messages."""
-        ...
-
-
 class SendMessageProcessor:
     """Turns a send into a stored message and its answer.
 
     Args:
         store: where messages go.
         rules: what may be sent where.
-        stats: counters.
+        count: told topic, messages and bytes of what was stored.
         config: the broker's settings; see `configure`.
         sync_flush: answers wait until the message is on disk.
         new_uniq_key: makes an id for a message without one.
@@ -116,7 +105,7 @@ class SendMessageProcessor:
         self,
         store: MessagePutter,
         rules: SendRules,
-        stats: PutCounter,
+        count: Callable[[str, int, int], None],
         *,
         config: BrokerConfig,
         sync_flush: bool,
@@ -127,7 +116,7 @@ class SendMessageProcessor:
         self._put = store.put_message
         self._rules = rules
         self._facts = rules.known
-        self._stats = stats
+        self._count = count
         self._store_host = b""
         self._sync_flush = sync_flush
         self._new_uniq_key = new_uniq_key
@@ -160,9 +149,59 @@ class SendMessageProcessor:
     def process(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes | None:
         """Store what a request brings; None when nobody waits or the answer comes later.
 
+        This is the short way of an ordinary message to a topic that was sent to before;
+        whatever differs in any respect takes the long way, `_process_any`.
+
         Raises:
             HeaderFieldError: a header field is missing or wrong.
         """
+        ext = request.ext_fields
+        facts = self._facts.get(ext.get("b"))  # type: ignore[arg-type] # None finds nothing
+        if facts is None or not facts.is_simple or request.code != _SEND_V2:
+            return self._process_any(channel, request)
+        try:
+            queue_id = int(ext["e"])
+            sys_flag = int(ext["f"])
+            text = ext["i"]
+            properties = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+            uniq_key = properties["UNIQ_KEY"]
+            tags = properties.get("TAGS")
+            body = request.body
+            stored = text.encode() + self._own_bytes
+            message = PutMessage(
+                ext["b"],
+                queue_id,
+                body,
+                stored,
+                channel.remote_host_bytes,
+                int(ext["h"]),
+                sys_flag | facts.sys_flag,
+                int(ext["g"]),
+                tags_code(tags) if tags else 0,
+                uniq_key,
+                properties.get("KEYS"),
+                tags,
+                int(ext.get("j") or 0),
+            )
+        except (KeyError, ValueError):
+            return self._process_any(channel, request)
+        if (
+            not 0 <= queue_id < facts.queue_limit
+            or sys_flag & _PREPARED_BITS
+            or len(body) > self._rules.max_body_bytes
+            or len(stored) > MAX_PROPERTIES_BYTES
+            or text[-1] != "\x02"
+            or not uniq_key
+            or not _SPECIAL.isdisjoint(properties)
+            or ext.get("m") == "true"
+        ):
+            return self._process_any(channel, request)
+        message.wait_store_ok = wait = properties.get("WAIT") != "false"
+        return self._store_one(channel, request, message, uniq_key, wait=wait)
+
+    def _process_any(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | bytes | None:
         fields = read_fields(request)
         topic = fields.topic
         facts = self._facts.get(topic)
@@ -188,71 +227,64 @@ class SendMessageProcessor:
         facts: TopicFacts,
         queue_id: int,
     ) -> RemotingCommand | bytes | None:
-        text = fields.properties
-        try:
-            properties = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
-        except ValueError:
-            properties = parse_properties(text)
-            text = ""
-        uniq_key = properties.get("UNIQ_KEY")
-        if uniq_key and text and text[-1] == "\x02" and _SPECIAL.isdisjoint(properties):
-            stored = text.encode() + self._own_bytes
-        else:
-            refused = refuse_special(properties)
-            if refused is not None:
-                return self._refuse(request, *refused)
-            uniq_key = uniq_key or self._new_uniq_key()
-            stored = self._rebuild(properties, uniq_key)
+        properties = parse_properties(fields.properties)
+        refused = refuse_special(properties)
+        if refused is not None:
+            return self._refuse(request, *refused)
+        uniq_key = properties.get("UNIQ_KEY") or self._new_uniq_key()
+        stored = self._rebuild(properties, uniq_key)
         if len(request.body) > self._rules.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
             return self._refuse(request, *self._rules.too_large())
-        sys_flag = fields.sys_flag
-        if sys_flag & _PREPARED_BITS:
+        if fields.sys_flag & _PREPARED_BITS:
             return self._refuse(request, *self._rules.half_message())
         topic = fields.topic
-        if facts.is_plain:
-            sys_flag |= facts.sys_flag
-        else:
+        if not facts.is_plain:
             redirected = self._rules.redirect(fields, facts, request.version)
             if isinstance(redirected, tuple):
                 return self._refuse(request, *redirected)
             if redirected != topic:
                 topic, queue_id = redirected, 0
-            sys_flag |= facts.sys_flag
         tags = properties.get("TAGS")
         wait = properties.get("WAIT") != "false"
-        result = self._put(
-            PutMessage(
-                topic,
-                queue_id,
-                request.body,
-                stored,
-                channel.remote_host_bytes,
-                fields.flag,
-                sys_flag,
-                fields.born_timestamp_ms,
-                tags_code(tags) if tags else 0,
-                uniq_key,
-                properties.get("KEYS"),
-                tags,
-                fields.reconsume_times,
-                0,
-                wait,
-                0,
-                self._store_host,
-            )
+        message = PutMessage(
+            topic,
+            queue_id,
+            request.body,
+            stored,
+            channel.remote_host_bytes,
+            fields.flag,
+            fields.sys_flag | facts.sys_flag,
+            fields.born_timestamp_ms,
+            tags_code(tags),
+            uniq_key,
+            properties.get("KEYS"),
+            tags,
+            fields.reconsume_times,
+            0,
+            wait,
         )
-        if result.status is not _PUT_OK:
-            return self._failed(request, result)
-        stats = self._stats
-        stats.inc_topic_put(topic, 1, result.size_bytes)
-        stats.inc_broker_put(1)
+        return self._store_one(channel, request, message, uniq_key, wait=wait)
+
+    def _store_one(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        message: PutMessage,
+        uniq_key: str,
+        *,
+        wait: bool,
+    ) -> RemotingCommand | bytes | None:
+        status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
+        if status is not _PUT_OK:
+            return self._refuse(request, *status_answer(status, self._rules))
+        self._count(message.topic, 1, size_bytes)
         if request.flag & _ONEWAY:
             return None
         frame = self._answers.frame(
-            request, _SUCCESS, result.phy_offset, queue_id, result.queue_offset, uniq_key
+            request, _SUCCESS, phy_offset, message.queue_id, queue_offset, uniq_key
         )
         if wait and self._sync_flush:
-            self._answer_when_durable(channel, request, result.phy_end, frame)
+            self._answer_when_durable(channel, request, phy_offset + size_bytes, frame)
             return None
         return frame
 
@@ -305,13 +337,11 @@ class SendMessageProcessor:
                 fields.born_timestamp_ms,
                 fields.reconsume_times,
                 wait,
-                self._store_host,
             )
         )
         if result.status is not _PUT_OK:
-            return self._failed(request, result)
-        self._stats.inc_topic_put(fields.topic, len(entries), result.size_bytes)
-        self._stats.inc_broker_put(len(entries))
+            return self._refuse(request, *status_answer(result.status, self._rules))
+        self._count(fields.topic, len(entries), result.size_bytes)
         if request.flag & _ONEWAY:
             return None
         frame = self._answers.general(
@@ -352,9 +382,6 @@ class SendMessageProcessor:
         }
         kept["UNIQ_KEY"] = uniq_key
         return encode_properties(kept) + self._own_bytes
-
-    def _failed(self, request: RemotingCommand, result: PutMessageResult) -> RemotingCommand | None:
-        return self._refuse(request, *status_answer(result.status, self._rules))
 
     def _refuse(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand | None:
         if request.flag & _ONEWAY:

@@ -64,6 +64,7 @@ class TopicFacts(NamedTuple):
 
     Attributes:
         config: what this was worked out from.
+        is_simple: an ordinary message needs no look at anything but this.
         is_open: nothing but the queue id need be checked.
         is_plain: neither a retry topic nor anything else with rules of its own.
         queue_limit: queue ids from here on are refused.
@@ -72,6 +73,7 @@ class TopicFacts(NamedTuple):
     """
 
     config: TopicConfig
+    is_simple: bool
     is_open: bool
     is_plain: bool
     queue_limit: int
@@ -254,10 +256,13 @@ class SendRules:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_name}] sending message is forbidden",
             )
+        is_open = opens_ms == 0 and (writable or not found.order)
+        is_plain = not topic.startswith(RETRY_PREFIX) and not found.is_batch_cq
         self.known[topic] = TopicFacts(
             config=found,
-            is_open=opens_ms == 0 and (writable or not found.order),
-            is_plain=not topic.startswith(RETRY_PREFIX) and not found.is_batch_cq,
+            is_simple=is_open and is_plain,
+            is_open=is_open,
+            is_plain=is_plain,
             queue_limit=max(found.read_queue_nums, found.write_queue_nums),
             write_queue_nums=found.write_queue_nums,
             sys_flag=_MULTI_TAGS if found.topic_filter_type == "MULTI_TAG" else 0,

@@ -172,6 +172,8 @@ async def test_offsets_and_queries(peer: Peer) -> None:
     first = {"consumerGroup": "g", **queue}
     assert (await peer.call(14, first)).ext_fields["offset"] == "0", "a young queue starts at 0"
     assert (await peer.call(14, {**first, "setZeroIfNotFound": "false"})).code == 22
+    assert (await peer.call(15, {**first, "commitOffset": "1"})).code == 26
+    await peer.heartbeat()
     assert (await peer.call(15, {**first, "commitOffset": "1"})).code == 17
     sent = await peer.send(b"x", properties="UNIQ_KEY\x01U1\x02KEYS\x01k1 k2\x02")
     assert (await peer.call(15, {**first, "commitOffset": "1"})).code == 0
@@ -221,6 +223,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path, flush: str) -
         await broker.start()
         peer = Peer(broker.address)
         try:
+            await peer.heartbeat()
             before = await peer.call(30, {"topic": "T", "queueId": "0"})
             assert before.ext_fields["offset"] == str(round_number * 10)
             answers = await asyncio.gather(*(peer.send(b"m%d" % n) for n in range(10)))
