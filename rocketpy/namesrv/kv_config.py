@@ -22,6 +22,7 @@ ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 _MAX_NAME_CHARS: Final = 512
 _MAX_VALUE_CHARS: Final = 65_536
+_MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 
 
 class KvConfig:
@@ -94,6 +95,8 @@ class KvConfig:
                 return f"there are {max_entries} values already"
             changed = {name: dict(values) for name, values in self._table.items()}
             changed.setdefault(namespace, {})[key] = value
+            if len(_encode(changed)) > _MAX_FILE_BYTES:
+                return f"the values would take more than {_MAX_FILE_BYTES} bytes"
             self._replace(changed)
         return None
 
@@ -116,11 +119,10 @@ class KvConfig:
 
     def _replace(self, table: dict[str, dict[str, str]]) -> None:
         """Write the file, then take the new table; called under the lock."""
-        data = orjson.dumps({"configTable": table}, option=orjson.OPT_SORT_KEYS)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         beside = self._path.with_name(self._path.name + ".tmp")
         with beside.open("wb") as file:
-            file.write(data)
+            file.write(_encode(table))
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self._path)
@@ -130,6 +132,10 @@ class KvConfig:
         finally:
             os.close(directory)
         self._table = table
+
+
+def _encode(table: dict[str, dict[str, str]]) -> bytes:
+    return orjson.dumps({"configTable": table}, option=orjson.OPT_SORT_KEYS)
 
 
 def _decode(data: bytes) -> dict[str, dict[str, str]] | None:

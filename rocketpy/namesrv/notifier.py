@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from rocketpy.errors import RocketPyError
-from rocketpy.namesrv.route_table import MinBrokerChange
+from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request

@@ -28,6 +28,8 @@ _ZLIB: Final = b"\x78"
 
 _MAX_FILTER_SERVERS: Final = 16
 _MAX_QUEUES: Final = 65_536
+_MAX_MAPPED_QUEUES: Final = 256
+_MAPPING_KEYS: Final = ("topic", "bname", "totalQueues", "epoch", "dirty", "scope")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +124,28 @@ def decode_topics(body: bytes, version: int) -> RegisteredTopics:
         elif len(refused) < 10:
             refused.append(name[:64])
     servers = [each for each in whole.filter_server_list if is_address(each)]
-    mappings = {
-        name: mapping
+    mappings: dict[str, object] = {
+        name: _mapping(mapping)
         for name, mapping in (wrapper.topic_queue_mapping_info_map or {}).items()
-        if name in topics
+        if name in topics and isinstance(mapping, dict)
     }
     return RegisteredTopics(
         wrapper.data_version, topics, tuple(servers[:_MAX_FILTER_SERVERS]), mappings, tuple(refused)
     )
+
+
+def _mapping(raw: dict[str, object]) -> dict[str, object]:
+    """Keep of a static topic's mapping what Apache's TopicQueueMappingInfo has, bounded."""
+    kept = {
+        key: raw[key]
+        for key in _MAPPING_KEYS
+        if isinstance(raw.get(key), bool | int) or is_name(str(raw.get(key, "")))
+    }
+    current = raw.get("currIdMap")
+    if isinstance(current, dict):
+        pairs = [(k, v) for k, v in current.items() if str(k).isdecimal() and isinstance(v, int)]
+        kept["currIdMap"] = dict(pairs[:_MAX_MAPPED_QUEUES])
+    return kept
 
 
 def _is_fine(name: str, topic: TopicConfig) -> bool:

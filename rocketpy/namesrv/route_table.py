@@ -14,96 +14,34 @@ No clock and no network in here: the caller says what time it is.
 Source: RouteInfoManager (5.4.0)
 """
 
-import enum
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketpy.namesrv.registration import Registration
+from rocketpy.namesrv.route_types import (
+    BrokerKey,
+    MinBrokerChange,
+    RegisterOutcome,
+    RegisterResult,
+    RouteLimits,
+)
 from rocketpy.proto.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
 
-__all__ = [
-    "BrokerKey",
-    "MinBrokerChange",
-    "RegisterOutcome",
-    "RegisterResult",
-    "RouteLimits",
-    "RouteTable",
-]
+__all__ = ["RouteTable"]
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
-
-
-class BrokerKey(NamedTuple):
-    """Identifies one running broker."""
-
-    cluster: str
-    address: str
-
-
-class RegisterOutcome(enum.Enum):
-    """What became of a registration."""
-
-    OK = "ok"
-    STALE = "stale"  # its place is taken by one with a higher state version
-    NOT_YET_REGISTERED = "not yet registered"  # one topic from a broker without a full list
-    FULL = "full"  # no room for another broker
-
-
-@dataclass(frozen=True, slots=True)
-class RouteLimits:
-    """Bounds of the tables."""
-
-    max_topics: int = 100_000
-    max_brokers: int = 1_024
-
-
-@dataclass(frozen=True, slots=True)
-class MinBrokerChange:
-    """The lowest id of a broker name is another one now; its brokers may want to know.
-
-    Attributes:
-        broker_name: whose.
-        members: id to address, after the change.
-        offline_address: the one that left, if one left.
-        ha_address: of the new lowest id.
-    """
-
-    broker_name: str
-    members: dict[int, str]
-    offline_address: str | None = None
-    ha_address: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterResult:
-    """The answer to a registration.
-
-    Attributes:
-        outcome: whether it was taken over.
-        master_address: told to slaves; empty when there is no master.
-        ha_address: of that master.
-        is_new: whether this address was unknown.
-        dropped_topics: topics left out because the table is full.
-        min_change: set when the lowest id changed.
-    """
-
-    outcome: RegisterOutcome
-    master_address: str = ""
-    ha_address: str = ""
-    is_new: bool = False
-    dropped_topics: int = 0
-    min_change: MinBrokerChange | None = None
 
 
 @dataclass(slots=True)
 class _Live:
     """A broker that was heard."""
 
+    broker_name: str
     heard_ms: int
     timeout_ms: int
     data_version: DataVersion
@@ -127,6 +65,8 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, _Live] = {}
         self._mappings: dict[str, dict[str, object]] = {}
+        self._route_count = 0
+        self._mapping_count = 0
 
     # ---- what brokers say
 
@@ -148,6 +88,9 @@ class RouteTable:
         self, told: Registration, connection: object, now_ms: int, *, delete_missing: bool
     ) -> RegisterResult:
         key = BrokerKey(told.cluster, told.address)
+        known = self._live.get(key)
+        if known is not None and known.broker_name != told.broker_name:
+            self._remove(key, known.broker_name)  # one address is one broker
         old = self._brokers.get(told.broker_name)
         addresses = dict(old.broker_addrs) if old else {}
         lowest_before = min(addresses, default=told.broker_id)
@@ -186,6 +129,7 @@ class RouteTable:
             )
         is_new = key not in self._live
         self._live[key] = _Live(
+            broker_name=told.broker_name,
             heard_ms=now_ms,
             timeout_ms=told.timeout_ms,
             data_version=told.data_version,
@@ -237,35 +181,51 @@ class RouteTable:
                 self._drop(topic, told.broker_name)
         dropped = 0
         for topic, config in told.topics.items():
-            queues = self._topics.get(topic)
-            if queues is None:
-                if len(self._topics) >= self.limits.max_topics:
-                    dropped += 1
-                    continue
-                queues = self._topics[topic] = {}
-            if changed or told.broker_name not in queues:
-                queues[told.broker_name] = _queue_data(told.broker_name, config, wipe=wipe)
+            is_known = told.broker_name in self._topics.get(topic, ())
+            if is_known and not changed:
+                continue
+            queue = _queue_data(told.broker_name, config, wipe=wipe)
+            dropped += not self._put_queue(topic, queue)
         if changed:
             for topic, mapping in told.mappings.items():
-                if topic in self._topics:
-                    self._mappings.setdefault(topic, {})[told.broker_name] = mapping
+                self._put_mapping(topic, told.broker_name, mapping)
         return dropped
+
+    def _put_queue(self, topic: str, queue: QueueData) -> bool:
+        """Set a broker's queues of a topic; False when there is no room."""
+        queues = self._topics.get(topic)
+        if queues is None or queue.broker_name not in queues:
+            if self._route_count >= self.limits.max_routes:
+                return False
+            if queues is None:
+                if len(self._topics) >= self.limits.max_topics:
+                    return False
+                queues = self._topics[topic] = {}
+            self._route_count += 1
+        queues[queue.broker_name] = queue
+        return True
+
+    def _put_mapping(self, topic: str, broker_name: str, mapping: object) -> None:
+        if broker_name not in self._topics.get(topic, ()):
+            return
+        mappings = self._mappings.setdefault(topic, {})
+        if broker_name not in mappings:
+            if self._mapping_count >= self.limits.max_mappings:
+                return
+            self._mapping_count += 1
+        mappings[broker_name] = mapping
 
     def register_topic(self, topic: str, queue_datas: Sequence[QueueData]) -> bool:
         """Merge the queues of one topic.
 
         Returns:
-            False, and nothing changed, when one of the brokers is unknown or there is no room.
+            False when one of the brokers is unknown, and nothing changed, or there is no room.
         """
         with self._lock:
             if not all(each.broker_name in self._brokers for each in queue_datas):
                 return False
-            if topic not in self._topics and len(self._topics) >= self.limits.max_topics:
-                return False
-            queues = self._topics.setdefault(topic, {})
-            for each in queue_datas:
-                queues[each.broker_name] = each
-            return True
+            # A list: every queue is tried, also after one that found no room.
+            return min([self._put_queue(topic, each) for each in queue_datas], default=True)
 
     def touch(self, key: BrokerKey, now_ms: int) -> None:
         """Note that a broker was heard; an unknown one stays unknown."""
@@ -292,26 +252,24 @@ class RouteTable:
     ) -> list[tuple[BrokerKey, MinBrokerChange | None]]:
         """Forget the brokers that last registered over this connection; return them."""
         with self._lock:
-            gone = [key for key, live in self._live.items() if live.connection is connection]
-            return [(key, self._remove(key, self._name_of(key))) for key in gone]
+            gone = [
+                (key, live.broker_name)
+                for key, live in self._live.items()
+                if live.connection is connection
+            ]
+            return [(key, self._remove(key, name)) for key, name in gone]
 
     def expire(self, now_ms: int) -> list[tuple[BrokerKey, object]]:
         """Forget the brokers that were silent for too long; return them and their connections."""
         with self._lock:
             late = [
-                (key, live.connection)
+                (key, live)
                 for key, live in self._live.items()
                 if now_ms - live.heard_ms > live.timeout_ms
             ]
-            for key, _ in late:
-                self._remove(key, self._name_of(key))
-            return late
-
-    def _name_of(self, key: BrokerKey) -> str:
-        for name, broker in self._brokers.items():
-            if broker.cluster == key.cluster and key.address in broker.broker_addrs.values():
-                return name
-        return ""
+            for key, live in late:
+                self._remove(key, live.broker_name)
+            return [(key, live.connection) for key, live in late]
 
     def _remove(self, key: BrokerKey, broker_name: str) -> MinBrokerChange | None:
         self._live.pop(key, None)
@@ -349,11 +307,12 @@ class RouteTable:
         """Take one broker name out of one topic; the last one takes the topic along."""
         queues = self._topics.get(topic)
         if queues is not None:
-            queues.pop(broker_name, None)
+            self._route_count -= queues.pop(broker_name, None) is not None
             if not queues:
                 del self._topics[topic]
         mappings = self._mappings.get(topic)
         if mappings is not None:
+            self._mapping_count -= broker_name in mappings
             mappings.pop(broker_name, None)
             if not mappings:
                 del self._mappings[topic]

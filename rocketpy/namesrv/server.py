@@ -17,7 +17,8 @@ from rocketpy.namesrv.processor.config import ConfigProcessor
 from rocketpy.namesrv.processor.kv import KvProcessor
 from rocketpy.namesrv.processor.routes import RouteProcessor
 from rocketpy.namesrv.processor.topics import TopicProcessor
-from rocketpy.namesrv.route_table import RouteLimits, RouteTable
+from rocketpy.namesrv.route_table import RouteTable
+from rocketpy.namesrv.route_types import RouteLimits
 from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.codes import RequestCode
 from rocketpy.remoting.business import BusinessPool

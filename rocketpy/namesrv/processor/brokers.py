@@ -9,12 +9,8 @@ from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from rocketpy.namesrv.names import is_topic
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.registration import Registration, body_matches, decode_topics
-from rocketpy.namesrv.route_table import (
-    BrokerKey,
-    RegisterOutcome,
-    RegisterResult,
-    RouteTable,
-)
+from rocketpy.namesrv.route_table import RouteTable
+from rocketpy.namesrv.route_types import BrokerKey, RegisterOutcome, RegisterResult
 from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable

@@ -12,7 +12,8 @@ from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.kv_config import KvConfig
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.processor.brokers import BrokerProcessor
-from rocketpy.namesrv.route_table import MinBrokerChange, RouteTable
+from rocketpy.namesrv.route_table import RouteTable
+from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper

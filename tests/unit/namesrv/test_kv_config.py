@@ -12,7 +12,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def put(kv: KvConfig, namespace: str, key: str, value: str) -> None:
-    assert kv.put(namespace, key, value, max_entries=100) is None
+    assert kv.put(namespace, key, value, max_entries=200) is None
 
 
 def test_values_survive_a_restart(path: Path) -> None:
@@ -56,6 +56,14 @@ def test_the_table_is_bounded(path: Path) -> None:
     assert "characters" in (kv.put("n", "k" * 513, "v", max_entries=9) or "")
     assert "characters" in (kv.put("n", "k2", "v" * 65_537, max_entries=9) or "")
     assert kv.namespace("n") == {"k": "changed"}
+
+
+def test_the_file_is_bounded(path: Path) -> None:
+    kv = KvConfig(path)
+    for number in range(127):
+        put(kv, "n", str(number), "v" * 65_536)
+    assert "bytes" in (kv.put("n", "last", "v" * 65_536, max_entries=999) or "")
+    assert kv.get("n", "last") is None
 
 
 def test_a_value_that_cannot_be_written_is_not_set(path: Path) -> None:

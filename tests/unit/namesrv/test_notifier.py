@@ -1,5 +1,5 @@
 from rocketpy.namesrv.notifier import notice, receivers
-from rocketpy.namesrv.route_table import MinBrokerChange
+from rocketpy.namesrv.route_types import MinBrokerChange
 
 
 def test_when_one_left_all_others_are_told() -> None:

@@ -55,14 +55,26 @@ def test_what_breaks_a_rule_is_left_out_and_the_rest_stays() -> None:
     table["huge"] = TopicConfig(topic_name="huge", write_queue_nums=1 << 20)
     wrapper = TopicConfigSerializeWrapper(
         topic_config_table=table,
-        topic_queue_mapping_info_map={"good": {"x": 1}, "stranger": {"x": 1}},
+        topic_queue_mapping_info_map={
+            "good": {
+                "topic": "good",
+                "totalQueues": 300,
+                "junk": "x" * 9999,
+                "scope": ["x"] * 9999,
+                "currIdMap": {str(number): number for number in range(300)},
+            },
+            "stranger": {"topic": "stranger"},
+        },
     )
     servers = ["f:1", "not an address", *(f"f:{port}" for port in range(2, 40))]
     told = decode_topics(RegisterBrokerBody(wrapper, servers).encode(), 493)
     assert set(told.topics) == {"good", "%RETRY%group"}
     assert len(told.refused) == 6
     assert max(map(len, told.refused)) == 64
-    assert told.mappings == {"good": {"x": 1}}
+    mapping = told.mappings["good"]
+    assert told.mappings.keys() == {"good"}
+    assert mapping.keys() == {"topic", "totalQueues", "currIdMap"}
+    assert len(mapping["currIdMap"]) == 256
     assert len(told.filter_servers) == 16
 
 

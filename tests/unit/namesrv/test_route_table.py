@@ -3,13 +3,8 @@ from dataclasses import replace
 import pytest
 
 from rocketpy.namesrv.registration import Registration
-from rocketpy.namesrv.route_table import (
-    BrokerKey,
-    MinBrokerChange,
-    RegisterOutcome,
-    RouteLimits,
-    RouteTable,
-)
+from rocketpy.namesrv.route_table import RouteTable
+from rocketpy.namesrv.route_types import BrokerKey, MinBrokerChange, RegisterOutcome, RouteLimits
 from rocketpy.proto.bodies.route import QueueData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 
@@ -274,6 +269,28 @@ def test_the_tables_are_bounded(table: RouteTable) -> None:
     assert register(table, broker("broker-c")) is RegisterOutcome.FULL
     assert register(table, broker("broker-b")) is RegisterOutcome.OK
     assert list(table.brokers()) == ["broker-a", "broker-b"]
+
+
+def test_pairs_of_topic_and_broker_are_bounded(table: RouteTable) -> None:
+    table.limits = RouteLimits(max_routes=3, max_mappings=1)
+    register(table, broker(mappings={"t1": {"m": 1}, "t2": {"m": 2}}))
+    assert table.register(broker("broker-b"), object(), 0).dropped_topics == 1
+    first, second = table.route("t1"), table.route("t2")
+    assert first is not None
+    assert second is not None
+    assert first.topic_queue_mapping_by_broker == {"broker-a": {"m": 1}}
+    assert second.topic_queue_mapping_by_broker is None
+    table.unregister(KEY, "broker-a")
+    assert table.register(broker("broker-b"), object(), 0).dropped_topics == 0
+    assert table.register(broker("broker-c"), object(), 0).dropped_topics == 1
+
+
+def test_one_address_is_one_broker_whatever_names_it_gives_itself(table: RouteTable) -> None:
+    for number in range(20):
+        register(table, broker(f"name-{number}", address="same:1"))
+    assert list(table.brokers()) == ["name-19"]
+    assert table.clusters() == {"c1": ["name-19"]}
+    assert perms(table, "t1") == {"name-19": 6}
 
 
 def test_a_broker_that_changes_its_cluster_leaves_the_old_one(table: RouteTable) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import BadBodyError, HeaderFieldError
-from rocketpy.namesrv.route_table import BrokerKey
+from rocketpy.namesrv.route_types import BrokerKey
 from rocketpy.proto.bodies.route import QueueData, TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
 
