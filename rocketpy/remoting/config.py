@@ -55,7 +55,7 @@ class TlsServerConfig:
 
     mode: TlsMode = TlsMode.PERMISSIVE
     key_path: str = ""
-    key_password: str = field(default="", repr=False)
+    key_password: str = field(default="", repr=False, metadata={"secret": True})
     cert_path: str = ""
     trust_cert_path: str = ""
     need_client_auth: ClientAuth = ClientAuth.NONE
@@ -77,7 +77,7 @@ class TlsClientConfig:
     enable: bool = False
     auth_server: bool = False
     key_path: str = ""
-    key_password: str = field(default="", repr=False)
+    key_password: str = field(default="", repr=False, metadata={"secret": True})
     cert_path: str = ""
     trust_cert_path: str = ""
 

@@ -5,7 +5,7 @@ import contextlib
 import random
 import threading
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.proto.frame import CommandReader
@@ -100,6 +100,12 @@ class RawPeer:
     async def connect(cls, address: str) -> "RawPeer":
         host, _, port = address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
+
+    def stop_reading(self) -> None:
+        cast("asyncio.Transport", self.writer.transport).pause_reading()
+
+    def read_again(self) -> None:
+        cast("asyncio.Transport", self.writer.transport).resume_reading()
 
     def send(self, *commands: RemotingCommand) -> None:
         self.writer.write(b"".join(map(encode_command, commands)))

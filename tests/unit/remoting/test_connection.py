@@ -297,12 +297,15 @@ def test_too_much_in_hand_pauses_reading() -> None:
     rig = Rig().open()
     pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
     rig.owner.table.register(10, echo, pool)
-    feed(rig, *(request(10, n) for n in range(8)))
-    assert not rig.transport.is_reading
-    assert pool.run_one()
-    rig.loop.run()
-    assert rig.transport.is_reading
+    reading = []
+    for opaque in range(8):
+        feed(rig, request(10, opaque))
+        reading.append(rig.transport.is_reading)
+    assert reading == [True] * 7 + [False]
+    while pool.run_one():
+        rig.loop.run()
     assert len(codes(rig)) == 8
+    assert rig.transport.is_reading
 
 
 def test_hard_limit_cuts_the_peer_off() -> None:
