@@ -182,6 +182,10 @@ class StoreFiles(Protocol):
         """Space of the file system that holds an existing path."""
         ...
 
+    def boot_id(self) -> str:
+        """Return what changes when the machine starts anew; empty when that is unknown."""
+        ...
+
     def lock(self, path: Path) -> FileLock:
         """Take the lock that Apache takes: byte 0, length 1, exclusive; write ``lock``.
 
@@ -304,7 +308,8 @@ class RealFiles:
         if size_bytes == 0:
             os.close(fd)
             raise StoreFormatError(f"{path} is empty")
-        return _RealRegion(self, fd, size_bytes, new=False)
+        self._touched(path.parent)  # a killed process may have left the name unsynced
+        return _RealRegion(self, fd, size_bytes, new=True)
 
     def exists(self, path: Path) -> bool:
         """See `StoreFiles.exists`."""
@@ -402,6 +407,11 @@ class RealFiles:
         """See `StoreFiles.disk_usage`."""
         usage = shutil.disk_usage(path)
         return DiskUsage(usage.total, usage.used, usage.free)
+
+    def boot_id(self) -> str:
+        """See `StoreFiles.boot_id`."""
+        path = Path("/proc/sys/kernel/random/boot_id")
+        return path.read_text(encoding="ascii").strip() if path.exists() else ""
 
     def lock(self, path: Path) -> FileLock:
         """See `StoreFiles.lock`."""

@@ -6,8 +6,12 @@ log goes on behind it, and is the end of the log when it does not:
 - frame whole, body wrong: passed when a record or filler follows directly;
 - frame broken, but its size leads to a record or filler: passed;
 - otherwise the bytes are searched for the next record that names its own place. It counts only
-  when it is newer than the last good record (older ones are left-overs of an earlier end) and
-  not newer than what the checkpoint says was on disk (an unflushed tail may be torn anywhere).
+  when it is newer than the last good record (older ones are left-overs of an earlier end).
+
+After a power cut this holds only for what was on disk before. Behind the last flush anything may
+be torn, and what is lost must be a suffix of the log: there the first damage is the end. When only
+the process died, memory outlived it and nothing was torn. When it is not known which (Apache does
+not say), a sector of zeros within a damaged record tells of a power cut.
 """
 
 from collections.abc import Iterator
@@ -20,6 +24,10 @@ __all__ = ["LogScan"]
 
 _MAGIC_START = b"\xda\xa3\x20"
 _MAGIC_AT = 4
+_FOREVER_MS = 1 << 62
+_FRAME_HEAD_BYTES = 8
+_SECTOR_BYTES = 512
+_PROPERTIES_HEAD_BYTES = 2
 
 
 class LogScan:
@@ -32,7 +40,15 @@ class LogScan:
         holes: physical offset and size of bytes passed over.
     """
 
-    def __init__(self, log: CommitLog, start: int, vouched_ms: int, *, check_crc: bool) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        start: int,
+        vouched_ms: int,
+        *,
+        check_crc: bool,
+        power_cut: bool | None,
+    ) -> None:
         """Prepare a walk.
 
         Args:
@@ -40,7 +56,10 @@ class LogScan:
             start: where a record begins.
             vouched_ms: store time up to which the log is known to be on disk.
             check_crc: whether bodies are checked.
+            power_cut: whether the machine started anew since; None when that is unknown.
         """
+        self._power_cut = power_cut
+        self._search_until_ms = vouched_ms if power_cut is not False else _FOREVER_MS
         self._log = log
         self._vouched_ms = vouched_ms
         self._check_crc = check_crc
@@ -57,10 +76,14 @@ class LogScan:
             if found is None:
                 break
             if found.verdict is Verdict.RECORD:
+                if self._has_torn_text(position, found):
+                    break
                 yield from self._settled(unproven)
                 self.last_ms = max(self.last_ms, found.store_timestamp_ms)
                 yield position, found
             elif found.verdict is Verdict.DAMAGED:
+                if self._is_torn(position, found.size_bytes):
+                    break
                 unproven.append((position, found))
             elif found.verdict is not Verdict.FILLER:
                 following = self._pass(position, found)
@@ -74,7 +97,8 @@ class LogScan:
             if found.verdict is not Verdict.DAMAGED:
                 yield from self._settled(unproven)
                 self.end = position
-        while unproven and unproven[0][1].store_timestamp_ms <= self._vouched_ms:
+        keep_until_ms = max(self._vouched_ms, self._search_until_ms)
+        while unproven and unproven[0][1].store_timestamp_ms <= keep_until_ms:
             self.end = unproven[0][0] + unproven[0][1].size_bytes
             yield from self._settled([unproven.pop(0)])
 
@@ -87,20 +111,53 @@ class LogScan:
 
     def _pass(self, position: int, found: Judgement) -> int | None:
         """Return where the log goes on behind bytes that are no record; None at its end."""
+        if self._is_torn(position, found.size_bytes):
+            return None
         if found.verdict is Verdict.BROKEN and found.size_bytes:
             following = position + found.size_bytes
             behind = self._log.judge(following, check_crc=self._check_crc)
             if behind is not None and behind.verdict in {Verdict.RECORD, Verdict.FILLER}:
                 return following
-        if self.last_ms >= self._vouched_ms:
+        until_ms = self._vouched_ms if found.verdict is Verdict.EMPTY else self._search_until_ms
+        if self.last_ms >= until_ms:
             return None
         mapped = self._find_file(position)
         while mapped is not None:
-            following = self._search(mapped, max(position - mapped.base_offset, 0))
+            following = self._search(mapped, max(position - mapped.base_offset, 0), until_ms)
             if following >= 0:
                 return following
             mapped = self._find_file(mapped.end_offset)
         return None
+
+    def _is_torn(self, position: int, size_bytes: int) -> bool:
+        """Whether a power cut kept a sector of an unvouched record from the disk."""
+        if self.last_ms < self._vouched_ms:
+            return False
+        return self._lacks_sector(position + _FRAME_HEAD_BYTES, position + size_bytes)
+
+    def _has_torn_text(self, position: int, found: Judgement) -> bool:
+        """Whether it kept a part of the topic or the properties, which no checksum covers."""
+        if self.last_ms < self._vouched_ms:
+            return False
+        end = position + found.size_bytes
+        properties_at = end - len(found.properties)
+        topic_end = properties_at - _PROPERTIES_HEAD_BYTES
+        return self._lacks_sector(properties_at, end) or self._lacks_sector(
+            topic_end - len(found.topic), topic_end
+        )
+
+    def _lacks_sector(self, start: int, end: int) -> bool:
+        """Whether the part of any one sector between two offsets is all zeros."""
+        mapped = self._find_file(start)
+        if mapped is None:
+            return False
+        at, stop = start - mapped.base_offset, end - mapped.base_offset
+        while at < stop:
+            sector_end = min(stop, at - at % _SECTOR_BYTES + _SECTOR_BYTES)
+            if not any(mapped.view[at:sector_end]):
+                return True
+            at = sector_end
+        return False
 
     def _find_file(self, phy_offset: int) -> MappedFile | None:
         for mapped in self._log.files:
@@ -108,7 +165,7 @@ class LogScan:
                 return mapped
         return None
 
-    def _search(self, mapped: MappedFile, start: int) -> int:
+    def _search(self, mapped: MappedFile, start: int, until_ms: int) -> int:
         """Find the next record of a file that names its own place; -1 without one."""
         at = start
         while at < mapped.size_bytes:
@@ -124,7 +181,7 @@ class LogScan:
             found = judge(mapped.view, position, phy_offset)
             if (
                 found.verdict is Verdict.RECORD
-                and self.last_ms <= found.store_timestamp_ms <= self._vouched_ms
+                and self.last_ms <= found.store_timestamp_ms <= until_ms
             ):
                 return phy_offset
         return -1

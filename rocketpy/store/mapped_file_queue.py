@@ -2,7 +2,8 @@
 
 A file is named by the offset of its first byte, 20 digits; the names leave no holes. The length
 of the files is part of the format: a file of another length is somebody else's and nothing is
-opened. Only an empty last file, which a crash between creating and sizing leaves, is removed.
+opened. Only an empty file, which a crash between creating and sizing leaves, is removed, and with
+it what follows: files are flushed in order, so nothing in those was ever on disk.
 
 Source: MappedFileQueue (5.4.0).
 """
@@ -72,10 +73,9 @@ class MappedFileQueue:
         for name in names:
             path = self.directory / name
             size_bytes = self._store_files.size_bytes(path)
-            if size_bytes == 0 and name == names[-1]:
-                logger.warning("an empty last file is removed: path=%s", path)
-                self._store_files.remove(path)
-                continue
+            if size_bytes == 0:
+                self._remove_from(names, name)
+                break
             self._check(path, name, size_bytes)
             if loaded and int(name) != loaded[-1].end_offset:
                 raise StoreFormatError(f"{path} does not follow {loaded[-1].path.name}")
@@ -83,6 +83,11 @@ class MappedFileQueue:
             mapped.wrote = mapped.flushed = self.file_bytes
             loaded.append(mapped)
         self.files = tuple(loaded)
+
+    def _remove_from(self, names: list[str], first: str) -> None:
+        for name in reversed(names[names.index(first) :]):
+            logger.warning("a file that was never on disk is removed: name=%s", name)
+            self._store_files.remove(self.directory / name)
 
     def _check(self, path: Path, name: str, size_bytes: int) -> None:
         if not (len(name) == 20 and name.isdigit()):

@@ -83,7 +83,7 @@ class MessageStore:
 
     def _load(self) -> None:
         parts = self._parts
-        after_crash = self._files.exists(self._root / "abort")
+        after_crash, power_cut = self._last_end()
         self._log.load()
         self._table.load()
         parts.checkpoint.load()
@@ -97,11 +97,13 @@ class MessageStore:
             delays_ms=parts.delays_ms,
             check_crc=self.config.check_crc_on_recover,
             after_crash=after_crash,
+            power_cut=power_cut,
         )
         self.recovery = recovery.run()
         parts.dispatched_phy_offset = self._log.max_phy_offset
         parts.dispatched_ms = self._log.last_store_timestamp_ms
-        self._files.write_bytes(self._root / "abort", str(os.getpid()).encode())
+        mark = f"{os.getpid()}\n{self._files.boot_id()}"
+        self._files.write_bytes(self._root / "abort", mark.encode())
         logger.info(
             "store is open: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",
             self._root,
@@ -110,6 +112,17 @@ class MessageStore:
             self._log.max_phy_offset,
             self.recovery.record_count,
         )
+
+    def _last_end(self) -> tuple[bool, bool | None]:
+        """Tell whether the last process crashed, and whether the machine did (None: unknown).
+
+        The abort file holds the process id, as Apache's does, and then the id of that boot.
+        """
+        path = self._root / "abort"
+        if not self._files.exists(path):
+            return False, False
+        _, _, boot_id = self._files.read_bytes(path).partition(b"\n")
+        return True, None if not boot_id else boot_id != self._files.boot_id().encode()
 
     @property
     def services(self) -> Sequence[Service]:

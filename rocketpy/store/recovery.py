@@ -79,6 +79,7 @@ class Recovery:
         delays_ms: tuple[int, ...],
         check_crc: bool,
         after_crash: bool,
+        power_cut: bool | None,
     ) -> None:
         self._log = log
         self._table = table
@@ -87,6 +88,7 @@ class Recovery:
         self._delays_ms = delays_ms
         self._check_crc = check_crc
         self._after_crash = after_crash
+        self._power_cut = power_cut
         self._touched: dict[tuple[str, int], int] = {}
         self._assumed_last_ms = 0
 
@@ -194,7 +196,13 @@ class Recovery:
                 self._index.begin_recovery(start, self._log.min_phy_offset)
             index_from = self._index.end_phy_offset + (0 if self._after_crash else 1)
         report = RecoveryReport(start=start)
-        scan = LogScan(self._log, start, self._checkpoint.physic_ms, check_crc=self._check_crc)
+        scan = LogScan(
+            self._log,
+            start,
+            self._checkpoint.physic_ms,
+            check_crc=self._check_crc,
+            power_cut=self._power_cut,
+        )
         for phy_offset, found in scan:
             report.record_count += 1
             record = read_back(found, phy_offset, self._delays_ms)
