@@ -1,4 +1,4 @@
-"""Frames: any split of the stream is the same stream; nothing but ProtocolError comes of garbage."""
+"""Frames: any split of a stream is the same stream; garbage gives nothing but ProtocolError."""
 
 import json
 

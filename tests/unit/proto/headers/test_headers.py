@@ -1,0 +1,138 @@
+import pytest
+
+from rocketpy.errors import HeaderFieldError
+from rocketpy.proto import headers
+from rocketpy.proto.headers import (
+    GetTopicConfigRequestHeader,
+    PullMessageRequestHeader,
+    RegisterBrokerRequestHeader,
+    ResetOffsetRequestHeader,
+    SendMessageRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from rocketpy.proto.headers.base import Header, header, parse_bool, parse_int32, parse_int64
+
+PULL = {
+    "consumerGroup": "g", "topic": "t", "queueId": "1", "queueOffset": "9223372036854775807",
+    "maxMsgNums": "32",
+    "sysFlag": "3", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subVersion": "17",
+    "unknown": "x", "bname": "b",
+}  # fmt: skip
+SEND_V2 = {
+    "a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "-1", "f": "0", "g": "1700000000123",
+    "h": "7",
+    "i": "k\x01v\x02",
+    "j": "0", "k": "false", "m": "false",
+}  # fmt: skip
+
+
+def test_reads_and_writes():
+    pull = PullMessageRequestHeader.from_ext(PULL)
+    assert (pull.queue_offset, pull.subscription, pull.max_msg_bytes) == ((1 << 63) - 1, None, None)
+    assert pull.to_ext() == {k: v for k, v in PULL.items() if k not in {"unknown", "bname"}}
+
+
+@pytest.mark.parametrize("name", ["consumerGroup", "queueId", "subVersion"])
+def test_a_required_field_is_named(name):
+    with pytest.raises(HeaderFieldError, match=f"header field {name}: is required") as caught:
+        PullMessageRequestHeader.from_ext({k: v for k, v in PULL.items() if k != name})
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    "value", ["x", "1.0", " 1", "1_0", "2147483648", "-2147483649", "--1", "+", "9" * 30, "²"]
+)
+def test_a_wrong_number_is_named(value):
+    with pytest.raises(HeaderFieldError, match="queueId"):
+        PullMessageRequestHeader.from_ext({**PULL, "queueId": value})
+
+
+def test_number_limits():
+    assert parse_int32("n", "-2147483648") == -(1 << 31)
+    assert parse_int32("n", "+2147483647") == (1 << 31) - 1
+    assert parse_int64("n", "-9223372036854775808") == -(1 << 63)
+    with pytest.raises(HeaderFieldError, match="64-bit"):
+        parse_int64("n", "9223372036854775808")
+
+
+def test_an_empty_number_is_absent_and_an_empty_text_is_not():
+    pull = PullMessageRequestHeader.from_ext({**PULL, "maxMsgBytes": "", "topic": ""})
+    assert (pull.max_msg_bytes, pull.topic) == (None, "")
+    with pytest.raises(HeaderFieldError):
+        PullMessageRequestHeader.from_ext({**PULL, "queueId": ""})
+
+
+def test_booleans_are_javas():
+    assert [parse_bool("b", text) for text in ("true", "TRUE", "false", "1", "yes")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_defaults_and_odd_names():
+    reset = ResetOffsetRequestHeader.from_ext(
+        {"group": "g", "topic": "t", "timestamp": "-1", "isForce": "true"}
+    )
+    assert (reset.queue_id, reset.offset, reset.is_force) == (-1, None, True)
+    assert UnregisterClientRequestHeader(client_id="c").to_ext() == {"clientID": "c"}
+    assert GetTopicConfigRequestHeader.from_ext({"topic": "t", "lo": "true"}).lo is True
+    register = RegisterBrokerRequestHeader.from_ext(
+        {
+            "brokerName": "b",
+            "brokerAddr": "a",
+            "clusterName": "c",
+            "haServerAddr": "h",
+            "brokerId": "0",
+        }
+    )
+    assert (register.compressed, register.body_crc32, register.heartbeat_timeout_millis) == (
+        False,
+        None,
+        None,
+    )
+
+
+def test_send_v2():
+    send = SendMessageRequestHeader.from_ext_v2(SEND_V2)
+    assert (send.topic, send.queue_id, send.born_timestamp, send.max_reconsume_times) == (
+        "T",
+        -1,
+        1700000000123,
+        None,
+    )
+    assert send.to_ext_v2() == SEND_V2
+    assert SendMessageRequestHeader.from_ext(send.to_ext()) == send
+    assert send.to_ext()["defaultTopicQueueNums"] == "4"
+
+
+@pytest.mark.parametrize("name", list("abcdefgh"))
+def test_send_v2_names_what_is_absent(name):
+    with pytest.raises(HeaderFieldError) as caught:
+        SendMessageRequestHeader.from_ext_v2({k: v for k, v in SEND_V2.items() if k != name})
+    assert caught.value.field == name
+
+
+@pytest.mark.parametrize("name", list("defghjl"))
+def test_send_v2_names_what_is_wrong(name):
+    if name == "l":
+        assert SendMessageRequestHeader.from_ext_v2({**SEND_V2, "l": "5"}).max_reconsume_times == 5
+    with pytest.raises(HeaderFieldError) as caught:
+        SendMessageRequestHeader.from_ext_v2({**SEND_V2, name: "x"})
+    assert caught.value.field == name
+
+
+def test_every_header_class_is_offered():
+    assert len(headers.__all__) == 134  # 133 classes and their base
+    for name in headers.__all__:
+        assert issubclass(getattr(headers, name), Header)
+
+
+def test_fields_without_a_wire_form_are_a_mistake():
+    with pytest.raises(TypeError, match="no wire form"):
+
+        @header
+        class Wrong(Header):
+            field: bytes

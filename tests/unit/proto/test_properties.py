@@ -1,0 +1,54 @@
+import pytest
+
+from rocketpy.proto import properties
+from rocketpy.proto.properties import (
+    encode_properties,
+    find_property,
+    parse_properties,
+    properties_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("stored", "parsed"),
+    [
+        (b"", {}),
+        (b"a\x011\x02", {"a": "1"}),
+        (b"a\x011", {"a": "1"}),
+        (b"a\x01\x02b\x012\x02", {"b": "2"}),
+        (b"\x011\x02", {}),
+        (b"novalue\x02", {}),
+        (b"a\x01b\x01c\x02", {"a": "b\x01c"}),
+        (b"\x02\x02\x01\x02", {}),
+        (b"a\x01\xff\x02", {"a": "\ufffd"}),
+    ],
+)
+def test_parse(stored, parsed):
+    assert parse_properties(stored) == parse_properties(memoryview(stored)) == parsed
+
+
+def test_encode():
+    assert properties_text({"a": "1", "é": "ü"}) == "a\x011\x02é\x01ü\x02"
+    assert encode_properties({"é": "ü"}) == "é\x01ü\x02".encode()
+    assert encode_properties({}) == b""
+
+
+@pytest.mark.parametrize(
+    ("stored", "value"),
+    [
+        (b"TAGS\x01a\x02", b"a"),
+        (b"x\x01y\x02TAGS\x01a\x02z\x01w\x02", b"a"),
+        (b"x\x01y\x02TAGS\x01a", b"a"),
+        (b"x\x01TAGS\x01a\x02", None),
+        (b"MYTAGS\x01a\x02", None),
+        (b"TAGS\x01\x02", None),
+        (b"", None),
+    ],
+)
+def test_find(stored, value):
+    assert find_property(stored, b"TAGS") == find_property(memoryview(stored), b"TAGS") == value
+
+
+def test_names_are_offered():
+    assert "PROPERTY_TAGS" in properties.__all__
+    assert properties.PROPERTY_POP_CK == "POP_CK"

@@ -1,0 +1,150 @@
+import mmap
+import struct
+
+import pytest
+
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.message import decode_message, host_to_bytes
+from rocketpy.proto.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RecordKind,
+    body_crc,
+    fixed_struct,
+    iter_records,
+    pack_blank,
+    pack_record,
+    patch_record,
+    property_crc_suffix,
+    record_properties,
+    record_size,
+    record_topic,
+    topic_field,
+    verify_body_crc,
+)
+
+V4 = host_to_bytes("1.2.3.4:5")
+V6 = host_to_bytes("[::1]:5")
+
+
+def pack(buffer, position, topic="T", body=b"body", properties=b"", sys_flag=0, queue_id=1):
+    field = topic_field(topic)
+    size = record_size(len(body), len(field), len(properties), sys_flag)
+    born, stored = V6 if sys_flag & 0x10 else V4, V6 if sys_flag & 0x20 else V4
+    pack_record(
+        buffer, position, size, body_crc(body), queue_id, 0, 0, 0, sys_flag, 1, born, 2, stored,
+        0, 0, body, field, properties,
+    )  # fmt: skip
+    return size
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
+def test_sizes(sys_flag):
+    v6_hosts = sys_flag.bit_count()
+    assert record_size(0, 1, 0, sys_flag) == 91 + 12 * v6_hosts
+    assert fixed_struct(sys_flag).size == 88 + 12 * v6_hosts
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
+@pytest.mark.parametrize(
+    "make", [bytearray, lambda size: mmap.mmap(-1, size), lambda size: memoryview(bytearray(size))]
+)
+def test_packs_into_any_writable_buffer(make, sys_flag):
+    buffer = make(4096)
+    size = pack(buffer, 100, sys_flag=sys_flag, properties=b"a\x01b\x02")
+    patch_record(buffer, 100, 7, 100, 99)
+    message = decode_message(buffer, 100, check_crc=True)
+    assert message.store_size_bytes == size
+    assert (message.queue_offset, message.phy_offset, message.store_timestamp_ms) == (7, 100, 99)
+    assert message.body == b"body"
+    assert message.born_host == ("[::1]:5" if sys_flag & 0x10 else "1.2.3.4:5")
+    assert message.store_host == ("[::1]:5" if sys_flag & 0x20 else "1.2.3.4:5")
+    assert record_properties(buffer, 100) == b"a\x01b\x02"
+    assert bytes(buffer[:100]) == bytes(100)
+    assert bytes(buffer[100 + size :]) == bytes(4096 - 100 - size)
+
+
+@pytest.mark.parametrize(
+    ("length", "magic"), [(1, MAGIC_V1), (127, MAGIC_V1), (128, MAGIC_V2), (255, MAGIC_V2)]
+)
+def test_long_topics_take_version_two(length, magic):
+    buffer = bytearray(1000)
+    pack(buffer, 0, topic="t" * length)
+    assert struct.unpack_from(">i", buffer, 4)[0] == magic
+    assert record_topic(buffer, 0) == decode_message(buffer).topic == "t" * length
+
+
+def test_topic_field_counts_bytes_and_has_a_limit():
+    assert topic_field("é") == b"\x02\xc3\xa9"
+    assert topic_field("é" * 64)[:2] == b"\0\x80"
+    with pytest.raises(ValueError, match="topic of"):
+        topic_field("x" * 32_768)
+
+
+def test_topic_fields_are_remembered_within_bounds():
+    from rocketpy.proto import record  # noqa: PLC0415 - looks at its memory
+
+    for n in range(record._TOPIC_FIELDS_LIMIT + 10):
+        topic_field(f"bounded-{n}")
+    assert len(record._topic_fields) <= record._TOPIC_FIELDS_LIMIT
+
+
+def test_properties_that_are_too_long_are_refused():
+    with pytest.raises(struct.error):
+        pack(bytearray(50_000), 0, properties=b"x" * 32_768)
+
+
+def test_iter_records_stops_at_the_end_of_what_was_written():
+    buffer = bytearray(1000)
+    first = pack(buffer, 8)
+    second = pack(buffer, 8 + first, body=b"")
+    assert list(iter_records(buffer, 8, 1000)) == [
+        (8, first, RecordKind.MESSAGE),
+        (8 + first, second, RecordKind.MESSAGE),
+    ]
+    assert list(iter_records(buffer, 8, 8 + first + 7)) == [(8, first, RecordKind.MESSAGE)]
+
+
+def test_iter_records_ends_with_the_filler():
+    buffer = bytearray(1000)
+    size = pack(buffer, 0)
+    pack_blank(buffer, size, 1000 - size)
+    assert list(iter_records(buffer, 0, 1000))[-1] == (size, 1000 - size, RecordKind.BLANK)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [(5, 12345), (0, MAGIC_V1), (-1, MAGIC_V2), (90, MAGIC_V1), (100_000, MAGIC_V1), (7, 0)],
+)
+def test_iter_records_names_the_place_of_damage(head):
+    buffer = bytearray(300)
+    size = pack(buffer, 0)
+    struct.pack_into(">ii", buffer, size, *head)
+    walk = iter_records(buffer, 0, 300)
+    assert next(walk) == (0, size, RecordKind.MESSAGE)
+    with pytest.raises(CorruptRecordError) as caught:
+        next(walk)
+    assert caught.value.phy_offset == size
+
+
+def test_a_flipped_bit_fails_the_checksum():
+    buffer = bytearray(300)
+    pack(buffer, 0)
+    assert verify_body_crc(buffer, 0)
+    buffer[89] ^= 1
+    assert not verify_body_crc(buffer, 0)
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        decode_message(buffer, check_crc=True)
+    assert decode_message(buffer).topic == "T"
+
+
+def test_an_empty_body_has_no_checksum():
+    buffer = bytearray(300)
+    pack(buffer, 0, body=b"")
+    assert body_crc(b"") == 0
+    assert verify_body_crc(buffer, 0)
+
+
+def test_property_crc_digits_run_backwards():
+    assert property_crc_suffix(1722317528) == b"__CRC32#\x018257132271\x02"
+    assert property_crc_suffix(12) == b"__CRC32#\x012100000000\x02"

@@ -1,0 +1,78 @@
+import pytest
+
+from rocketpy.proto.subscription import (
+    SubscriptionData,
+    build_subscription,
+    is_tag_type,
+    split_tags,
+)
+from rocketpy.proto.tags import java_string_hash
+
+
+@pytest.mark.parametrize("expression", ["*", "", None])
+def test_everything(expression):
+    data = build_subscription("T", expression, sub_version=5)
+    assert (data.sub_string, data.tags_set, data.code_set, data.sub_version) == (
+        "*",
+        set(),
+        set(),
+        5,
+    )
+    assert data.takes_all
+    assert data.matches_tags_code(123)
+    assert data.matches_tag(None)
+
+
+def test_tags():
+    data = build_subscription("T", " A || B||A ", "TAG")
+    assert data.sub_string == " A || B||A "
+    assert data.tags_set == {"A", "B"}
+    assert data.code_set == {65, 66}
+    assert not data.takes_all
+    assert data.matches_tags_code(65)
+    assert not data.matches_tags_code(67)
+    assert data.matches_tag("B")
+    assert not data.matches_tag(None)
+    assert split_tags("B || A || B") == ["B", "A"]
+
+
+def test_a_collision_passes_the_code_and_fails_the_tag():
+    data = build_subscription("T", "Aa")
+    assert data.matches_tags_code(java_string_hash("BB"))
+    assert not data.matches_tag("BB")
+
+
+def test_sql_is_kept_as_it_is():
+    data = build_subscription("T", "a > 5", "SQL92")
+    assert (data.sub_string, data.expression_type, data.code_set) == ("a > 5", "SQL92", set())
+    assert not data.takes_all
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [(" || ", None), ("||", "TAG"), ("", "SQL92"), (None, "SQL92"), (" ", "SQL92")],
+)
+def test_expressions_that_say_nothing(expression, kind):
+    with pytest.raises(ValueError, match="expression"):
+        build_subscription("T", expression, kind)
+
+
+def test_content_is_compared_without_the_version():
+    one, two = (
+        build_subscription("T", "A", sub_version=1),
+        build_subscription("T", "A", sub_version=2),
+    )
+    assert one.same_content(two)
+    assert one != two
+    assert not one.same_content(build_subscription("T", "B"))
+    assert [is_tag_type(kind) for kind in (None, "", "TAG", "SQL92")] == [True, True, True, False]
+
+
+def test_json():
+    data = build_subscription("T", "A || B", sub_version=9)
+    text = (
+        b'{"classFilterMode":false,"codeSet":[65,66],"expressionType":"TAG",'
+        b'"subString":"A || B","subVersion":9,"tagsSet":["A","B"],"topic":"T"}'
+    )
+    assert data.encode() == text
+    assert SubscriptionData.decode(text) == data

@@ -1,0 +1,119 @@
+"""Small modules: perm, sys_flag, topic_names, validators, tags, message_queue."""
+
+import pytest
+
+from rocketpy.proto import perm, sys_flag, tags
+from rocketpy.proto import topic_names as names
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.sys_flag import CompressionType
+from rocketpy.proto.validators import check_group, check_topic, is_valid_name
+
+
+@pytest.mark.parametrize(
+    ("bits", "text"), [(6, "RW-"), (7, "RWX"), (4, "R--"), (2, "-W-"), (0, "---")]
+)
+def test_perm(bits, text):
+    assert perm.perm_to_string(bits) == text
+    assert perm.is_readable(bits) == ("R" in text)
+    assert perm.is_writeable(bits) == ("W" in text)
+    assert perm.is_inherited(bits) == ("X" in text)
+    assert perm.is_accessible(bits) == (bits != 0)
+
+
+def test_message_sys_flag():
+    flag = sys_flag.with_compression(0x10, CompressionType.ZLIB)
+    assert flag == 0x311
+    assert sys_flag.compression_type(flag) == CompressionType.ZLIB
+    assert sys_flag.with_compression(flag, CompressionType.LZ4) == 0x111
+    assert sys_flag.clear_compressed(flag) == 0x310
+    committed = sys_flag.with_transaction_type(0x14, sys_flag.TRANSACTION_COMMIT)
+    assert committed == 0x18
+    assert sys_flag.transaction_type(committed) == sys_flag.TRANSACTION_COMMIT
+
+
+def test_pull_sys_flag():
+    assert sys_flag.pull_sys_flag() == 0
+    assert sys_flag.pull_sys_flag(commit_offset=True, suspend=True) == 3
+    assert sys_flag.pull_sys_flag(suspend=True, subscription=True, lite_pull=True) == 22
+    assert sys_flag.pull_sys_flag(class_filter=True) == 8
+
+
+def test_topic_names():
+    assert names.retry_topic("g") == "%RETRY%g"
+    assert names.dlq_topic("g") == "%DLQ%g"
+    assert [names.group_of_retry_topic(t) for t in ("%RETRY%g", "%DLQ%g", "t")] == ["g", "g", "t"]
+    assert names.is_retry_topic("%RETRY%g")
+    assert names.is_dlq_topic("%DLQ%g")
+    assert names.is_lmq("%LMQ%x")
+    assert not names.is_lmq(None)
+    assert names.pop_retry_topic_v1("t", "g") == "%RETRY%g_t"
+    assert names.pop_retry_topic_v2("t", "g") == "%RETRY%g+t"
+    assert names.reply_topic("c") == "c_REPLY_TOPIC"
+    assert names.revive_topic("c") == "rmq_sys_REVIVE_LOG_c"
+    assert names.sync_broker_member_topic("b") == "rmq_sys_SYNC_BROKER_MEMBER_b"
+
+
+def test_system_names():
+    assert names.is_system_topic("TBW102")
+    assert names.is_system_topic("rmq_sys_wheel_timer")
+    assert not names.is_system_topic("T")
+    assert names.is_not_allowed_send_topic("SCHEDULE_TOPIC_XXXX")
+    assert not names.is_not_allowed_send_topic("TBW102")
+    assert names.is_system_group("TOOLS_CONSUMER")
+    assert names.is_system_group("CID_RMQ_SYS_x")
+    assert not names.is_system_group("g")
+
+
+@pytest.mark.parametrize("name", ["a", "A_b-9", "%RETRY%g", "a|b", "t" * 127, "%DLQ%" + "g" * 120])
+def test_names_that_are_fine(name):
+    assert is_valid_name(name)
+    assert check_topic(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a b", "a\n", "é", "a.b", "t" * 128, "%RETRY%" + "g" * 249, "a/../b"]
+)
+def test_topics_that_are_refused(name):
+    assert check_topic(name) is not None
+
+
+def test_groups():
+    assert check_group("g" * 120) is None
+    for group in ("", "  ", "g" * 121, "a b", "g\n"):
+        assert check_group(group) is not None
+
+
+def test_tags_code_without_a_tag():
+    assert tags.tags_code(None) == tags.tags_code("") == 0
+
+
+def test_tag_memory_is_bounded():
+    for n in range(tags._CACHE_LIMIT + 10):
+        tags.tags_code(f"bounded-{n}")
+    assert len(tags._tags_codes) <= tags._CACHE_LIMIT
+    assert tags.tags_code("TagA") == 2598919
+
+
+def test_index_hasher_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(tags, "_CACHE_LIMIT", 100)
+    hasher = tags.IndexKeyHasher()
+    for n in range(1000):
+        key = f"{n:024d}"
+        assert hasher.hash(f"T{n}", key) == abs(tags.java_string_hash(f"T{n}#{key}"))
+    assert len(hasher._topics) <= 100
+    assert len(hasher._prefixes) <= 100
+    assert len(hasher._chunks) <= 100
+
+
+def test_queues_are_ordered_as_in_java():
+    queues = [MessageQueue("T", "b", 1), MessageQueue("T", "a", 9), MessageQueue("S", "z", 0)]
+    assert sorted(queues) == [queues[2], queues[1], queues[0]]
+
+
+def test_codes():
+    assert RequestCode(310).name == "SEND_MESSAGE_V2"
+    assert RequestCode.POP_MESSAGE == 200_050
+    assert len(RequestCode) == 159
+    assert ResponseCode.TOO_MANY_REQUESTS == 530
+    assert ResponseCode.GO_AWAY == 1500
