@@ -7,9 +7,10 @@ before older ones, and the order of physical offsets is what makes a rebuild saf
 repeat); `IndexCatchUpService` reads the missing part back from the log, and when it
 has reached the end the service takes messages again as they come.
 
-After a crash a file is trusted when it is full, lies wholly before what the
-checkpoint vouches for, and all files before it are trusted too; the others are
-deleted and their messages read back from the log. (Apache rebuilds only what recovery
+After a crash a file is trusted when it is full, ends before the time that the checkpoint
+vouches for (or is the first one that ends at it: files reach the disk in order), and all
+files before it are trusted too; the others are deleted and their messages read back from
+the log. (Apache rebuilds only what recovery
 happens to scan; older messages of a deleted file can no longer be found there.)
 
 The store calls `IndexService.load`, after a crash `IndexService.begin_recovery` before
@@ -140,7 +141,7 @@ class IndexService:
         for name in self._names():
             if trusted and after_crash:
                 file = self._open_trusted(name, index_msg_timestamp)
-                trusted = file is not None
+                trusted = file is not None and file.end_timestamp_ms < index_msg_timestamp
             else:
                 file = self._open(name) if trusted else None
             if file is None:
