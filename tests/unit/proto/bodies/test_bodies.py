@@ -1,0 +1,315 @@
+"""Every sample is what Java's own encoder wrote (5.4.0), or what old peers write."""
+
+import zlib
+
+import pytest
+
+from rocketpy.errors import BadBodyError
+from rocketpy.proto import bodies
+from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.message_queue import MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 1)
+QUEUE_TEXT = b'{"brokerName":"broker-a","queueId":1,"topic":"T"}'
+
+JAVA_SAMPLES = [
+    (
+        bodies.TopicRouteData,
+        (
+            b'{"brokerDatas":[{"brokerAddrs":{"0":"1.1.1.1:10911","1":"1.1.1.2:10911"},"broker'
+            b'Name":"broker-a","cluster":"DefaultCluster","enableActingMaster":false}],"filter'
+            b'ServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":'
+            b'4,"topicSysFlag":0,"writeQueueNums":4}]}'
+        ),
+    ),
+    (
+        bodies.ClusterInfo,
+        (
+            b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"1.1.1.1:10911"},"brokerName":"'
+            b'broker-a","cluster":"c","enableActingMaster":false}},"clusterAddrTable":{"c":["b'
+            b'roker-a"]}}'
+        ),
+    ),
+    (
+        bodies.RegisterBrokerBody,
+        (
+            b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0'
+            b',"stateVersion":0,"timestamp":1795250495251},"mappingDataVersion":{"counter":0,"'
+            b'stateVersion":0,"timestamp":1795250495251},"topicConfigTable":{"T":{"attributes"'
+            b':{},"order":false,"perm":6,"readQueueNums":4,"topicFilterType":"SINGLE_TAG","top'
+            b'icName":"T","topicSysFlag":0,"writeQueueNums":4}},"topicQueueMappingDetailMap":{'
+            b'},"topicQueueMappingInfoMap":{}}}'
+        ),
+    ),
+    (
+        bodies.HeartbeatData,
+        (
+            b'{"clientID":"1.1.1.1@1#2","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_L'
+            b'AST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"CG","messageModel":"C'
+            b'LUSTERING","subscriptionDataSet":[{"classFilterMode":false,"codeSet":[65,66],"ex'
+            b'pressionType":"TAG","subString":"A || B","subVersion":1795250494910,"tagsSet":["'
+            b'A","B"],"topic":"T"}],"unitMode":false}],"heartbeatFingerprint":0,"producerDataS'
+            b'et":[{"groupName":"PG"}],"withoutSub":false}'
+        ),
+    ),
+    (
+        bodies.TopicStatsTable,
+        (
+            b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"lastUpdateTimestamp'
+            b'":2,"maxOffset":1,"minOffset":0}},"topicPutTps":0.0}'
+        ),
+    ),
+    (
+        bodies.ConsumerConnection,
+        (
+            b'{"connectionSet":[{"clientAddr":"1.1.1.1:5000","clientId":"x","language":"PYTHON'
+            b'","version":493}],"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"C'
+            b'ONSUME_PASSIVELY","messageModel":"CLUSTERING","subscriptionTable":{}}'
+        ),
+    ),
+    (
+        bodies.ConsumeStats,
+        (
+            b'{"consumeTps":0.0,"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"br'
+            b'okerOffset":0,"consumerOffset":0,"lastTimestamp":0,"pullOffset":0}}}'
+        ),
+    ),
+    (
+        bodies.SubscriptionGroupConfig,
+        (
+            b'{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true'
+            b',"consumeFromMinEnable":true,"consumeMessageOrderly":false,"consumeTimeoutMinute'
+            b'":15,"groupName":"G","groupRetryPolicy":{"type":"CUSTOMIZED"},"groupSysFlag":0,"'
+            b'notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,"whic'
+            b'hBrokerWhenConsumeSlowly":1}'
+        ),
+    ),
+    (
+        bodies.LockBatchRequestBody,
+        (
+            b'{"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":"broker-a","queueId":'
+            b'1,"topic":"T"}],"onlyThisBroker":false}'
+        ),
+    ),
+    (
+        bodies.LockBatchResponseBody,
+        (b'{"lockOKMQSet":[{"brokerName":"broker-a","queueId":1,"topic":"T"}]}'),
+    ),
+    (
+        bodies.QueryAssignmentRequestBody,
+        (
+            b'{"clientId":"c","consumerGroup":"g","messageModel":"CLUSTERING","strategyName":"'
+            b'AVG","topic":"T"}'
+        ),
+    ),
+    (
+        bodies.QueryAssignmentResponseBody,
+        (
+            b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-'
+            b'1,"topic":"T"},"mode":"POP"}]}'
+        ),
+    ),
+    (
+        bodies.BatchAckMessageRequestBody,
+        (
+            b'{"acks":[{"b":"CQI=","c":"g","it":2,"pt":1,"q":1,"r":"0","rq":2,"so":3,"t":"T"}]'
+            b',"brokerName":"broker-a"}'
+        ),
+    ),
+    (
+        bodies.ConsumerOffsetSerializeWrapper,
+        (b'{"offsetTable":{"T@g":{0:3,1:4}}}'),
+    ),
+    (
+        bodies.ResetOffsetBody,
+        (b'{"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"T"}:5}}'),
+    ),
+    (
+        bodies.GetConsumerStatusBody,
+        (
+            b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":1,"t'
+            b'opic":"T"}:5}}'
+        ),
+    ),
+    (
+        bodies.ConsumerRunningInfo,
+        (
+            b'{"mqPopTable":{{"brokerName":"broker-a","queueId":1,"topic":"T"}:{"droped":false'
+            b',"lastPopTimestamp":0,"waitAckCount":0}},"mqTable":{{"brokerName":"broker-a","qu'
+            b'eueId":1,"topic":"T"}:{"cachedMsgCount":0,"cachedMsgMaxOffset":0,"cachedMsgMinOf'
+            b'fset":0,"cachedMsgSizeInMiB":0,"commitOffset":0,"droped":false,"lastConsumeTimes'
+            b'tamp":0,"lastLockTimestamp":0,"lastPullTimestamp":0,"locked":false,"transactionM'
+            b'sgCount":0,"transactionMsgMaxOffset":0,"transactionMsgMinOffset":0,"tryUnlockTim'
+            b'es":0}},"properties":{},"statusTable":{"T":{"consumeFailedMsgs":0,"consumeFailed'
+            b'TPS":0.0,"consumeOKTPS":0.0,"consumeRT":0.0,"pullRT":0.0,"pullTPS":0.0}},"subscr'
+            b'iptionSet":[],"userConsumerInfo":{}}'
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "text"), JAVA_SAMPLES, ids=[cls.__name__ for cls, _ in JAVA_SAMPLES]
+)
+def test_samples_of_java(cls, text):
+    decoded = cls.decode(text)
+    assert decoded != cls()
+    quoted = text.replace(b"{0:", b'{"0":').replace(b",1:", b',"1":')
+    assert decoded.encode() == quoted
+    assert cls.decode(quoted) == decoded
+
+
+def test_route():
+    route = bodies.TopicRouteData.decode(JAVA_SAMPLES[0][1])
+    assert route.broker_datas[0].master_addr == "1.1.1.1:10911"
+    assert route.broker_datas[0].broker_addrs[1] == "1.1.1.2:10911"
+    assert route.queue_datas == [bodies.QueueData("broker-a", 4, 4, 6, 0)]
+    raw = b'{"brokerDatas":[{"brokerAddrs":{0:"a:1"},"brokerName":"b"}],"orderTopicConf":"b:4"}'
+    old = bodies.TopicRouteData.decode(raw)
+    assert old.broker_datas[0].broker_addrs == {0: "a:1"}
+    assert old.order_topic_conf == "b:4"
+    assert bodies.BrokerData().master_addr is None
+
+
+def test_absent_null_and_unknown_keys():
+    config = bodies.SubscriptionGroupConfig.decode(b'{"groupName":"g","brokerId":null,"x":[1]}')
+    assert config == bodies.SubscriptionGroupConfig("g")
+    assert (config.retry_max_times, config.retry_queue_nums) == (16, 1)
+    assert bodies.QueryAssignmentResponseBody.decode(b"{}").message_queue_assignments is None
+    empty = bodies.QueryAssignmentResponseBody.decode(b'{"messageQueueAssignments":[]}')
+    assert empty.message_queue_assignments == []
+
+
+def test_defaults_are_not_shared():
+    one = bodies.TopicConfigSerializeWrapper()
+    one.topic_config_table["T"] = bodies.TopicConfig("T")
+    assert bodies.TopicConfigSerializeWrapper().topic_config_table == {}
+
+
+ESCAPED = QUEUE_TEXT.replace(b'"', b'\\"')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"offsetTable":{' + QUEUE_TEXT + b":5}}",
+        b'{"offsetTable":[{"brokerName":"broker-a","offset":5,"queueId":1,"topic":"T"}]}',
+        b'{"offsetTable":{"' + ESCAPED + b'":5}}',
+    ],
+)
+def test_reset_offsets_in_every_form(text):
+    reset = bodies.ResetOffsetBody.decode(text)
+    assert reset.offset_table == {QUEUE: 5}
+    assert bodies.ResetOffsetBody.decode(reset.encode_list()) == reset
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"offsetTable":[5]}',
+        b'{"offsetTable":[{"topic":"T"}]}',
+        b'{"offsetTable":{"x":5}}',
+        b'{"offsetTable":{' + QUEUE_TEXT + b':"x"}}',
+        b'{"offsetTable":5}',
+        b"[]",
+        b"5",
+        b"",
+        b"x",
+    ],
+)
+def test_reset_offsets_that_are_wrong(text):
+    with pytest.raises(BadBodyError):
+        bodies.ResetOffsetBody.decode(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"perm":"x"}',
+        b'{"perm":true}',
+        b'{"perm":1.5}',
+        b'{"perm":[]}',
+        b'{"topicName":[]}',
+        b'{"order":[]}',
+        b'{"attributes":[]}',
+    ],
+)
+def test_wrong_values_name_their_key(text):
+    with pytest.raises(BadBodyError, match=r"TopicConfig\.\w+: "):
+        bodies.TopicConfig.decode(text)
+
+
+def test_values_in_other_clothes():
+    config = bodies.TopicConfig.decode(
+        b'{"perm":"6","order":"TRUE","topicName":5,"readQueueNums":4.0,"attributes":{"a":true}}'
+    )
+    assert (config.perm, config.order, config.topic_name) == (6, True, "5")
+    assert (config.read_queue_nums, config.attributes) == (4, {"a": "true"})
+    assert bodies.TopicConfig.decode(b'{"order":1}').order is True
+    assert bodies.ConsumeStats.decode(b'{"consumeTps":2}').consume_tps == 2.0
+
+
+REGISTER = bodies.RegisterBrokerBody(
+    bodies.TopicConfigSerializeWrapper(
+        {
+            "T": bodies.TopicConfig("T", 4, 8, 6, attributes={"+message.type": "NORMAL"}),
+            "U": bodies.TopicConfig("U"),
+        },
+        bodies.DataVersion(1, 2, 3),
+        topic_queue_mapping_info_map={"T": {"topic": "T", "bname": "b"}},
+    ),
+    ["f:1"],
+)
+
+
+def test_compressed_registration():
+    packed = REGISTER.encode_compressed()
+    assert bodies.RegisterBrokerBody.decode_any(packed) == REGISTER
+    assert b'T 4 8 6 SINGLE_TAG {"+message.type":"NORMAL"}' in zlib.decompress(packed)
+    old = bodies.RegisterBrokerBody.decode_compressed(packed, 412)
+    assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map is None
+
+
+def test_plain_registration():
+    assert bodies.RegisterBrokerBody.decode_any(REGISTER.encode()) == REGISTER
+
+
+def test_every_cut_of_a_registration_is_refused():
+    plain = zlib.decompress(REGISTER.encode_compressed())
+    old_end = plain.index(b"f:1") + 5  # brokers before 5.0 end here
+    for size in set(range(len(plain))) - {old_end}:
+        with pytest.raises(BadBodyError):
+            bodies.RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
+
+
+@pytest.mark.parametrize("topic", [b"T 4 8 6", b"T x 8 6 SINGLE_TAG", b"T 4 8 6 SINGLE_TAG {"])
+def test_topics_of_a_registration_that_are_wrong(topic):
+    plain = zlib.decompress(REGISTER.encode_compressed())
+    good = b"U 16 16 6 SINGLE_TAG"
+    damaged = plain.replace(len(good).to_bytes(4) + good, len(topic).to_bytes(4) + topic)
+    assert damaged != plain
+    with pytest.raises(BadBodyError):
+        bodies.RegisterBrokerBody.decode_compressed(zlib.compress(damaged))
+
+
+def test_sets_are_written_in_order():
+    queues = {MessageQueue("T", "b", n) for n in (3, 1, 2)}
+    request = bodies.LockBatchRequestBody("g", "c", mq_set=queues)
+    assert [queue.queue_id for queue in request.to_json()["mqSet"]] == [1, 2, 3]
+    assert bodies.TopicList({"b", "a"}).encode() == b'{"topicList":["a","b"]}'
+
+
+def test_every_body_is_empty_by_default_and_survives():
+    classes = [getattr(bodies, name) for name in bodies.__all__]
+    classes = [cls for cls in classes if isinstance(cls, type) and issubclass(cls, Body)]
+    assert len(classes) > 50
+    for cls in classes:
+        assert cls.decode(cls().encode()) == cls()
+
+
+def test_fields_without_a_json_form_are_a_mistake():
+    with pytest.raises(TypeError, match="no JSON form"):
+
+        @body
+        class Wrong(Body):
+            field: bytes = b""
