@@ -105,17 +105,7 @@ class RouteTable:
             return RegisterResult(refused)
         is_first = told.broker_id not in addresses
         addresses[told.broker_id] = told.address
-        broker = BrokerData(
-            cluster=told.cluster,
-            broker_name=told.broker_name,
-            broker_addrs=addresses,
-            enable_acting_master=bool(told.enable_acting_master),
-            zone_name=told.zone_name,
-        )
-        self._brokers[told.broker_name] = broker
-        if old is not None and old.cluster != told.cluster:
-            self._leave_cluster(old.cluster, told.broker_name)
-        self._clusters.setdefault(told.cluster, set()).add(told.broker_name)
+        self._put_broker(told, addresses, old)
         is_prime_slave = (
             told.enable_acting_master is not None
             and told.broker_id != MASTER_ID
@@ -123,7 +113,7 @@ class RouteTable:
         )
         dropped = 0
         if told.broker_id == MASTER_ID or is_prime_slave:
-            wipe = is_prime_slave and broker.enable_acting_master
+            wipe = is_prime_slave and bool(told.enable_acting_master)
             dropped = self._take_topics(
                 told, key, is_first=is_first, wipe=wipe, delete_missing=delete_missing
             )
@@ -137,17 +127,35 @@ class RouteTable:
             connection=connection,
             filter_servers=told.filter_servers,
         )
-        master_address, ha_address = "", ""
-        if told.broker_id != MASTER_ID and MASTER_ID in addresses:
-            master = self._live.get(BrokerKey(told.cluster, addresses[MASTER_ID]))
-            if master is not None:
-                master_address, ha_address = addresses[MASTER_ID], master.ha_address
+        master_address, ha_address = self._master_for(told, addresses)
         change = None
         if told.broker_id < lowest_before:
             change = MinBrokerChange(told.broker_name, addresses, None, told.ha_address)
         return RegisterResult(
             RegisterOutcome.OK, master_address, ha_address, is_new, dropped, change
         )
+
+    def _put_broker(
+        self, told: Registration, addresses: dict[int, str], old: BrokerData | None
+    ) -> None:
+        self._brokers[told.broker_name] = BrokerData(
+            cluster=told.cluster,
+            broker_name=told.broker_name,
+            broker_addrs=addresses,
+            enable_acting_master=bool(told.enable_acting_master),
+            zone_name=told.zone_name,
+        )
+        if old is not None and old.cluster != told.cluster:
+            self._leave_cluster(old.cluster, told.broker_name)
+        self._clusters.setdefault(told.cluster, set()).add(told.broker_name)
+
+    def _master_for(self, told: Registration, addresses: dict[int, str]) -> tuple[str, str]:
+        """Return a slave's master and that one's HA address; empty for a master, or without one."""
+        if told.broker_id == MASTER_ID or MASTER_ID not in addresses:
+            return "", ""
+        address = addresses[MASTER_ID]
+        master = self._live.get(BrokerKey(told.cluster, address))
+        return ("", "") if master is None else (address, master.ha_address)
 
     def _refuse(
         self, told: Registration, key: BrokerKey, addresses: dict[int, str]

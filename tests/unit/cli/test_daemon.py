@@ -111,3 +111,54 @@ def test_both_servers_run_in_one_process(tmp_path: Path) -> None:
         _, rest = process.communicate(timeout=30)
         assert process.returncode == 0, rest
         assert not (data / "store" / "abort").exists()
+
+
+def test_a_second_signal_ends_a_stop_that_hangs() -> None:
+    # A server whose stop never ends, as a process of its own.
+    code = """
+import asyncio, sys
+from rocketpy.cli.daemon import run_server
+from rocketpy.runtime import logs
+
+class Hanging:
+    async def start(self): pass
+    async def stop(self): await asyncio.sleep(3600)
+
+logs.configure(log_format="json")
+sys.exit(run_server(Hanging(), dict))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    try:
+        ready_line(process)
+        process.terminate()
+        assert process.stderr is not None
+        assert json.loads(process.stderr.readline())["event"] == "stopping"
+        process.terminate()
+        assert process.wait(timeout=30) == 130
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_a_signal_while_starting_stops_without_ever_being_ready() -> None:
+    code = """
+import os, signal, sys, time
+from rocketpy.cli.daemon import run_server
+from rocketpy.runtime import logs
+
+class Slow:
+    async def start(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)  # as a store that recovers: the loop stands still
+    async def stop(self): pass
+
+logs.configure(log_format="json")
+sys.exit(run_server(Slow(), dict))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
+    assert events[-2:] == ["stopping", "stopped"]
