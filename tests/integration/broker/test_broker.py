@@ -66,7 +66,8 @@ class Peer:
     ) -> RemotingCommand:
         ext = {"consumerGroup": "g", "topic": topic, "queueId": "0", "queueOffset": str(offset),
                "maxMsgNums": "32", "sysFlag": str(sys_flag), "commitOffset": "0",
-               "suspendTimeoutMillis": "10000", "subscription": "*", "subVersion": "0", **changes}  # fmt: skip
+               "suspendTimeoutMillis": "10000", "subscription": "*", "subVersion": "0",
+               **changes}  # fmt: skip
         return await self.call(11, ext)
 
     async def start_pull(self, *args: Any, **changes: Any) -> asyncio.Task[RemotingCommand]:

@@ -69,8 +69,10 @@ class Kit:
     def pull(
         self, code: int = 11, serialize_type: int = 0, **changes: str
     ) -> RemotingCommand | None:
-        ext = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "0", "maxMsgNums": "32",
-               "sysFlag": "0", "commitOffset": "9", "suspendTimeoutMillis": "15000", "subVersion": "5",
+        ext = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "0",
+               "maxMsgNums": "32",
+               "sysFlag": "0", "commitOffset": "9", "suspendTimeoutMillis": "15000",
+               "subVersion": "5",
                **changes}  # fmt: skip
         answer = self.processor.process(
             self.channel, request(code, ext, serialize_type=serialize_type)

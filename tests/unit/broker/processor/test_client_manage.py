@@ -1,0 +1,153 @@
+from typing import Any
+
+import orjson
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.processor.client_manage import ClientManageProcessor, read_subscription
+from rocketpy.broker.registry import ConsumerTable, ProducerTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.tags import tags_code
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.store.config import MessageStoreConfig
+from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request
+
+
+class Kit:
+    def __init__(self, **config: Any) -> None:
+        self.clock = FakeClock()
+        broker = BrokerConfig(broker_name="b", **config)
+        configs = ConfigHolder(broker, MessageStoreConfig(), RemotingServerConfig(), self.clock)
+        self.topics = TopicTable(broker, MemoryFile(), self.clock)
+        self.groups = SubscriptionGroupTable(broker, MemoryFile(), self.clock)
+        self.producers, self.consumers = ProducerTable(), ConsumerTable()
+        self.processor = ClientManageProcessor(
+            configs=configs,
+            topics=self.topics,
+            groups=self.groups,
+            producers=self.producers,
+            consumers=self.consumers,
+            clock=self.clock,
+        )
+
+    def beat(self, channel: FakeChannel, client_id: str = "c", *, topics: tuple[str, ...] = ("T",),
+             model: str = "CLUSTERING", **top: Any) -> dict[str, str]:  # fmt: skip
+        body = {
+            "clientID": client_id,
+            "consumerDataSet": [
+                {
+                    "groupName": "g",
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": model,
+                    "subscriptionDataSet": [
+                        {"topic": topic, "subString": "a || b", "subVersion": 1} for topic in topics
+                    ],
+                }
+            ],
+            "producerDataSet": [{"groupName": "p"}],
+            **top,
+        }
+        answer = self.processor.heartbeat(channel, request(34, {}, orjson.dumps(body)))  # type: ignore[arg-type]
+        assert answer.code == 0
+        return answer.ext_fields
+
+
+def test_a_heartbeat_makes_group_and_retry_topic_and_tells_the_others() -> None:
+    kit = Kit()
+    first, second = FakeChannel(port=1), FakeChannel(port=2)
+    kit.beat(first, "c1")
+    kit.beat(second, "c2")
+    assert kit.groups.get("g") == SubscriptionGroupConfig("g")
+    assert kit.topics.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1, 6)
+    assert [one.ext_fields for one in first.oneway] == [{"consumerGroup": "g"}] * 2
+    assert len(second.oneway) == 1
+    kit.beat(second, "c2")
+    assert len(second.oneway) == 1, "nothing changed"
+    assert [one.client_id for one in kit.producers.clients("p")] == ["c1", "c2"]
+    found = kit.consumers.subscription("g", "T")
+    assert found is not None
+    assert found.code_set == {tags_code("a"), tags_code("b")}
+
+
+def test_good_bye_and_a_lost_connection() -> None:
+    kit = Kit()
+    first, second = FakeChannel(port=1), FakeChannel(port=2)
+    kit.beat(first, "c1")
+    kit.beat(second, "c2")
+    ext = {"clientID": "c2", "producerGroup": "p", "consumerGroup": "g"}
+    kit.processor.unregister(second, request(35, ext))  # type: ignore[arg-type]
+    assert len(first.oneway) == 3
+    assert [one.client_id for one in kit.producers.clients("p")] == ["c1"]
+    kit.processor.on_close(first)  # type: ignore[arg-type]
+    assert kit.consumers.groups() == []
+    assert kit.producers.groups() == {}
+
+
+def test_silent_clients_are_closed() -> None:
+    kit = Kit()
+    channel = FakeChannel()
+    kit.beat(channel)
+    kit.clock.now_ms += 120_000
+    assert kit.processor.step(5) == 10_005
+    assert channel.close_reason is None
+    kit.clock.now_ms += 1
+    kit.processor.step(5)
+    assert channel.close_reason == "no heartbeat for too long"
+    assert kit.consumers.groups() == []
+
+
+@pytest.mark.parametrize("why", ["broadcast", "broker", "group"])
+def test_nobody_is_told_when_that_is_off(why: str) -> None:
+    kit = Kit(notify_consumer_ids_changed_enable=why != "broker")
+    if why == "group":
+        kit.groups.put(SubscriptionGroupConfig("g", notify_consumer_ids_changed_enable=False))
+    channel = FakeChannel()
+    kit.beat(channel, model="BROADCASTING" if why == "broadcast" else "CLUSTERING")
+    assert channel.oneway == []
+
+
+def test_heartbeat_v2() -> None:
+    kit = Kit()
+    channel = FakeChannel()
+    assert kit.beat(channel, heartbeatFingerprint=7)["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    without = {"heartbeatFingerprint": 7, "withoutSub": True, "topics": ()}
+    assert kit.beat(channel, **without)["IS_SUB_CHANGE"] == "false"
+    assert kit.consumers.subscription("g", "T") is not None, "kept"
+    assert kit.beat(channel, heartbeatFingerprint=8)["IS_SUB_CHANGE"] == "true"
+
+
+def test_heartbeat_v2_after_a_restart_asks_for_the_subscriptions() -> None:
+    kit = Kit()
+    without = {"heartbeatFingerprint": 7, "withoutSub": True, "topics": ()}
+    assert kit.beat(FakeChannel(), **without)["IS_SUB_CHANGE"] == "true"
+
+
+def test_no_auto_creation_no_member() -> None:
+    kit = Kit(auto_create_subscription_group=False)
+    kit.beat(FakeChannel())
+    assert kit.consumers.group("g") is None
+    assert kit.topics.get("%RETRY%g") is None
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":5}'])
+def test_bad_bodies(body: bytes) -> None:
+    with pytest.raises(BadBodyError):
+        Kit().processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+
+
+def test_a_subscription_needs_a_topic_and_a_tag() -> None:
+    for bad in ({}, {"topic": "T", "subString": "||"}):
+        with pytest.raises(BadBodyError):
+            read_subscription(bad)
+    given = read_subscription({"topic": "T", "subString": "a", "codeSet": [97], "tagsSet": ["a"]})
+    assert (given.code_set, given.tags_set) == ({97}, {"a"})
+
+
+@pytest.mark.parametrize(("kind", "code"), [("TAG", 0), ("SQL92", 1)])
+def test_check_config(kind: str, code: int) -> None:
+    body = orjson.dumps({"subscriptionData": {"expressionType": kind}})
+    answer = Kit().processor.check_config(FakeChannel(), request(46, {}, body))  # type: ignore[arg-type]
+    assert answer.code == code

@@ -1,0 +1,105 @@
+from typing import Any
+
+import orjson
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
+from rocketpy.broker.registry import ClientChannel, ConsumerTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.store.config import MessageStoreConfig
+from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request
+
+QUEUE = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+
+
+class QueueStart:
+    def __init__(self) -> None:
+        self.first = 0
+        self.recent = True
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        return self.first
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        return self.recent
+
+
+class Kit:
+    def __init__(self) -> None:
+        clock = FakeClock()
+        config = BrokerConfig(broker_name="b")
+        self.start = QueueStart()
+        self.offsets = ConsumerOffsets(config, MemoryFile(), clock)
+        self.consumers = ConsumerTable()
+        self.groups = SubscriptionGroupTable(config, MemoryFile(), clock)
+        self.topics = TopicTable(config, MemoryFile(), clock)
+        self.processor = ConsumerManageProcessor(
+            self.start,
+            configs=ConfigHolder(config, MessageStoreConfig(), RemotingServerConfig(), clock),
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
+        )
+
+    def ask(self, code: int, **ext: str) -> RemotingCommand:
+        run: Any = self.processor.processors[code]
+        answer = run(FakeChannel(), request(code, {**QUEUE, **ext}))
+        assert isinstance(answer, RemotingCommand)
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("first", "recent", "ext", "code"),
+    [
+        (0, True, {}, 0),
+        (-1, True, {}, 0),
+        (0, True, {"setZeroIfNotFound": "false"}, 22),
+        (5, True, {}, 22),
+        (0, False, {}, 22),
+    ],
+)
+def test_a_group_without_an_offset(
+    first: int, recent: bool, ext: dict[str, str], code: int
+) -> None:
+    kit = Kit()
+    kit.start.first, kit.start.recent = first, recent
+    answer = kit.ask(14, **ext)
+    assert answer.code == code
+    assert answer.ext_fields.get("offset") == ("0" if code == 0 else None)
+
+
+def test_commit_then_query() -> None:
+    kit = Kit()
+    assert kit.ask(15, commitOffset="5").code == 26
+    kit.groups.get_or_create("g")
+    assert kit.ask(15, commitOffset="5").code == 17
+    kit.topics.put(TopicConfig("T"))
+    assert kit.ask(15, commitOffset="5").code == 0
+    assert kit.ask(14).ext_fields == {"offset": "5"}
+
+
+def test_a_waiting_reset_keeps_commits_away() -> None:
+    kit = Kit()
+    kit.groups.get_or_create("g")
+    kit.topics.put(TopicConfig("T"))
+    kit.offsets.assign_reset("g", "T", 0, 2)
+    answer = kit.ask(15, commitOffset="5")
+    assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
+    assert kit.ask(14).ext_fields == {"offset": "2"}
+
+
+def test_members() -> None:
+    kit = Kit()
+    assert kit.ask(38).code == 1
+    client = ClientChannel(FakeChannel(), "c", 0, 0, 0)  # type: ignore[arg-type]
+    kit.consumers.register(
+        "g", client, [], consume_type="", message_model="", consume_from_where=""
+    )
+    assert orjson.loads(kit.ask(38).body) == {"consumerIdList": ["c"]}

@@ -1,0 +1,87 @@
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.processor.query_message import QueryMessageProcessor
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.message import MessageExt, decode_messages, encode_message
+from rocketpy.store.results import QueryIndexResult
+from tests.unit.broker.fakes import FakeChannel, FakeStore, request
+
+
+def record(topic: str, body: bytes, **properties: str) -> bytes:
+    return encode_message(
+        MessageExt(
+            topic=topic,
+            body=body,
+            properties=properties,
+            born_host="127.0.0.1:1",
+            store_host="127.0.0.1:2",
+        )
+    )
+
+
+class Kit:
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.processor = QueryMessageProcessor(self.store, default_count=32, max_count=64)
+
+    def ask(self, code: int = 12, **ext: str) -> RemotingCommand:
+        fields = {"topic": "T", "key": "k", "maxNum": "10", "beginTimestamp": "0",
+                  "endTimestamp": "9", **ext}  # fmt: skip
+        run: Any = self.processor.processors[code]
+        answer = run(FakeChannel(), request(code, fields))
+        if isinstance(answer, bytes):
+            (answer,) = CommandReader().feed(answer)
+        assert isinstance(answer, RemotingCommand)
+        return answer
+
+
+def test_collisions_of_the_index_are_left_out() -> None:
+    kit = Kit()
+    kit.store.records = {
+        1: record("T", b"by key", KEYS="j k", UNIQ_KEY="u"),
+        2: record("T", b"other key", KEYS="kk"),
+        3: record("U", b"other topic", KEYS="k"),
+        4: record("T", b"by id", UNIQ_KEY="k"),
+    }
+    kit.store.index = QueryIndexResult([4, 3, 2, 1, 99], 77, 88)
+    answer = kit.ask()
+    assert [one.body for one in decode_messages(answer.body)] == [b"by id", b"by key"]
+    assert answer.ext_fields == {"indexLastUpdatePhyoffset": "88", "indexLastUpdateTimestamp": "77"}
+    assert [one.body for one in decode_messages(kit.ask(indexType="K").body)] == [b"by key"]
+    by_id = kit.ask(_UNIQUE_KEY_QUERY="true")
+    assert [one.body for one in decode_messages(by_id.body)] == [b"by id"]
+    assert kit.store.queries[-1] == ("T", "k", 32, 0, 9, "U")
+
+
+def test_nothing_found_and_bounded_counts() -> None:
+    kit = Kit()
+    assert kit.ask(maxNum="100000").code == 22
+    assert kit.store.queries[0][2] == 64
+    kit.ask(maxNum="-5")
+    assert kit.store.queries[1][2] == 1
+
+
+def test_a_damaged_record_costs_only_itself() -> None:
+    kit = Kit()
+    good = record("T", b"good", KEYS="k")
+
+    def look(phy_offset: int) -> memoryview:
+        if phy_offset == 1:
+            raise CorruptRecordError(1, "bad")
+        return memoryview(good)
+
+    kit.store.look_message = look  # type: ignore[method-assign]
+    kit.store.index = QueryIndexResult([1, 2])
+    assert [one.body for one in decode_messages(kit.ask().body)] == [b"good"]
+    assert kit.ask(33, offset="1").code == 1
+
+
+@pytest.mark.parametrize(("offset", "code"), [("5", 0), ("6", 1), ("-1", 1)])
+def test_view_by_offset(offset: str, code: int) -> None:
+    kit = Kit()
+    kit.store.records = {5: record("T", b"body")}
+    assert kit.ask(33, offset=offset).code == code

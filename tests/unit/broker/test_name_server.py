@@ -1,0 +1,120 @@
+import asyncio
+import zlib
+
+import orjson
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.name_server import NameServerLink
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.errors import ConnectError
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.store.config import MessageStoreConfig
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+
+class FakeClient:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, RemotingCommand]] = []
+        self.down: set[str] = set()
+        self.closed = False
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if address in self.down:
+            raise ConnectError("down")
+        self.calls.append((address, command))
+        return make_response(command)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Kit:
+    def __init__(self, addresses: str = "n1:1;n2:2", permission: int = 6) -> None:
+        clock = FakeClock()
+        config = BrokerConfig(
+            broker_name="b",
+            broker_ip1="127.0.0.1",
+            namesrv_addr=addresses,
+            broker_permission=permission,
+        )
+        self.client = FakeClient()
+        self.topics = TopicTable(config, MemoryFile(), clock)
+        identity = BrokerIdentity(config)
+        identity.listens_on(10911)
+        self.link = NameServerLink(
+            self.client,  # type: ignore[arg-type]
+            configs=ConfigHolder(config, MessageStoreConfig(), RemotingServerConfig(), clock),
+            identity=identity,
+            topics=self.topics,
+        )
+        self.topics.on_change = self.link.topic_changed
+
+    def sent(self, code: int) -> list[tuple[str, RemotingCommand]]:
+        return [one for one in self.client.calls if one[1].code == code]
+
+
+def topics_of(command: RemotingCommand) -> dict[str, dict[str, int]]:
+    table = orjson.loads(command.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert isinstance(table, dict)
+    return table
+
+
+async def test_register_everywhere_announce_and_say_goodbye() -> None:
+    kit = Kit()
+    await kit.link.start()
+    assert sorted(address for address, _ in kit.sent(103)) == ["n1:1", "n2:2"]
+    command = kit.sent(103)[0][1]
+    assert command.ext_fields == {
+        "bodyCrc32": str(zlib.crc32(command.body) & 0x7FFFFFFF),
+        "brokerAddr": "127.0.0.1:10911",
+        "brokerId": "0",
+        "brokerName": "b",
+        "clusterName": "DefaultCluster",
+        "compressed": "false",
+        "enableActingMaster": "false",
+        "haServerAddr": "127.0.0.1:10912",
+    }
+    assert topics_of(command).keys() == kit.topics.all().keys()
+    kit.topics.put(TopicConfig("A"))
+    kit.topics.put(TopicConfig("B"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [set(topics_of(one)) for _, one in kit.sent(103)[2:]] == [{"A", "B"}] * 2
+    await kit.link.stop()
+    assert [address for address, _ in kit.sent(104)] == ["n1:1", "n2:2"]
+    assert kit.client.closed
+
+
+async def test_a_name_server_that_is_down_holds_nobody_up() -> None:
+    kit = Kit()
+    kit.client.down = {"n1:1"}
+    await kit.link.start()
+    assert [address for address, _ in kit.sent(103)] == ["n2:2"]
+    kit.client.down = set()
+    await kit.link.register_all()
+    assert [address for address, _ in kit.sent(103)] == ["n2:2", "n1:1", "n2:2"]
+    await kit.link.stop()
+
+
+async def test_a_read_only_broker_takes_the_write_right_from_its_topics() -> None:
+    kit = Kit(permission=4)
+    kit.topics.put(TopicConfig("A", 4, 4, 6))
+    await kit.link.register_all()
+    assert topics_of(kit.sent(103)[0][1])["A"]["perm"] == 4
+
+
+async def test_without_name_servers_nothing_is_sent() -> None:
+    kit = Kit("")
+    await kit.link.start()
+    kit.topics.put(TopicConfig("A"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await kit.link.stop()
+    assert kit.client.calls == []
