@@ -101,6 +101,8 @@ class Recovery:
         """
         if not self._log.files:
             self._without_log()
+            if self._index is not None:
+                self._index.end_recovery(0, 0)
             return RecoveryReport()
         start = self._trusted_start(self._trusted_ms())
         for _ in range(_ROUNDS):
@@ -129,6 +131,8 @@ class Recovery:
             queue.destroy()
         self._checkpoint.distrust()
         self._log.set_end(0)
+        if self._index is not None:
+            self._index.cut(0, 0)
 
     # -- where to begin ----------------------------------------------------------------------
 
@@ -292,6 +296,8 @@ class Recovery:
     def _finish(self, report: RecoveryReport) -> None:
         log = self._log
         log.set_end(report.end)
+        if self._index is not None:
+            self._index.end_recovery(report.end, log.min_phy_offset)
         if self._after_crash:
             log.sync_from(report.start)
         for phy_offset in report.damaged:
@@ -305,6 +311,8 @@ class Recovery:
             queue.correct_min_offset(log.min_phy_offset)
             queue.next_offset = queue.max_offset
         self._table.load_batch(report.end)
+        if self._index is not None:
+            self._index.cut(report.end, log.min_phy_offset)
         newest_ms = min(self._checkpoint.physic_ms, self._checkpoint.logics_ms)
         if log.last_store_timestamp_ms < newest_ms:
             self._checkpoint.distrust()
