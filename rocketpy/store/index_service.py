@@ -13,10 +13,10 @@ files before it are trusted too; the others are deleted and their messages read 
 the log. (Apache rebuilds only what recovery
 happens to scan; older messages of a deleted file can no longer be found there.)
 
-The store calls `IndexService.load`, after a crash `IndexService.begin_recovery` before
-its recovery dispatches again, `IndexService.end_recovery` after it, ``put`` for every message (but those of rolled-back
-transactions), ``flush_full_files`` now and then, ``delete_expired`` when the log's
-start moves, ``close``; and it has an `IndexCatchUpService` among its services.
+The store calls `IndexService.load`; after a crash `IndexService.begin_recovery` before its
+recovery dispatches again and `IndexService.end_recovery` after it; ``put`` for every message
+(but those of rolled-back transactions); ``flush_full_files`` now and then; ``delete_expired``
+when the log's start moves; ``close``. It has an `IndexCatchUpService` among its services.
 
 Source: IndexService.java, 5.4.0.
 """
