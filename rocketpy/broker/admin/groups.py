@@ -15,6 +15,7 @@ from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.subscription_groups import SubscriptionGroupConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.fastjson import dumps
 from rocketpy.proto.validators import check_group, check_topic
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
@@ -25,6 +26,7 @@ _log = structlog.get_logger(__name__)
 
 MAX_GROUPS_IN_LIST: Final = 10_000
 MAX_RETRY_QUEUE_NUMS: Final = 1_024
+MAX_GROUP_BYTES: Final = 64 * 1024
 
 
 class GroupAdmin:
@@ -107,6 +109,8 @@ class GroupAdmin:
             reason = check_group(group.group_name)
             if reason is None and not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUE_NUMS:
                 reason = f"retryQueueNums must be 0 to {MAX_RETRY_QUEUE_NUMS}"
+            if reason is None and len(dumps(group.to_json())) > MAX_GROUP_BYTES:
+                reason = f"the configuration of a group must not exceed {MAX_GROUP_BYTES} bytes"
             if reason is not None:
                 return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
         for group in wanted:

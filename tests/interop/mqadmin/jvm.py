@@ -18,9 +18,9 @@ def _line(words: tuple[object, ...]) -> str:
 class JavaLines:
     """A child that answers every line with one line of JSON."""
 
-    def __init__(self, verb: str, namesrv: str) -> None:
+    def __init__(self, *words: str) -> None:
         self._process = subprocess.Popen(
-            [str(PEER), verb, namesrv],
+            [str(PEER), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

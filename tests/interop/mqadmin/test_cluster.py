@@ -1,5 +1,7 @@
 import re
+import subprocess
 
+from tests.interop.mqadmin.jvm import PEER
 from tests.interop.mqadmin.world import World, rows, wait_for
 
 
@@ -71,7 +73,7 @@ def test_paths_and_unknown_keys_are_refused(world: World) -> None:
         assert "CODE: 16" in out, key
         assert key in out
     out = world.run(
-        "updateBrokerConfig", "-b", world.cluster.broker, "-k", "brokerPermission", "-v", "lots"
+        "updateBrokerConfig", "-b", world.cluster.broker, "-k", "defaultTopicQueueNums", "-v", "0"
     )
     assert "CODE: 29" in out
 
@@ -84,6 +86,14 @@ def test_name_server_config(world: World) -> None:
     assert port
     out = world.run("updateNamesrvConfig", "-k", "kvConfigPath", "-v", "/tmp/elsewhere")
     assert "CODE: 16" in out
+
+
+def test_name_server_config_changes(world: World) -> None:
+    for value in ("true", "false"):
+        out = world.run("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", value)
+        assert "success" in out
+        shown = world.run("getNamesrvConfig")
+        assert re.search(rf"^orderMessageEnable +=  {value}$", shown, re.MULTILINE)
 
 
 def test_kv_config(world: World) -> None:
@@ -123,6 +133,33 @@ def test_cluster_send_and_round_trip(world: World) -> None:
     checked = world.run("checkMsgSendRT", "-t", world.topic, "-a", "3", "-s", "10")
     assert checked.count("true") == 3
     world.receive(world.group, 3)
+
+
+def test_cluster_round_trip_times(world: World) -> None:
+    # clusterRT never ends: one round of it is read from a process of its own.
+    command = [
+        str(PEER),
+        "admin",
+        world.cluster.namesrv,
+        "clusterRT",
+        "-a",
+        "2",
+        "-s",
+        "20",
+        "-i",
+        "1",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as child:
+        assert child.stdout is not None
+        try:
+            lines = [child.stdout.readline() for _ in range(2)]
+        finally:
+            child.kill()
+    row = lines[1].split()
+    assert row[:2] == [world.cluster.cluster_name, world.cluster.broker_name]
+    assert "2" in row[2:]
 
 
 def test_stats_all(world: World) -> None:

@@ -98,6 +98,44 @@ def test_reset_by_time_delivers_again(world: World) -> None:
     world.actor.do("stop", "admResetG")
 
 
+def test_reset_by_members(world: World) -> None:
+    broker = world.cluster.broker
+    key = ("updateBrokerConfig", "-b", broker, "-k", "useServerSideResetOffset", "-v")
+    world.create_topic("AdmPush", 2)
+    world.actor.do("consumer", "admPushG", "AdmPush", "*")
+    sent = world.send("AdmPush", 4)
+    world.receive("admPushG", 4)
+
+    def committed() -> int:
+        offsets = world.cluster.parts.offsets
+        return sum(offsets.query("admPushG", "AdmPush", queue_id) for queue_id in range(2))
+
+    wait_for(lambda: committed() == 4)
+    assert "success" in world.run(*key, "false")
+    try:
+        out = world.run("resetOffsetByTime", "-g", "admPushG", "-t", "AdmPush", "-s", "0")
+        assert world.cluster.broker_name in out
+        again = world.receive("admPushG", 4, 60)
+    finally:
+        world.run(*key, "true")
+    assert {one["msgId"] for one in again} == {one["msgId"] for one in sent}
+    world.actor.do("stop", "admPushG")
+
+
+def test_clone_copies_offsets(world: World) -> None:
+    world.create_topic("AdmClone", 1)
+    world.actor.do("consumer", "admCloneG", "AdmClone", "*")
+    world.send("AdmClone", 3)
+    world.receive("admCloneG", 3)
+    offsets = world.cluster.parts.offsets
+    wait_for(lambda: offsets.query("admCloneG", "AdmClone", 0) == 3)
+    world.actor.do("stop", "admCloneG")
+    assert "success" in world.run("updateSubGroup", "-b", world.cluster.broker, "-g", "admClone2")
+    out = world.run("cloneGroupOffset", "-s", "admCloneG", "-d", "admClone2", "-t", "AdmClone")
+    assert "clone group offset success" in out
+    assert offsets.query("admClone2", "AdmClone", 0) == 3
+
+
 def test_clone_needs_the_target(world: World) -> None:
     out = world.run("cloneGroupOffset", "-s", world.group, "-d", "nope", "-t", world.topic)
     assert "CODE: 26" in out

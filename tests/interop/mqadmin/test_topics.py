@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 from tests.interop.mqadmin.world import World, rows
@@ -108,8 +109,11 @@ def test_queue_entries(world: World) -> None:
         "queryCq", "-t", world.topic, "-q", "0", "-i", "0", "-c", "3", "-b", world.cluster.broker
     )
     assert "min: 0" in out
-    assert out.count("ConsumeQueueData{") == 3
-    assert "physicOffset=0, physicSize=" in out
+    entries = re.findall(r"physicOffset=(\d+), physicSize=(\d+), tagsCode=(-?\d+)", out)
+    store = world.cluster.parts.store
+    assert [tuple(map(int, entry)) for entry in entries] == [
+        store.queue_entry(world.topic, 0, index) for index in range(3)
+    ]
 
 
 def test_allocation(world: World) -> None:

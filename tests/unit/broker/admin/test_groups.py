@@ -27,6 +27,12 @@ def test_retry_queues_are_bounded(kit: Kit) -> None:
     assert ask(GroupAdmin(kit.parts).update, body=body).code == 29
 
 
+def test_a_configuration_is_bounded(kit: Kit) -> None:
+    body = dumps({"groupName": "G", "attributes": {"x": "y" * 70_000}})
+    assert ask(GroupAdmin(kit.parts).update, body=body).code == 29
+    assert kit.groups.get("G") is None
+
+
 def test_a_body_that_is_no_object_is_an_error(kit: Kit) -> None:
     with pytest.raises(BadBodyError):
         ask(GroupAdmin(kit.parts).update, body=b"[]")
