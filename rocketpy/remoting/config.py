@@ -53,12 +53,16 @@ class TlsServerConfig:
         need_client_auth: whether clients must show a certificate.
     """
 
-    mode: TlsMode = TlsMode.PERMISSIVE
-    key_path: str = ""
-    key_password: str = field(default="", repr=False, metadata={"secret": True})
-    cert_path: str = ""
-    trust_cert_path: str = ""
-    need_client_auth: ClientAuth = ClientAuth.NONE
+    mode: TlsMode = field(default=TlsMode.PERMISSIVE, metadata={"key": "tls.server.mode"})
+    key_path: str = field(default="", metadata={"key": "tls.server.keyPath"})
+    key_password: str = field(
+        default="", repr=False, metadata={"key": "tls.server.keyPassword", "secret": True}
+    )
+    cert_path: str = field(default="", metadata={"key": "tls.server.certPath"})
+    trust_cert_path: str = field(default="", metadata={"key": "tls.server.trustCertPath"})
+    need_client_auth: ClientAuth = field(
+        default=ClientAuth.NONE, metadata={"key": "tls.server.need.client.auth"}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +78,14 @@ class TlsClientConfig:
         trust_cert_path: PEM file of the authorities that server certificates must come from.
     """
 
-    enable: bool = False
-    auth_server: bool = False
-    key_path: str = ""
-    key_password: str = field(default="", repr=False, metadata={"secret": True})
-    cert_path: str = ""
-    trust_cert_path: str = ""
+    enable: bool = field(default=False, metadata={"key": "tls.enable"})
+    auth_server: bool = field(default=False, metadata={"key": "tls.client.authServer"})
+    key_path: str = field(default="", metadata={"key": "tls.client.keyPath"})
+    key_password: str = field(
+        default="", repr=False, metadata={"key": "tls.client.keyPassword", "secret": True}
+    )
+    cert_path: str = field(default="", metadata={"key": "tls.client.certPath"})
+    trust_cert_path: str = field(default="", metadata={"key": "tls.client.trustCertPath"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
