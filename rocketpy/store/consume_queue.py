@@ -35,6 +35,7 @@ ENTRY_BYTES: Final = 20
 assert ENTRY.size == ENTRY_BYTES
 _PRE_BLANK: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+_NO_LIMIT: Final = 1 << 63
 _MAX_STEP_BYTES: Final = 256 << 10
 _pack_into = ENTRY.pack_into
 
@@ -284,29 +285,40 @@ class ConsumeQueue:
             StoreFormatError: a file that does not belong there.
         """
         self._queue.load()
-        self.max_offset = self.min_offset = 0
-        self.max_phy_end = 0
-        files = self._queue.files
-        if files:
-            self.min_offset = self.max_offset = files[0].base_offset // ENTRY_BYTES
-        for mapped in files[max(0, len(files) - 3) :]:
-            self.max_offset = mapped.base_offset // ENTRY_BYTES
-            if not self._scan(mapped):
-                break
+        self._find_end(_NO_LIMIT)
+        self.min_offset = self._first_offset()
         self.next_offset = self.max_offset
 
-    def _scan(self, mapped: MappedFile) -> bool:
-        """Count the whole entries of a file; return whether it is full of them."""
-        count, last_phy = 0, 0
+    def _find_end(self, limit_phy: int) -> None:
+        """Find the end of the whole entries whose message starts before an offset.
+
+        A file whose first and last entry are in order counts as whole: what lies before a
+        trusted offset reached the disk together. The first other file is read entry by entry.
+        """
+        self.max_offset = self._first_offset()
+        self.max_phy_end = 0
+        last_phy = 0
+        for mapped in self._queue.files:
+            first = ENTRY.unpack_from(mapped.view, 0)
+            last = ENTRY.unpack_from(mapped.view, mapped.size_bytes - ENTRY_BYTES)
+            in_order = last_phy <= first[0] <= last[0] < limit_phy
+            if not in_order or first[1] <= 0 or last[1] <= 0 or last[1] == _PRE_BLANK_SIZE:
+                self._read_to_end(mapped, last_phy, limit_phy)
+                return
+            last_phy = last[0]
+            self.max_offset = mapped.end_offset // ENTRY_BYTES
+            self.max_phy_end = last[0] + last[1]
+
+    def _read_to_end(self, mapped: MappedFile, last_phy: int, limit_phy: int) -> None:
+        count = 0
         for phy_offset, size, _ in ENTRY.iter_unpack(mapped.view):
-            if size <= 0 or phy_offset < last_phy:
+            if size <= 0 or not last_phy <= phy_offset < limit_phy:
                 break
             count += 1
             last_phy = phy_offset
             if size != _PRE_BLANK_SIZE:
                 self.max_phy_end = phy_offset + size
         self.max_offset = mapped.base_offset // ENTRY_BYTES + count
-        return count == self.file_entries
 
     def cut(self, trusted_phy_offset: int) -> int:
         """Erase the entries whose message starts at or after an offset, and all that follows.
@@ -314,19 +326,13 @@ class ConsumeQueue:
         Returns:
             How many entries went.
         """
-        low = self._first_offset()
-        keep = low + bisect.bisect_left(
-            range(low, self.max_offset), trusted_phy_offset, key=self._phy_of
-        )
-        gone = self.max_offset - keep
-        self._queue.truncate(keep * ENTRY_BYTES)
-        self.max_offset = self.next_offset = keep
-        last = self.entry(keep - 1) if keep > low else None
-        whole = last is not None and last[1] != _PRE_BLANK_SIZE
-        self.max_phy_end = last[0] + last[1] if last is not None and whole else 0
-        self.min_offset = min(self.min_offset, keep)
+        before = self.max_offset
+        self._find_end(trusted_phy_offset)
+        self._queue.truncate(self.max_offset * ENTRY_BYTES)
+        self.next_offset = self.max_offset
+        self.min_offset = min(self.min_offset, self.max_offset)
         self._settle()
-        return gone
+        return before - self.max_offset
 
     def _settle(self) -> None:
         self._file = None
