@@ -294,7 +294,7 @@ class Broker:
             offsets=self._offsets,
         )
         add(manage.processors.items(), "consumerManage")
-        add(OffsetProcessor(store, self._topics).processors.items(), "consumerManage")
+        add(OffsetProcessor(store).processors.items(), "consumerManage")
         add(LockProcessor(parts.locks, self._clock).processors.items(), "consumerManage")
         query = QueryMessageProcessor(
             store,

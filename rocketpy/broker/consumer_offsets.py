@@ -61,11 +61,19 @@ class ConsumerOffsets:
         return now_ms + self._config.flush_consumer_offset_interval
 
     def persist(self) -> None:
-        """Write consumerOffset.json."""
+        """Write consumerOffset.json.
+
+        Raises:
+            DiskFullError: it did not fit; the old file is untouched, the next step tries again.
+        """
         with self._lock:
             self._dirty = False
             value = self._to_json()
-        self._file.save(value)
+        try:
+            self._file.save(value)
+        except BaseException:
+            self._dirty = True
+            raise
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember how far a group has consumed a queue; any value is accepted."""

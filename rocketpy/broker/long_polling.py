@@ -157,9 +157,11 @@ class PullRequestHold:
         waiting = self._held.get(key)
         if waiting is None:
             return []
-        taken = [one for one in waiting if due(one)]
+        taken: list[HeldPull] = []
+        kept: list[HeldPull] = []
+        for one in waiting:
+            (taken if due(one) else kept).append(one)
         if taken:
-            kept = [one for one in waiting if one not in taken]
             self._count -= len(taken)
             if kept:
                 self._held[key] = kept

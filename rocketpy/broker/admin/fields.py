@@ -1,16 +1,15 @@
 """Reading the header fields of an admin request, and writing its answer."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.fastjson import dumps, loads
+from rocketpy.proto.headers.base import parse_bool, parse_int64
 
 __all__ = ["body_object", "boolean", "integer", "ok", "ok_bytes", "optional", "refuse", "required"]
-
-_LONG_LIMIT: Final = 1 << 63
 
 
 def required(request: RemotingCommand, name: str) -> str:
@@ -46,19 +45,13 @@ def integer(request: RemotingCommand, name: str, default: int | None = None) -> 
         if default is None:
             raise HeaderFieldError(name, "is missing")
         return default
-    try:
-        value = int(text)
-    except ValueError:
-        raise HeaderFieldError(name, "is not a number") from None
-    if not -_LONG_LIMIT <= value < _LONG_LIMIT:
-        raise HeaderFieldError(name, "does not fit in 64 bits")
-    return value
+    return parse_int64(name, text)
 
 
 def boolean(request: RemotingCommand, name: str, *, default: bool = False) -> bool:
     """A flag: ``true`` in any case is true, everything else is false."""
     text = request.ext_fields.get(name)
-    return default if text is None else text.lower() == "true"
+    return default if text is None else parse_bool(name, text)
 
 
 def body_object(request: RemotingCommand) -> dict[str, Any]:

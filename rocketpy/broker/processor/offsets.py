@@ -7,7 +7,6 @@ Source: AdminBrokerProcessor.java (5.4.0).
 
 from typing import Protocol
 
-from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.offset import (
@@ -45,9 +44,8 @@ class QueueEnds(Protocol):
 class OffsetProcessor:
     """Answers where queues begin and end."""
 
-    def __init__(self, store: QueueEnds, topics: TopicTable) -> None:
+    def __init__(self, store: QueueEnds) -> None:
         self._store = store
-        self._topics = topics
 
     @property
     def processors(self) -> dict[int, Processor]:

@@ -57,7 +57,8 @@ class Peer:
     async def send(
         self, body: bytes, topic: str = "T", queue_id: int = 0, properties: str = ""
     ) -> RemotingCommand:
-        ext = {"a": "p", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1",
+        ext = {"a": "p", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
+               "g": "1",
                "h": "0", "i": properties, "j": "0", "k": "false", "m": "false"}  # fmt: skip
         return await self.call(310, ext, body)
 

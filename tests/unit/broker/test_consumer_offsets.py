@@ -1,5 +1,8 @@
+import pytest
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.errors import DiskFullError
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
 
@@ -42,6 +45,21 @@ def test_written_only_when_something_changed() -> None:
     table.step(6_000)
     table.step(11_000)
     assert file.saves == 1
+
+
+def test_a_failed_write_is_tried_again() -> None:
+    table, file = offsets()
+    table.commit("g", "T", 0, 1)
+    save, file.save = file.save, broken_save  # type: ignore[method-assign]
+    with pytest.raises(DiskFullError):
+        table.step(1_000)
+    file.save = save  # type: ignore[method-assign]
+    table.step(2_000)
+    assert file.value["offsetTable"] == {"T@g": {0: 1}}
+
+
+def broken_save(value: object) -> None:
+    raise DiskFullError("full")
 
 
 def test_a_reset_is_seen_by_queries_and_taken_once() -> None:

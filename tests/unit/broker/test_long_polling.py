@@ -17,8 +17,15 @@ class Kit:
         self.resumed.append(held)
         return b"frame%d" % held.queue_id
 
-    def held(self, queue_id: int = 0, *, channel: Any = None, tag: int | None = None, offset: int = 0,
-             deadline_ms: int = 1000) -> HeldPull:  # fmt: skip
+    def held(
+        self,
+        queue_id: int = 0,
+        *,
+        channel: Any = None,
+        tag: int | None = None,
+        offset: int = 0,
+        deadline_ms: int = 1000,
+    ) -> HeldPull:
         tag_filter = None if tag is None else TagFilter(frozenset({tag}))
         one = channel or FakeChannel(self.loop)
         return HeldPull(one, request(11), "T", queue_id, offset, tag_filter, deadline_ms)

@@ -113,7 +113,8 @@ def test_the_template_says_what_the_general_encoder_says(serialize_type: int, un
 
 def test_long_names_are_the_same_request() -> None:
     kit = Kit()
-    ext = {"producerGroup": "p", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": "2",
+    ext = {"producerGroup": "p", "topic": "T", "defaultTopic": "TBW102",
+           "defaultTopicQueueNums": "2",
            "queueId": "1", "sysFlag": "0", "bornTimestamp": "5", "flag": "0",
            "properties": f"UNIQ_KEY\x01{UNIQ}\x02"}  # fmt: skip
     answer = kit.processor.process(kit.channel, request(10, ext, b"x"))  # type: ignore[arg-type]
@@ -127,7 +128,8 @@ def test_what_the_broker_adds_and_takes_out() -> None:
     kit.send({"POP_CK": "old", "MSG_REGION": "far", "CLUSTER": "other", "A": "1"})
     stored = parse_properties(kit.store.puts[0].properties)
     assert stored == {
-        "A": "1", "UNIQ_KEY": "MADE", "MSG_REGION": "DefaultRegion", "TRACE_ON": "false", "CLUSTER": "C",
+        "A": "1", "UNIQ_KEY": "MADE", "MSG_REGION": "DefaultRegion", "TRACE_ON": "false",
+        "CLUSTER": "C",
     }  # fmt: skip
 
 
