@@ -2,7 +2,7 @@ import re
 import subprocess
 
 from tests.interop.mqadmin.jvm import PEER
-from tests.interop.mqadmin.world import World, rows, wait_for
+from tests.interop.mqadmin.world import World, rows, settled, wait_for
 
 
 def test_cluster_list(world: World) -> None:
@@ -19,7 +19,7 @@ def test_cluster_list_with_totals(world: World) -> None:
         (row,) = rows(world.run("clusterList", "-m"))
         return [int(text) for text in row[2:]]
 
-    before = totals()
+    before = settled(totals)
     world.send(world.topic, 3)
     world.receive(world.group, 3)
     assert before[:2] == [0, 0]
@@ -34,11 +34,13 @@ def test_broker_status_counts_what_was_sent(world: World) -> None:
             for key, _, value in (line.partition(":") for line in lines if ":" in line)
         }
 
-    before = status()
+    before = settled(status)
     world.send(world.topic, 7)
     world.receive(world.group, 7)
+    expected = int(before["msgPutTotalTodayNow"]) + 7
+    wait_for(lambda: int(status()["msgPutTotalTodayNow"]) >= expected)
     after = status()
-    assert int(after["msgPutTotalTodayNow"]) == int(before["msgPutTotalTodayNow"]) + 7
+    assert int(after["msgPutTotalTodayNow"]) == expected
     assert int(after["putMessageTimesTotal"]) == int(before["putMessageTimesTotal"]) + 7
     assert int(after["commitLogMaxOffset"]) == world.cluster.parts.store.max_phy_offset
     assert after["brokerVersionDesc"] == "V5_4_0"

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.interop.mqadmin.cluster import LocalCluster
 from tests.interop.mqadmin.jvm import Actor, Mqadmin
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -59,6 +61,12 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.3)
+
+
+def settled(look: Callable[[], T]) -> T:
+    """What `look` says once the totals stand still: they are handed on every second."""
+    time.sleep(2)
+    return look()
 
 
 def rows(text: str) -> list[list[str]]:
