@@ -92,80 +92,45 @@ class Broker:
         rng: random.Random | None = None,
         files: StoreFiles | None = None,
     ) -> None:
-        clock = clock or SystemClock()
-        rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
-        files = files or RealFiles()
+        self._clock = clock = clock or SystemClock()
+        self._rng = rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         server_config = replace(
             server_config or RemotingServerConfig(), listen_port=config.listen_port
         )
-        self._clock = clock
-        self._rng = rng
         self._configs = ConfigHolder(config, store_config, server_config, clock)
-        self._identity = BrokerIdentity(config)
-        self._store = MessageStore(store_config, clock=clock, files=files)
-        root = Path(store_config.store_path_root_dir) / "config"
-        self._topics = TopicTable(config, JsonFile(root / "topics.json", files), clock)
-        self._groups = SubscriptionGroupTable(
-            config, JsonFile(root / "subscriptionGroup.json", files), clock
-        )
-        self._offsets = ConsumerOffsets(
-            config, JsonFile(root / "consumerOffset.json", files), clock
-        )
-        self._stats = BrokerStats(
-            clock,
-            cluster_name=config.broker_cluster_name,
-            is_system_topic=self._topics.is_system,
-        )
-        self._holds = PullRequestHold(self._store.max_offset, config.max_held_pulls)
-        self._name_servers = NameServerLink(
-            RemotingClient(client_config or RemotingClientConfig(), clock=clock, rng=rng),
-            configs=self._configs,
-            identity=self._identity,
-            topics=self._topics,
-        )
-        self._parts = BrokerParts(
-            configs=self._configs,
-            identity=self._identity,
-            start_ms=clock.time_ms(),
-            store=self._store,
-            topics=self._topics,
-            groups=self._groups,
-            offsets=self._offsets,
-            producers=ProducerTable(),
-            consumers=ConsumerTable(),
-            locks=QueueLocks(),
-            stats=self._stats,
-            name_servers=self._name_servers,
-            holds=self._holds,
-            clock=clock,
-            pools=build_pools(config, clock),
-        )
+        client = RemotingClient(client_config or RemotingClientConfig(), clock=clock, rng=rng)
+        self._parts = parts = _build_parts(self._configs, client, clock, files or RealFiles())
+        self._identity = parts.identity
+        self._store = parts.store
+        self._topics, self._groups, self._offsets = parts.topics, parts.groups, parts.offsets
+        self._holds = parts.holds
+        self._name_servers = parts.name_servers
+        self._tally = PutTally(parts.stats)
         self._rules = SendRules(
-            self._topics,
-            self._groups,
+            parts.topics,
+            parts.groups,
             clock,
             max_body_bytes=store_config.max_message_size,
             unavailable_reason=lambda: self._store.read_only_reason,
         )
-        self._tally = PutTally(self._stats)
         self._sends = self._build_sends()
         self._pulls = PullMessageProcessor(
-            self._store,
-            topics=self._topics,
-            groups=self._groups,
-            consumers=self._parts.consumers,
-            offsets=self._offsets,
-            holds=self._holds,
-            stats=self._stats,
+            parts.store,
+            topics=parts.topics,
+            groups=parts.groups,
+            consumers=parts.consumers,
+            offsets=parts.offsets,
+            holds=parts.holds,
+            stats=parts.stats,
             config=config,
             clock=clock,
         )
         self._clients = ClientManageProcessor(
             configs=self._configs,
-            topics=self._topics,
-            groups=self._groups,
-            producers=self._parts.producers,
-            consumers=self._parts.consumers,
+            topics=parts.topics,
+            groups=parts.groups,
+            producers=parts.producers,
+            consumers=parts.consumers,
             clock=clock,
         )
         self._servers: list[RemotingServer] = []
@@ -344,6 +309,37 @@ class Broker:
         self._rules.max_body_bytes = self._configs.store.max_message_size
         # A changed permission shows in every topic that the name servers hand out.
         self._name_servers.register_soon()
+
+
+def _build_parts(
+    configs: ConfigHolder, client: RemotingClient, clock: Clock, files: StoreFiles
+) -> BrokerParts:
+    config = configs.broker
+    store = MessageStore(configs.store, clock=clock, files=files)
+    identity = BrokerIdentity(config)
+    root = Path(configs.store.store_path_root_dir) / "config"
+    topics = TopicTable(config, JsonFile(root / "topics.json", files), clock)
+    return BrokerParts(
+        configs=configs,
+        identity=identity,
+        start_ms=clock.time_ms(),
+        store=store,
+        topics=topics,
+        groups=SubscriptionGroupTable(
+            config, JsonFile(root / "subscriptionGroup.json", files), clock
+        ),
+        offsets=ConsumerOffsets(config, JsonFile(root / "consumerOffset.json", files), clock),
+        producers=ProducerTable(),
+        consumers=ConsumerTable(),
+        locks=QueueLocks(),
+        stats=BrokerStats(
+            clock, cluster_name=config.broker_cluster_name, is_system_topic=topics.is_system
+        ),
+        name_servers=NameServerLink(client, configs=configs, identity=identity, topics=topics),
+        holds=PullRequestHold(store.max_offset, config.max_held_pulls),
+        clock=clock,
+        pools=build_pools(config, clock),
+    )
 
 
 class _CloseListener:
