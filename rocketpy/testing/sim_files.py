@@ -123,11 +123,13 @@ class SimFiles:
         self._durable_names: _Namespace = {}
         self._changes: list[Callable[[_Namespace], object]] = []
         self._locked: set[Path] = set()
+        self._boots = 1
 
     # -- faults ----------------------------------------------------------------------------
 
     def power_cut(self, rng: random.Random) -> None:
         """Lose power: only the disk survives, torn as the generator likes."""
+        self._boots += 1
         for change in self._changes[: rng.randint(0, len(self._changes))]:
             change(self._durable_names)
         self._changes.clear()
@@ -267,6 +269,10 @@ class SimFiles:
         total = _HUGE_BYTES if self.capacity_bytes is None else self.capacity_bytes
         used = min(self.used_bytes, total)
         return DiskUsage(total, used, total - used)
+
+    def boot_id(self) -> str:
+        """See `rocketpy.store.files.StoreFiles.boot_id`."""
+        return f"boot-{self._boots}"
 
     def lock(self, path: Path) -> _SimLock:
         """See `rocketpy.store.files.StoreFiles.lock`."""
