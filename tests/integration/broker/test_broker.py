@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,19 @@ SMALL = {
 }
 
 
-def make_broker(path: Path, **store: Any) -> Broker:
+def make_broker(path: Path, *, threads: int = 0, selectors: int = 1, **store: Any) -> Broker:
     return Broker(
-        BrokerConfig(broker_name="b", broker_ip1="127.0.0.1", listen_port=0),
+        BrokerConfig(
+            broker_name="b",
+            broker_ip1="127.0.0.1",
+            listen_port=0,
+            send_message_thread_pool_nums=threads,
+            pull_message_thread_pool_nums=threads,
+        ),
         store_config=MessageStoreConfig(store_path_root_dir=str(path / "store"), **SMALL, **store),
-        server_config=RemotingServerConfig(bind_address="127.0.0.1"),
+        server_config=RemotingServerConfig(
+            bind_address="127.0.0.1", server_selector_threads=selectors
+        ),
         clock=SystemClock(),
         rng=random.Random(1),
     )
@@ -240,3 +249,50 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path, flush: str) -
             await peer.client.close()
             await broker.stop()
     assert not (tmp_path / "store" / "abort").exists()
+
+
+@pytest.mark.parametrize(("threads", "selectors"), [(0, 2), (2, 1), (2, 2)])
+async def test_any_split_of_threads_gives_the_same_answers(
+    tmp_path: Path, threads: int, selectors: int
+) -> None:
+    broker = make_broker(tmp_path, threads=threads, selectors=selectors)
+    await broker.start()
+    peers = [Peer(broker.address) for _ in range(3)]
+    try:
+        await peers[0].send(b"first")
+        waiting = await peers[0].start_pull(1, sys_flag=6)
+        answers = await asyncio.gather(
+            *(peer.send(b"m%d" % n) for n in range(40) for peer in peers[1:])
+        )
+        assert [one.code for one in answers] == [0] * 80
+        assert sorted(int(one.ext_fields["queueOffset"]) for one in answers) == list(range(1, 81))
+        woken = decode_messages((await waiting).body)
+        assert woken[0].queue_offset == 1
+        bodies = []
+        while len(bodies) < 81:
+            pulled = await peers[0].pull(len(bodies))
+            assert pulled.code == 0
+            bodies += [one.body for one in decode_messages(pulled.body)]
+        assert sorted(bodies) == sorted([b"first"] + [b"m%d" % n for n in range(40)] * 2)
+    finally:
+        for peer in peers:
+            await peer.client.close()
+        await broker.stop()
+
+
+async def test_the_vip_port_is_there_when_asked_for(tmp_path: Path) -> None:
+    plain = make_broker(tmp_path)
+    config = replace(plain.parts.config, fast_listen_enable=True)
+    broker = Broker(
+        config,
+        store_config=plain.parts.configs.store,
+        server_config=RemotingServerConfig(bind_address="127.0.0.1"),
+    )
+    await broker.start()
+    peer = Peer(f"127.0.0.1:{broker.port - 2}")
+    try:
+        assert (await peer.send(b"x")).code == 0
+        assert (await peer.pull(0)).code == 3, "pulls are not for this port"
+    finally:
+        await peer.client.close()
+        await broker.stop()
