@@ -134,18 +134,30 @@ class Ledger:
         }
 
 
-def read_all(store: MessageStore, topic: str = TOPIC, queues: int = QUEUES) -> list[Place]:
-    """Read every queue from its start as a consumer does, checking each record."""
+def read_all(store: MessageStore, *, left_out: int = 0) -> list[Place]:
+    """Read every queue from its start as a consumer does, checking each record.
+
+    ``left_out`` messages may be missing because they are damaged.
+    """
+    topic = TOPIC
     places = []
-    for queue_id in range(queues):
+    for queue_id in range(QUEUES):
         offset = store.min_offset(topic, queue_id)
         end = store.max_offset(topic, queue_id)
         while offset < end:
             result = store.get_message(topic, queue_id, offset, 32, 1 << 20)
             if result.status is not GetMessageStatus.FOUND:
-                break
+                left_out -= 1
+                if left_out < 0:
+                    break
             for buffer in result.buffers:
+                if int.from_bytes(buffer[20:28], "big") == offset + 1 and left_out > 0:
+                    left_out -= 1
+                    offset += 1
                 places.append(_place(bytes(buffer), topic, queue_id, offset))
+                offset += 1
+            if left_out and result.next_begin_offset == offset + 1:
+                left_out -= 1
                 offset += 1
             assert result.next_begin_offset == offset, (result, offset)
     return places
