@@ -281,6 +281,8 @@ class CommitLog:
         if mapped is None:
             return None
         position = phy_offset - mapped.base_offset
+        if position + FILLER_BYTES > mapped.data_end:
+            return Judgement(Verdict.EMPTY)
         return judge(mapped.view, position, phy_offset, check_crc=check_crc)
 
     def intact_record(self, phy_offset: int, end: int) -> memoryview | None:

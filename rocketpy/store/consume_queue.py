@@ -299,6 +299,9 @@ class ConsumeQueue:
         self.max_phy_end = 0
         last_phy = 0
         for mapped in self._queue.files:
+            if mapped.data_end < mapped.size_bytes:
+                self._read_to_end(mapped, last_phy, limit_phy)
+                return
             first = ENTRY.unpack_from(mapped.view, 0)
             last = ENTRY.unpack_from(mapped.view, mapped.size_bytes - ENTRY_BYTES)
             in_order = last_phy <= first[0] <= last[0] < limit_phy
@@ -311,7 +314,8 @@ class ConsumeQueue:
 
     def _read_to_end(self, mapped: MappedFile, last_phy: int, limit_phy: int) -> None:
         count = 0
-        for phy_offset, size, _ in ENTRY.iter_unpack(mapped.view):
+        data_end = mapped.data_end - mapped.data_end % ENTRY_BYTES
+        for phy_offset, size, _ in ENTRY.iter_unpack(mapped.view[:data_end]):
             if size <= 0 or not last_phy <= phy_offset < limit_phy:
                 break
             count += 1

@@ -72,6 +72,14 @@ class Region(Protocol):
         """
         ...
 
+    def first_hole(self) -> int:
+        """Return where the first bytes without blocks begin; they are zeros.
+
+        Reading them through the mapping would allocate on some file systems (tmpfs), which
+        kills the process when there is no space.
+        """
+        ...
+
     def erase(self, start: int, end: int) -> bool:
         """Set bytes to zero where they are not; return whether there were any."""
         ...
@@ -225,6 +233,12 @@ class _RealRegion:
                 raise DiskFullError("no space to allocate file blocks") from error
             raise
 
+    def first_hole(self) -> int:
+        try:
+            return os.lseek(self._fd, 0, os.SEEK_HOLE)
+        except OSError:
+            return self.size_bytes
+
     def erase(self, start: int, end: int) -> bool:
         found = False
         position = start
@@ -264,14 +278,23 @@ class _RealRegion:
             self._buffer.close()
 
 
+_locked_here: set[Path] = set()
+_locked_mutex = threading.Lock()
+
+
 class _RealLock:
-    def __init__(self, fd: int) -> None:
+    """A record lock; those do not see each other within one process, so a set does."""
+
+    def __init__(self, fd: int, path: Path) -> None:
         self._fd = fd
+        self._path = path
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            with _locked_mutex:
+                _locked_here.discard(self._path)
 
 
 class RealFiles:
@@ -416,14 +439,21 @@ class RealFiles:
     def lock(self, path: Path) -> FileLock:
         """See `StoreFiles.lock`."""
         self.make_directories(path.parent)
+        path = path.resolve()
+        with _locked_mutex:
+            if path in _locked_here:  # not even opened: closing it would free the lock
+                raise StoreLockedError(f"this process uses the store already: {path}")
+            _locked_here.add(path)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(fd)
+            with _locked_mutex:
+                _locked_here.discard(path)
             raise StoreLockedError(f"another process uses the store: {path} is locked") from error
         os.pwrite(fd, b"lock", 0)
-        return _RealLock(fd)
+        return _RealLock(fd, path)
 
     def _touched(self, directory: Path) -> None:
         with self._mutex:

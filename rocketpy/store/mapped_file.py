@@ -26,6 +26,7 @@ class MappedFile:
         "allocated",
         "base_offset",
         "buffer",
+        "data_end",
         "flushed",
         "path",
         "region",
@@ -44,6 +45,7 @@ class MappedFile:
         self.wrote = 0
         self.flushed = 0
         self.allocated = 0
+        self.data_end = region.size_bytes  # while loading: from here on there are only zeros
 
     @property
     def end_offset(self) -> int:

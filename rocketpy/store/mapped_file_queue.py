@@ -81,6 +81,7 @@ class MappedFileQueue:
                 raise StoreFormatError(f"{path} does not follow {loaded[-1].path.name}")
             mapped = MappedFile(path, int(name), self._store_files.open(path))
             mapped.wrote = mapped.flushed = self.file_bytes
+            mapped.data_end = mapped.region.first_hole()
             loaded.append(mapped)
         self.files = tuple(loaded)
 
@@ -180,6 +181,7 @@ class MappedFileQueue:
             self.remove_last()
         for mapped in self.files:
             mapped.wrote = mapped.flushed = mapped.allocated = self.file_bytes
+            mapped.data_end = self.file_bytes
         last = self.last
         if last is not None and offset < last.end_offset:
             position = max(0, offset - last.base_offset)

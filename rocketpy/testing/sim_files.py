@@ -78,6 +78,9 @@ class _SimRegion:
         assert 0 <= start <= end <= self.size_bytes
         self._files.take_pages(self._node, start, end)
 
+    def first_hole(self) -> int:
+        return self.size_bytes
+
     def erase(self, start: int, end: int) -> bool:
         found = _has_data(self.view[start:end])
         if found:

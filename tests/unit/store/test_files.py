@@ -1,0 +1,94 @@
+"""Real files keep the three rules of the seam: allocate first, flush means durable, views stay."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocketpy.errors import StoreFormatError, StoreLockedError
+from rocketpy.store.files import RealFiles
+
+
+def test_a_new_file_has_its_full_length_and_can_be_read_again(tmp_path: Path) -> None:
+    files = RealFiles()
+    path = tmp_path / "a" / "b" / "file"
+    region = files.create(path, 10_000)
+    region.allocate(0, 4096)
+    region.buffer[10:13] = b"abc"
+    region.flush()
+    region.close()
+    assert path.stat().st_size == 10_000
+    again = files.open(path)
+    assert bytes(again.view[9:14]) == b"\0abc\0"
+    assert again.erase(0, 10_000)
+    assert not again.erase(0, 10_000)
+    again.close()
+    with pytest.raises(FileExistsError):
+        files.create(path, 10)
+
+
+def test_a_view_outlives_its_region(tmp_path: Path) -> None:
+    files = RealFiles()
+    region = files.create(tmp_path / "file", 4096)
+    region.buffer[:3] = b"abc"
+    view = region.view[:3]
+    region.close()
+    files.remove(tmp_path / "file")
+    assert bytes(view) == b"abc"
+
+
+def test_an_empty_file_is_not_mapped(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(StoreFormatError, match="empty"):
+        RealFiles().open(tmp_path / "empty")
+
+
+def test_listing_renaming_and_removing(tmp_path: Path) -> None:
+    files = RealFiles()
+    assert files.list_files(tmp_path / "none") == files.list_directories(tmp_path / "none") == []
+    files.write_bytes(tmp_path / "d" / "two", b"2")
+    files.write_bytes(tmp_path / "d" / "one", b"1")
+    assert files.list_files(tmp_path / "d") == ["one", "two"]
+    assert files.list_directories(tmp_path) == ["d"]
+    files.rename(tmp_path / "d" / "one", tmp_path / "d" / "two")
+    assert files.read_bytes(tmp_path / "d" / "two") == b"1"
+    assert files.size_bytes(tmp_path / "d" / "two") == 1
+    files.remove_tree(tmp_path / "d")
+    files.sync_directories()
+    assert not files.exists(tmp_path / "d")
+    assert 0.0 <= files.disk_usage(tmp_path).used_ratio <= 1.0
+    assert files.boot_id() == files.boot_id()
+
+
+def test_another_process_cannot_take_the_lock(tmp_path: Path) -> None:
+    lock = RealFiles().lock(tmp_path / "lock")
+    program = (
+        "import fcntl, sys\n"
+        f"file = open({str(tmp_path / 'lock')!r}, 'r+b')\n"
+        "try:\n    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n"
+        "except OSError:\n    sys.exit(7)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
+    with pytest.raises(StoreLockedError, match="this process"):
+        RealFiles().lock(tmp_path / "lock")
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
+    lock.close()
+    assert (tmp_path / "lock").read_bytes() == b"lock"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_lock_of_another_process_is_an_error(tmp_path: Path) -> None:
+    program = (
+        "import fcntl, sys\n"
+        f"file = open({str(tmp_path / 'lock')!r}, 'w+b')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\nprint('held', flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StoreLockedError, match="another process"):
+            RealFiles().lock(tmp_path / "lock")
+        holder.communicate(b"")
