@@ -8,7 +8,7 @@ users and ACLs) of a 5.4.0 broker with its defaults.
 
 from typing import Final
 
-from rocketpy.broker.admin.fields import ok, refuse
+from rocketpy.broker.admin.fields import integer, ok, refuse
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
@@ -45,6 +45,7 @@ class UnsupportedAdmin:
         """Request code to processor."""
         table: dict[int, Processor] = {
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_master_flush_offset,
             RequestCode.GET_BROKER_EPOCH_CACHE: _refusing(_NO_CONTROLLER),
             RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: self.cold_data,
             RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: _refusing(_NO_COLD_DATA),
@@ -66,6 +67,13 @@ class UnsupportedAdmin:
                 "masterCommitLogMaxOffset": self._parts.store.max_phy_offset,
             },
         )
+
+    def reset_master_flush_offset(
+        self, _channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Only slaves keep such an offset: a master does nothing and says yes (908)."""
+        integer(request, "masterFlushOffset")
+        return ok(request)
 
     def cold_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """No flow control of cold data: nothing configured, nothing counted (2003)."""

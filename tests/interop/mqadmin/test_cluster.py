@@ -122,6 +122,11 @@ def test_ha_status_of_a_lonely_master(world: World) -> None:
     assert "#SlaveNum\t0" in out
 
 
+def test_reset_of_the_master_flush_offset(world: World) -> None:
+    out = world.run("resetMasterFlushOffset", "-b", world.cluster.broker, "-o", "0")
+    assert "reset master flush offset to 0 success" in out
+
+
 def test_house_keeping(world: World) -> None:
     for command in ("cleanExpiredCQ", "deleteExpiredCommitLog", "cleanUnusedTopic"):
         assert "success" in world.run(command, "-b", world.cluster.broker), command

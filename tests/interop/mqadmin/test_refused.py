@@ -13,7 +13,6 @@ from tests.interop.mqadmin.world import World
         (("createUser", "-b", "{broker}", "-u", "x", "-p", "y"), 1),
         (("getBrokerEpoch", "-b", "{name}"), 1),
         (("getSyncStateSet", "-a", "{broker}", "-b", "{name}"), 3),
-        (("resetMasterFlushOffset", "-b", "{broker}", "-o", "0"), 3),
         (("switchTimerEngine", "-b", "{broker}", "-e", "F"), 3),
         (("updateColdDataFlowCtrGroupConfig", "-b", "{broker}", "-g", "g", "-v", "1"), 1),
         (("removeColdDataFlowCtrGroupConfig", "-b", "{broker}", "-g", "g"), 1),

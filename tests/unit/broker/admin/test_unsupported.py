@@ -12,6 +12,11 @@ def test_a_master_without_slaves(kit: Kit) -> None:
     assert found["masterCommitLogMaxOffset"] == 5_000
 
 
+def test_a_master_has_no_master_flush_offset(kit: Kit) -> None:
+    admin = UnsupportedAdmin(kit.parts)
+    assert ask(admin.reset_master_flush_offset, {"masterFlushOffset": 0}).code == 0
+
+
 def test_no_cold_data(kit: Kit) -> None:
     found = loads(ask(UnsupportedAdmin(kit.parts).cold_data).body)
     assert found == {"configTable": {}, "globalAcc": 0, "runtimeTable": {}}
