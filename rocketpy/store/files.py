@@ -234,8 +234,11 @@ class _RealRegion:
             raise
 
     def first_hole(self) -> int:
+        return self._next_hole(0)
+
+    def _next_hole(self, position: int) -> int:
         try:
-            return os.lseek(self._fd, 0, os.SEEK_HOLE)
+            return os.lseek(self._fd, position, os.SEEK_HOLE)
         except OSError:
             return self.size_bytes
 
@@ -244,7 +247,7 @@ class _RealRegion:
         position = start
         while position < end:
             position = max(position, self._next_data(position))
-            stop = min(position + _CHUNK_BYTES, end)
+            stop = min(position + _CHUNK_BYTES, end, self._next_hole(position))
             if position < stop and bytes(self._view[position:stop]) != bytes(stop - position):
                 self._buffer[position:stop] = bytes(stop - position)
                 found = True
