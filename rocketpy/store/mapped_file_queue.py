@@ -188,7 +188,7 @@ class MappedFileQueue:
             erased = last.region.erase(position, self.file_bytes)
             last.wrote = last.flushed = last.allocated = position
             if erased:
-                logger.warning(
+                logger.info(
                     "bytes after the end are erased: path=%s position=%d", last.path, position
                 )
                 last.region.flush()
