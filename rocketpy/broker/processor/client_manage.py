@@ -148,8 +148,9 @@ class ClientManageProcessor:
         for channel in dict.fromkeys(dead):
             channel.close("no heartbeat for too long")
         known = {one.name for one in self._consumers.groups()}
-        for name in [name for name in self._fingerprints if name not in known]:
-            del self._fingerprints[name]
+        for name in list(self._fingerprints):
+            if name not in known:
+                self._fingerprints.pop(name, None)
         return now_ms + SCAN_INTERVAL_MS
 
     def _take_consumer(

@@ -206,10 +206,10 @@ class SendMessageProcessor:
         topic = fields.topic
         facts = self._facts.get(topic)
         if facts is None or not facts.is_open:
-            refused = self._rules.admit(fields)
-            if refused is not None:
-                return self._refuse(request, *refused)
-            facts = self._facts[topic]
+            admitted = self._rules.admit(fields)
+            if not isinstance(admitted, TopicFacts):
+                return self._refuse(request, *admitted)
+            facts = admitted
         queue_id = fields.queue_id
         if queue_id >= facts.queue_limit:
             return self._refuse(request, *self._rules.bad_queue(fields, facts, channel))

@@ -234,8 +234,8 @@ class SendRules:
         """A topic changed or went: work out its facts anew."""
         self.known.pop(topic, None)
 
-    def admit(self, fields: SendFields) -> Refusal | None:
-        """Check a send whose topic's facts are unknown or not simple; fills `known`."""
+    def admit(self, fields: SendFields) -> TopicFacts | Refusal:
+        """Check a send whose topic's facts are unknown or not simple; remembers them."""
         config = self._config
         assert config is not None
         opens_ms = config.start_accept_send_request_time_stamp
@@ -258,7 +258,7 @@ class SendRules:
             )
         is_open = opens_ms == 0 and (writable or not found.order)
         is_plain = not topic.startswith(RETRY_PREFIX) and not found.is_batch_cq
-        self.known[topic] = TopicFacts(
+        facts = self.known[topic] = TopicFacts(
             config=found,
             is_simple=is_open and is_plain,
             is_open=is_open,
@@ -267,7 +267,7 @@ class SendRules:
             write_queue_nums=found.write_queue_nums,
             sys_flag=_MULTI_TAGS if found.topic_filter_type == "MULTI_TAG" else 0,
         )
-        return None
+        return facts
 
     def admit_batch(self, fields: SendFields, facts: TopicFacts, body_bytes: int) -> Refusal | None:
         """Check what only a batch must not do."""
