@@ -380,7 +380,8 @@ class IndexService:
             raise
         if full is not None:
             self._unflushed_full.append(full)
-        self._index_files = (*self._index_files, file)
+        with self._retire_lock:  # deletion replaces the tuple as well
+            self._index_files = (*self._index_files, file)
         self._current = file
         return file
 

@@ -31,7 +31,7 @@ from tests.simulation.ledger import (
     read_all,
 )
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "240"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "400"))
 CHUNKS = 8
 ROOT = Path("/store")
 

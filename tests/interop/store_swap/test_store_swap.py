@@ -256,7 +256,7 @@ def java(classes: Path, tmp_path: Path) -> Java:
 
 def make_ours(directory: Path, end: str) -> None:
     if end == "clean":
-        append(directory, Sizes(), 1, 1_500)
+        append(directory, Sizes(), 1, 600)
         return
     life_s = 0.15
     assert run_and_kill([str(directory), "ASYNC_FLUSH", "1000000", "1"], life_s)
@@ -265,7 +265,7 @@ def make_ours(directory: Path, end: str) -> None:
 
 def make_java(java: Java) -> Callable[[Path, str], None]:
     def make(directory: Path, end: str) -> None:
-        java.fill(directory, 0, 1_500, end)
+        java.fill(directory, 0, 600, end)
         assert (directory / "abort").exists() == (end == "kill")
 
     return make
@@ -276,7 +276,7 @@ def test_java_opens_ours_appends_and_ours_goes_on(java: Java, tmp_path: Path, en
     directory = tmp_path / "store"
     make_ours(directory, end)
     ours, queries = look(directory, java.sizes, [TOPIC])
-    assert len(ours.entries) > 1_000
+    assert len(ours.entries) > 500
     assert_same(ours, java.dump(directory, queries))
 
     lines = java.fill(directory, 0, 30, "clean")
@@ -298,16 +298,16 @@ def test_ours_opens_java_appends_and_java_goes_on(java: Java, tmp_path: Path, en
     directory.mkdir()
     make_java(java)(directory, end)
     ours, queries = look(directory, java.sizes, [JAVA_TOPIC])
-    assert len(ours.entries) == 1_500
+    assert len(ours.entries) == 600
     assert_same(ours, java.dump(directory, queries))
 
     append(directory, java.sizes, 1, 300)
     again, queries = look(directory, java.sizes, [TOPIC, JAVA_TOPIC])
-    assert len(again.entries) == 1_500 + 270 + 120
+    assert len(again.entries) == 600 + 270 + 120
     assert ours.entries.items() <= again.entries.items()
     assert_same(again, java.dump(directory, queries))
 
-    java.fill(directory, 1_500, 100, "clean")
+    java.fill(directory, 600, 100, "clean")
     last, queries = look(directory, java.sizes, [TOPIC, JAVA_TOPIC])
     assert len(last.entries) == len(again.entries) + 100
     assert_same(last, java.dump(directory, queries))

@@ -179,6 +179,41 @@ def test_a_damaged_file_is_deleted_with_all_after_it(tmp_path: Path) -> None:
     assert len(again.headers) == 3
 
 
+def test_of_files_that_end_at_the_vouched_time_only_the_first_is_kept(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    for number in range(100):
+        put(index, replace(message(number), store_timestamp_ms=1_000_000))
+    assert len(index.headers) == 8
+    again = open_index(tmp_path, crash_at_ms=1_000_000)
+    assert len(again.headers) == 1
+
+
+def test_entries_beyond_the_end_of_the_log_go(tmp_path: Path) -> None:
+    messages = [message(number) for number in range(100)]
+    index = open_index(tmp_path)
+    for each in messages:
+        put(index, each)
+    kept_end = index.headers[3].end_phy_offset
+    index.end_recovery(10_000, 0)
+    assert len(index.headers) == 8
+
+    cut = kept_end + 300  # the log lost what came after
+    index.end_recovery(cut, 0)
+    assert index.missing_from == index.end_phy_offset == kept_end
+    assert len(list((tmp_path / "index").iterdir())) == 4
+    left = [each for each in messages if each.phy_offset < cut]
+    run(IndexCatchUpService(index, FakeLog(left).read, threading.Lock()), 3)
+    put(index, replace(message(500), phy_offset=cut))
+    assert places(index, "key-500") == [cut]
+    for each in left:
+        assert each.uniq_key is not None
+        assert places(index, each.uniq_key) == [each.phy_offset]
+
+    index.end_recovery(0, 0)
+    assert index.missing_from is None
+    assert index.headers == []
+
+
 class FakeLog:
     """Messages by place, in slices, as the commit log gives them."""
 

@@ -1,12 +1,14 @@
 """A configuration file is written so that Apache reads it and some copy always survives."""
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
 
 from rocketpy.store.files import RealFiles
 from rocketpy.store.json_file import JsonFile, dump_pretty
+from rocketpy.testing.sim_files import SimFiles
 
 OFFSETS = {"offsetTable": {"T@g": {0: 6, 10: 5}}, "groupTopicMap": {"g": ["T", "%RETRY%g"]}}
 
@@ -112,6 +114,25 @@ def test_a_crash_at_any_step_leaves_a_whole_copy(
     assert JsonFile(path, RealFiles()).load() == expected
     JsonFile(path, RealFiles()).save({"n": 3})
     assert JsonFile(path, RealFiles()).load() == {"n": 3}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_cut_leaves_the_last_or_the_one_before(seed: int) -> None:
+    rng = random.Random(seed)
+    files = SimFiles()
+    path = Path("/config/a.json")
+    saved = 0
+    for _ in range(4):
+        file = JsonFile(path, files)
+        for _ in range(rng.randint(1, 3)):
+            saved += 1
+            file.save({"n": saved})
+        stopped = rng.random() < 0.5
+        if stopped:  # in the middle of one more
+            files.write_bytes(path.with_name("a.json.tmp"), b'{"n":')
+            files.rename(path, path.with_name("a.json.bak"))
+        files.power_cut(rng)
+        assert JsonFile(path, files).load() == {"n": saved}
 
 
 def test_a_failing_disk_is_told_and_keeps_the_old_content(tmp_path: Path) -> None:
