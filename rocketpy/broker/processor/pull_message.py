@@ -300,6 +300,10 @@ class PullMessageProcessor:
                 f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
             )
+        if topic.is_batch_cq:
+            # Rather than wait for ever beside messages that this version cannot read.
+            remark = "this broker version does not support topics with queue.type BatchCQ"
+            raise _refused(request, ResponseCode.SYSTEM_ERROR, remark)
         return group, topic
 
     def _filter(

@@ -194,6 +194,7 @@ def refusals() -> list[Any]:
         ("topic perm", {}, {}, {"topic": "W"}, 16, "3"),
         ("queue", {}, {}, {"queueId": "4"}, 29, None),
         ("queue -1", {}, {}, {"queueId": "-1"}, 29, None),
+        ("batch cq", {}, {}, {"topic": "B"}, 1, None),
         ("no members", {}, {}, {"consumerGroup": "h"}, 24, None),
         ("not subscribed", {}, {}, {"topic": "U"}, 24, None),
         ("too new", {}, {}, {"subVersion": "6"}, 25, None),
@@ -219,6 +220,7 @@ def test_refused(
     kit.groups.put(SubscriptionGroupConfig("g", **group))
     kit.topics.put(TopicConfig("W", 4, 4, 2))
     kit.topics.put(TopicConfig("U", 4, 4, 6))
+    kit.topics.put(TopicConfig("B", 4, 4, 6, attributes={"queue.type": "BatchCQ"}))
     kit.subscribe()
     answer = kit.pull(**changes)
     assert answer is not None, name
