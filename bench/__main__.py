@@ -1,6 +1,6 @@
-"""Runs the benchmark: both sides up and warm, rounds interleaved, medians and ratios printed and stored.
+"""Both sides up and warm, rounds interleaved; medians and ratios, printed and stored.
 
-    python -m bench [--quick] [--rounds 3] [--seconds 6] [--only async] [-D key=value ...]
+python -m bench [--quick] [--rounds 3] [--seconds 6] [--only async] [-D key=value ...]
 """
 
 import argparse
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,17 +22,34 @@ from bench.workloads import WORKLOADS, Round, Workload, run_load
 
 RESULTS = ROOT / "bench" / "results"
 DRAIN_COUNT = 300_000
+COLUMNS = (
+    "ours /s",
+    "Apache /s",
+    "ratio",
+    "ours CPU us",
+    "Apache CPU us",
+    "ratio",
+    "ours p99 ms",
+    "Apache p99 ms",
+)
+Rounds = dict[str, dict[str, list[Round]]]
 
 
 def options() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds a side and workload")
     parser.add_argument("--seconds", type=int, default=6, help="length of one send round")
-    parser.add_argument("--quick", action="store_true", help="one short round each: a first look, not a result")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round each: a first look, not a result"
+    )
     parser.add_argument("--only", default="", help="only workloads whose name contains this")
     parser.add_argument("--heap", default="2g", help="heap of the Apache broker")
-    parser.add_argument("-D", action="append", default=[], dest="defines", help="key=value for our broker")
+    parser.add_argument(
+        "-D", action="append", default=[], dest="defines", help="key=value for our broker"
+    )
     parser.add_argument("--no-store", action="store_true", help="do not write bench/results")
     return parser.parse_args()
 
@@ -45,19 +63,26 @@ def fill_for_drain(side: Side, count: int) -> None:
     """Put at least ``count`` messages into the topic that is drained."""
     filled = 0
     while filled < count:
-        filled += run_load(side, "bench-drain", Workload("fill", ("send", "batch", "4", "100")), 4, 0).messages
+        filled += run_load(
+            side, "bench-drain", Workload("fill", ("send", "batch", "4", "100")), 4, 0
+        ).messages
 
 
-def measure(sides: list[Side], workloads: list[Workload], opts: argparse.Namespace) -> dict[str, dict[str, list[Round]]]:
+def measure(sides: list[Side], workloads: list[Workload], opts: argparse.Namespace) -> Rounds:
     """Run every workload in interleaved rounds; who goes first alternates."""
-    rounds: dict[str, dict[str, list[Round]]] = {w.name: {side.name: [] for side in sides} for w in workloads}
+    rounds: Rounds = {w.name: {side.name: [] for side in sides} for w in workloads}
     for number in range(opts.rounds):
         for workload in workloads:
             for side in sides if number % 2 == 0 else reversed(sides):
-                topic = "bench-drain" if workload.args[0] == "drain" else f"bench-{workload.args[0]}"
+                topic = (
+                    "bench-drain" if workload.args[0] == "drain" else f"bench-{workload.args[0]}"
+                )
                 result = run_load(side, topic, workload, opts.seconds, DRAIN_COUNT)
                 rounds[workload.name][side.name].append(result)
-                say(f"round {number + 1}: {workload.name}: {side.name} {result.per_s:,.0f}/s, {result.cpu_us:.1f} us CPU")
+                say(
+                    f"round {number + 1}: {workload.name}: {side.name} "
+                    f"{result.per_s:,.0f}/s, {result.cpu_us:.1f} us CPU"
+                )
     return rounds
 
 
@@ -67,11 +92,16 @@ def median(rounds: list[Round], what: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def table(sides: dict[str, Side], rounds: dict[str, dict[str, list[Round]]]) -> str:
+def total(mib_by_role: Mapping[str, float]) -> str:
+    """Sum over the processes of one side."""
+    return f"{sum(mib_by_role.values()):.0f}"
+
+
+def table(sides: dict[str, Side], rounds: Rounds) -> str:
     """Draw the results; ratios are ours / Apache's."""
     ours, apache = sides["rocketpy"], sides["apache"]
     lines = [
-        "| load | ours /s | Apache /s | ratio | ours CPU us | Apache CPU us | ratio | ours p99 ms | Apache p99 ms |",
+        "| load | " + " | ".join(COLUMNS) + " |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, by_side in rounds.items():
@@ -87,24 +117,51 @@ def table(sides: dict[str, Side], rounds: dict[str, dict[str, list[Round]]]) -> 
         failed = sum(r.failed for r in by_side["rocketpy"])
         lines.append("| " + " | ".join(cells) + " |" + (f" {failed} FAILED" if failed else ""))
     lines.append("")
-    lines.append(f"ready in {ours.ready_s:.2f} s (Apache {apache.ready_s:.2f} s); resident when idle "
-                 f"{sum(ours.idle_rss_mib.values()):.0f} MiB (Apache {sum(apache.idle_rss_mib.values()):.0f} MiB); "
-                 f"resident after the load, mapped store pages included, {sum(ours.rss_mib().values()):.0f} MiB "
-                 f"(Apache {sum(apache.rss_mib().values()):.0f} MiB)")
+    lines.append(
+        f"ready in {ours.ready_s:.2f} s (Apache {apache.ready_s:.2f} s); resident when idle "
+        f"{total(ours.idle_rss_mib)} MiB (Apache {total(apache.idle_rss_mib)} MiB); "
+        f"resident after the load, mapped store pages included, {total(ours.rss_mib())} MiB "
+        f"(Apache {total(apache.rss_mib())} MiB)"
+    )
     return "\n".join(lines)
 
 
-def store(opts: argparse.Namespace, sides: dict[str, Side], rounds: dict[str, dict[str, list[Round]]], text: str) -> Path:
+def store(
+    opts: argparse.Namespace,
+    sides: dict[str, Side],
+    rounds: Rounds,
+    text: str,
+) -> Path:
     """Write the run as JSON and as the table it printed."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    ).stdout.strip()
     stem = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M')}-{commit or 'unknown'}"
     RESULTS.mkdir(exist_ok=True)
     data = {
         "commit": commit,
-        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+        },
         "options": {"rounds": opts.rounds, "seconds": opts.seconds, "defines": opts.defines},
-        "sides": {n: {"ready_s": s.ready_s, "idle_rss_mib": dict(s.idle_rss_mib), "rss_after_mib": s.rss_mib()} for n, s in sides.items()},
-        "rounds": {w: {side: [asdict(r) for r in rs] for side, rs in by.items()} for w, by in rounds.items()},
+        "sides": {
+            n: {
+                "ready_s": s.ready_s,
+                "idle_rss_mib": dict(s.idle_rss_mib),
+                "rss_after_mib": s.rss_mib(),
+            }
+            for n, s in sides.items()
+        },
+        "rounds": {
+            w: {side: [asdict(r) for r in rs] for side, rs in by.items()}
+            for w, by in rounds.items()
+        },
     }
     stem.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
     stem.with_suffix(".md").write_text(text + "\n")
@@ -124,12 +181,16 @@ def main() -> int:
         say("starting the Apache name server and broker")
         started.append(start_apache(scratch / "apache", opts.heap))
         say("starting rocketpy standalone")
-        started.append(start_rocketpy(scratch / "rocketpy", [x for d in opts.defines for x in ("-D", d)]))
+        started.append(
+            start_rocketpy(scratch / "rocketpy", [x for d in opts.defines for x in ("-D", d)])
+        )
         sides = {side.name: side for side in started}
         for side in started:
             say(f"warming {side.name}")
             warm = Workload("warm", ("send", "async", "256", "100"))
             run_load(side, "bench-send", warm, 3 if opts.quick else 12, 0)
+            # A consumer finds a topic only once it exists.
+            run_load(side, "bench-e2e", Workload("create", ("send", "sync", "1", "100")), 1, 0)
             if any(w.args[0] == "drain" for w in workloads):
                 fill_for_drain(side, DRAIN_COUNT)
         rounds = measure(started, workloads, opts)

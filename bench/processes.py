@@ -25,7 +25,10 @@ def _pid_cpu_s(pid: int) -> float:
 
 def _pid_rss_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+    return (
+        next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        / 1024
+    )
 
 
 @dataclass
@@ -67,9 +70,15 @@ class Side:
 
 def start_apache(home: Path, heap: str) -> Side:
     """Start the real name server and broker, 5.4.0, with ``home`` as their directory."""
-    env = os.environ | {"PEER_NS_PORT": str(APACHE_NS_PORT), "PEER_PORT": str(APACHE_PORT), "PEER_HEAP": heap}
+    env = os.environ | {
+        "PEER_NS_PORT": str(APACHE_NS_PORT),
+        "PEER_PORT": str(APACHE_PORT),
+        "PEER_HEAP": heap,
+    }
     started = time.monotonic()
-    subprocess.run(["bash", str(PEER), "start", str(home), "bindAddress=127.0.0.1"], check=True, env=env)
+    subprocess.run(
+        ["bash", str(PEER), "start", str(home), "bindAddress=127.0.0.1"], check=True, env=env
+    )
     ready_s = time.monotonic() - started
     pids = {role: int((home / f"{role}.pid").read_text()) for role in ("namesrv", "broker")}
     time.sleep(3)  # let its start-up work finish before memory is read
@@ -81,13 +90,26 @@ def start_rocketpy(home: Path, options: list[str]) -> Side:
     """Start `rocketpy standalone` on free ports with ``home`` as its directory."""
     home.mkdir(parents=True, exist_ok=True)
     log = home / "rocketpy.log"
-    command = [sys.executable, "-m", "rocketpy", "standalone", "--data", str(home / "data"), "--namesrv-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "rocketpy",
+        "standalone",
+        "--data",
+        str(home / "data"),
+        "--namesrv-port",
+        "0",
+    ]
     command += ["--port", "0", "--log-format", "json", *options]
     started = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
     while True:
-        ready = [line for line in log.read_text().splitlines() if '"event":"ready"' in line.replace(": ", ":")]
+        ready = [
+            line
+            for line in log.read_text().splitlines()
+            if '"event":"ready"' in line.replace(": ", ":")
+        ]
         if ready:
             break
         if process.poll() is not None or time.monotonic() - started > 30:

