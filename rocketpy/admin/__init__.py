@@ -1,1 +1,28 @@
-"""The operations of mqadmin as methods."""
+"""mqadmin's operations as methods: ``rocketpy.admin.connect("host:9876")``."""
+
+from rocketpy.admin.admin import Admin, connect
+from rocketpy.admin.results import (
+    BrokerStatus,
+    GroupLag,
+    GroupSummary,
+    Member,
+    OffsetMove,
+    QueueLag,
+    QueueStatus,
+    TopicStatistics,
+    TopicStatus,
+)
+
+__all__ = [
+    "Admin",
+    "BrokerStatus",
+    "GroupLag",
+    "GroupSummary",
+    "Member",
+    "OffsetMove",
+    "QueueLag",
+    "QueueStatus",
+    "TopicStatistics",
+    "TopicStatus",
+    "connect",
+]

@@ -1,0 +1,174 @@
+"""What every group of admin operations stands on: requests to name servers and to brokers.
+
+Source: MQAdminImpl, DefaultMQAdminExtImpl (5.4.0).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from rocketpy.client.name_servers import NameServers
+from rocketpy.client.seams import Remoting
+from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyError
+from rocketpy.proto.bodies import BrokerData, ClusterInfo, TopicRouteData
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers import GetRouteInfoRequestHeader
+from rocketpy.proto.headers.base import Header
+from rocketpy.proto.json_body import Body
+from rocketpy.proto.topic_names import retry_topic
+from rocketpy.runtime.clock import Clock
+
+__all__ = ["AdminBase", "checked"]
+
+B = TypeVar("B", bound=Body)
+
+
+def checked(response: RemotingCommand) -> RemotingCommand:
+    """Return a successful answer; raises BrokerError for every other code."""
+    if response.code != ResponseCode.SUCCESS:
+        raise BrokerError.from_code(response.code, response.remark)
+    return response
+
+
+class AdminBase:
+    """Requests, routes and addresses.
+
+    Args:
+        name_servers: asked in turn for what they all know.
+        remoting: how requests travel.
+        clock: for look-ups by time.
+        timeout_ms: limit of one request.
+    """
+
+    def __init__(
+        self, name_servers: NameServers, remoting: Remoting, *, clock: Clock, timeout_ms: int
+    ) -> None:
+        self._name_servers = name_servers
+        self._remoting = remoting
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+
+    # ---- requests
+
+    async def _ask(
+        self, address: str, code: int, header: Header | None = None, body: bytes = b""
+    ) -> RemotingCommand:
+        """Ask one server; raises BrokerError when it refuses."""
+        request = make_request(code, {} if header is None else header.to_ext(), body)
+        return checked(await self._remoting.invoke(address, request, self._timeout_ms))
+
+    async def _ask_namesrv(self, code: int, header: Header | None = None) -> RemotingCommand:
+        """Ask any name server; raises BrokerError when it refuses."""
+        ext_fields = {} if header is None else header.to_ext()
+        return checked(await self._name_servers.invoke(code, ext_fields))
+
+    async def _tell_namesrvs(
+        self, code: int, header: Header | None = None, body: bytes = b""
+    ) -> dict[str, RemotingCommand]:
+        """Tell every name server: they do not tell each other.
+
+        Raises:
+            RocketPyError: one of them could not be told; the others were.
+        """
+        return await self._ask_all(self._namesrv_addresses(), code, header, body)
+
+    async def _ask_all(
+        self,
+        addresses: Sequence[str],
+        code: int,
+        header: Header | None = None,
+        body: bytes = b"",
+    ) -> dict[str, RemotingCommand]:
+        """Ask several servers at the same time; the first failure is raised after all answered."""
+        outcomes = await asyncio.gather(
+            *(self._ask(address, code, header, body) for address in addresses),
+            return_exceptions=True,
+        )
+        answers: dict[str, RemotingCommand] = {}
+        for address, outcome in zip(addresses, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                if isinstance(outcome, RocketPyError):
+                    outcome.add_note(f"asked at {address}")
+                raise outcome
+            answers[address] = outcome
+        return answers
+
+    async def _bodies(
+        self, addresses: Sequence[str], code: int, kind: type[B], header: Header | None = None
+    ) -> dict[str, B]:
+        """Ask several servers for a body of one kind."""
+        answers = await self._ask_all(addresses, code, header)
+        return {address: kind.decode(answer.body) for address, answer in answers.items()}
+
+    # ---- who is there
+
+    def _namesrv_addresses(self) -> tuple[str, ...]:
+        if not self._name_servers.addresses:
+            raise ClientError("no name server given: pass one, or set NAMESRV_ADDR")
+        return self._name_servers.addresses
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return every broker, and the broker names of each cluster.
+
+        Raises:
+            NoNameServerError: none is configured or none answers.
+        """
+        answer = await self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return ClusterInfo.decode(answer.body)
+
+    async def broker_addresses(self, *, cluster: str = "", broker: str = "") -> dict[str, str]:
+        """Return the masters' addresses by broker name.
+
+        Args:
+            cluster: only this one.
+            broker: only this broker name.
+
+        Raises:
+            ClientError: there is no such cluster or broker.
+        """
+        found: dict[str, str] = {}
+        for data in _selected(await self.cluster_info(), cluster, broker):
+            if data.master_addr is not None:
+                found[data.broker_name] = data.master_addr
+        if not found:
+            wanted = f"broker {broker}" if broker else f"cluster {cluster}" if cluster else "broker"
+            raise ClientError(f"the name server knows no master of {wanted}")
+        return found
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Return who serves a topic.
+
+        Raises:
+            TopicNotExistError: nobody does.
+        """
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        answer = await self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        return TopicRouteData.decode(answer.body)
+
+    async def _topic_masters(self, topic: str) -> dict[str, str]:
+        """Return the masters that serve a topic, by broker name."""
+        route = await self.topic_route(topic)
+        found = {
+            data.broker_name: data.master_addr or next(iter(data.broker_addrs.values()))
+            for data in route.broker_datas
+            if data.broker_addrs
+        }
+        if not found:
+            raise NoRouteError(f"topic {topic} has no broker")
+        return found
+
+    async def _group_masters(self, group: str) -> dict[str, str]:
+        """Return the masters that serve a group: those of its retry topic, else all."""
+        try:
+            return await self._topic_masters(retry_topic(group))
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        return await self.broker_addresses()
+
+
+def _selected(info: ClusterInfo, cluster: str, broker: str) -> list[BrokerData]:
+    table: Mapping[str, BrokerData] = info.broker_addr_table
+    names = sorted(info.cluster_addr_table.get(cluster, set())) if cluster else sorted(table)
+    return [table[name] for name in names if name in table and broker in {"", name}]

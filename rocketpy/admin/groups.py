@@ -1,0 +1,498 @@
+"""Operations on consumer groups and producers.
+
+Source: ConsumerProgressSubCommand, UpdateSubGroupSubCommand, ConsumerConnectionSubCommand,
+ResetOffsetByTimeCommand, CloneGroupOffsetCommand (5.4.0).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal
+
+from rocketpy.admin.base import AdminBase
+from rocketpy.admin.results import GroupLag, GroupSummary, Member, OffsetMove, QueueLag
+from rocketpy.errors import (
+    BrokerError,
+    ClientError,
+    ConsumerNotOnlineError,
+    SubscriptionGroupNotExistError,
+)
+from rocketpy.proto.bodies import (
+    Connection,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    OffsetWrapper,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    ResetOffsetBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicStatsTable,
+)
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.headers import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    ResetOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import is_retry_topic, is_system_group
+
+__all__ = ["GroupOperations", "ResetTarget"]
+
+ResetTarget = Literal["earliest", "latest"] | datetime | int
+"""Where a group goes on: an end of its queues, a time, or an offset of one queue."""
+
+
+class GroupOperations(AdminBase):
+    """Look at, create, change, move and delete groups."""
+
+    # ---- configuration
+
+    async def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        """Return every group of one broker by its name (201)."""
+        answer = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
+
+    async def group_config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
+        """Return a group as each broker has it, by broker name.
+
+        Raises:
+            SubscriptionGroupNotExistError: no broker has it.
+        """
+        found = {}
+        for name, address in (await self.broker_addresses()).items():
+            config = (await self.group_configs(address)).get(group)
+            if config is not None:
+                found[name] = config
+        if not found:
+            raise _no_group(group)
+        return found
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        config: SubscriptionGroupConfig | None = None,
+        cluster: str = "",
+        broker: str = "",
+    ) -> dict[str, str]:
+        """Create a group on every master, or set one to exactly this (200).
+
+        Args:
+            group: its name.
+            config: limits and switches; the defaults of an automatically created one without it.
+            cluster: only on this one's brokers.
+            broker: only on this broker.
+
+        Returns:
+            Addresses of the brokers that have it now, by broker name.
+        """
+        masters = await self.broker_addresses(cluster=cluster, broker=broker)
+        wanted = replace(config or SubscriptionGroupConfig(), group_name=group)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        await self._ask_all(list(masters.values()), code, body=wanted.encode())
+        return masters
+
+    async def update_group(
+        self,
+        group: str,
+        *,
+        retries: int | None = None,
+        consume: bool | None = None,
+        broadcast: bool | None = None,
+        orderly: bool | None = None,
+    ) -> dict[str, SubscriptionGroupConfig]:
+        """Change what is given, keep the rest, on every broker that has the group.
+
+        Args:
+            group: its name.
+            retries: deliveries after the first one, then the dead letter queue.
+            consume: whether its members get messages.
+            broadcast: whether broadcasting members are allowed.
+            orderly: whether pop keeps the order.
+
+        Returns:
+            What was set, by broker name.
+        """
+        masters = await self.broker_addresses()
+        done = {}
+        for name, config in (await self.group_config(group)).items():
+            if retries is not None:
+                config.retry_max_times = retries
+            if consume is not None:
+                config.consume_enable = consume
+            if broadcast is not None:
+                config.consume_broadcast_enable = broadcast
+            if orderly is not None:
+                config.consume_message_orderly = orderly
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+            await self._ask(masters[name], code, body=config.encode())
+            done[name] = config
+        return done
+
+    async def delete_group(self, group: str, *, keep_offsets: bool = False) -> dict[str, str]:
+        """Delete a group on every master that has it (207).
+
+        Args:
+            group: its name.
+            keep_offsets: whether a group of the same name goes on where this one was.
+
+        Returns:
+            The brokers that had it, by name.
+
+        Raises:
+            SubscriptionGroupNotExistError: no broker has it.
+        """
+        masters = await self.broker_addresses()
+        holders = {name: masters[name] for name in await self.group_config(group)}
+        header = DeleteSubscriptionGroupRequestHeader(
+            group_name=group, clean_offset=not keep_offsets
+        )
+        code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+        await self._ask_all(list(holders.values()), code, header)
+        return holders
+
+    # ---- progress
+
+    async def groups(self, *, include_system: bool = False) -> list[GroupSummary]:
+        """Return a line about every group of every broker, sorted by name."""
+        names: set[str] = set()
+        for address in (await self.broker_addresses()).values():
+            names |= (await self.group_configs(address)).keys()
+        if not include_system:
+            names = {name for name in names if not is_system_group(name)}
+        return list(await asyncio.gather(*(self._summary(name) for name in sorted(names))))
+
+    async def _summary(self, group: str) -> GroupSummary:
+        progress = await self.group_lag(group)
+        try:
+            connection = await self.consumer_connection(group)
+        except ConsumerNotOnlineError:
+            connection = ConsumerConnection()
+        return GroupSummary(
+            group=group,
+            members=len({each.client_id for each in connection.connection_set}),
+            consume_type=connection.consume_type or "",
+            message_model=connection.message_model or "",
+            lag=progress.lag,
+            out_tps=progress.out_tps,
+        )
+
+    async def group_lag(self, group: str, topic: str = "", *, owners: bool = False) -> GroupLag:
+        """Return how far a group is in every queue (208).
+
+        Args:
+            group: its name.
+            topic: only this one.
+            owners: also ask the members which queues they have.
+        """
+        masters = await self._group_masters(group)
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic or None)
+        tables = await self._bodies(
+            list(masters.values()), RequestCode.GET_CONSUME_STATS, ConsumeStats, header
+        )
+        clients = await self.queue_owners(group) if owners else {}
+        queues = [
+            _queue_lag(queue, offsets, clients.get(queue, ""))
+            for table in tables.values()
+            for queue, offsets in table.offset_table.items()
+        ]
+        queues.sort(key=lambda each: each.queue)
+        rate = sum(table.consume_tps for table in tables.values())
+        return GroupLag(group=group, queues=queues, out_tps=rate)
+
+    async def queue_owners(self, group: str) -> dict[MessageQueue, str]:
+        """Return which member has which queue, as the members say (307)."""
+        try:
+            connection = await self.consumer_connection(group)
+        except ConsumerNotOnlineError:
+            return {}
+        found: dict[MessageQueue, str] = {}
+        for client_id in sorted({each.client_id for each in connection.connection_set}):
+            try:
+                info = await self.running_info(group, client_id)
+            except BrokerError:
+                continue  # it left, or cannot be asked; the others can
+            found.update(dict.fromkeys(info.mq_table, client_id))
+        return found
+
+    # ---- members
+
+    async def consumer_connection(self, group: str) -> ConsumerConnection:
+        """Return the connected members of a group and what they subscribe to (203).
+
+        Raises:
+            ConsumerNotOnlineError: nobody is connected.
+        """
+        masters = await self._group_masters(group)
+        found: ConsumerConnection | None = None
+        for address in masters.values():
+            header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+            code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+            try:
+                answer = await self._ask(address, code, header)
+            except ConsumerNotOnlineError:
+                continue
+            here = ConsumerConnection.decode(answer.body)
+            if found is None:
+                found = here
+            else:
+                found.connection_set += here.connection_set
+        if found is None:
+            raise ConsumerNotOnlineError(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"group {group} has no connected member"
+            )
+        return found
+
+    async def group_members(self, group: str) -> list[Member]:
+        """Return the connected members of a group, each once; empty when nobody is."""
+        found: dict[str, Member] = {}
+        for name, address in (await self._group_masters(group)).items():
+            header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+            code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+            try:
+                answer = await self._ask(address, code, header)
+            except ConsumerNotOnlineError:
+                continue
+            for each in ConsumerConnection.decode(answer.body).connection_set:
+                found.setdefault(each.client_id, _member(each, name))
+        return [found[client_id] for client_id in sorted(found)]
+
+    async def producer_connection(self, group: str, topic: str) -> list[Member]:
+        """Return the connected producers of a group, as brokers of a topic know them (204)."""
+        found: dict[str, Member] = {}
+        for name, address in (await self._topic_masters(topic)).items():
+            header = GetProducerConnectionListRequestHeader(producer_group=group)
+            code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+            try:
+                answer = await self._ask(address, code, header)
+            except BrokerError as error:
+                if error.code == ResponseCode.SYSTEM_ERROR:
+                    continue  # the broker's way to say that it knows no such group
+                raise
+            for each in ProducerConnection.decode(answer.body).connection_set:
+                found.setdefault(each.client_id, _member(each, name))
+        return [found[client_id] for client_id in sorted(found)]
+
+    async def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
+        """Return all producers that one broker knows, by group (328)."""
+        answer = await self._ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
+        return ProducerTableInfo.decode(answer.body).data
+
+    async def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
+        """Return what a member says about itself (307).
+
+        Raises:
+            BrokerError: it is not connected or does not answer.
+        """
+        failure: BrokerError | None = None
+        for address in (await self._group_masters(group)).values():
+            header = GetConsumerRunningInfoRequestHeader(
+                consumer_group=group, client_id=client_id, jstack_enable=False
+            )
+            code = RequestCode.GET_CONSUMER_RUNNING_INFO
+            try:
+                answer = await self._ask(address, code, header)
+            except BrokerError as error:
+                failure = error
+                continue
+            return ConsumerRunningInfo.decode(answer.body)
+        assert failure is not None, "there is always a broker"
+        raise failure
+
+    # ---- offsets
+
+    async def reset_offset(
+        self,
+        group: str,
+        topic: str,
+        to: ResetTarget,
+        *,
+        queue: MessageQueue | None = None,
+        dry_run: bool = False,
+    ) -> list[OffsetMove]:
+        """Have a group go on elsewhere (222); members that are connected follow at once.
+
+        Args:
+            group: its name; it must exist.
+            topic: whose queues.
+            to: ``"earliest"``, ``"latest"``, a time, or (with ``queue``) an offset.
+            queue: only this one.
+            dry_run: only say what would happen.
+
+        Returns:
+            Where it was and goes on, by queue.
+
+        Raises:
+            ClientError: an offset without a queue.
+            SubscriptionGroupNotExistError: no such group.
+        """
+        if isinstance(to, int) and queue is None:
+            raise ClientError("an offset belongs to one queue: name it")
+        masters = await self._topic_masters(topic)
+        if queue is not None:
+            masters = {n: a for n, a in masters.items() if n == queue.broker_name}
+            if not masters:
+                raise ClientError(f"broker {queue.broker_name} does not serve topic {topic}")
+        before = {each.queue: each for each in (await self.group_lag(group, topic)).queues}
+        after: dict[MessageQueue, int] = {}
+        for name, address in masters.items():
+            if dry_run:
+                after |= await self._reset_targets(address, name, topic, to, queue)
+            else:
+                after |= await self._reset_at(address, group, topic, to, queue)
+        return [
+            OffsetMove(
+                queue=each,
+                from_offset=before[each].consumer_offset if each in before else -1,
+                to_offset=offset,
+            )
+            for each, offset in sorted(after.items())
+        ]
+
+    async def _reset_at(
+        self,
+        address: str,
+        group: str,
+        topic: str,
+        to: ResetTarget,
+        queue: MessageQueue | None,
+    ) -> dict[MessageQueue, int]:
+        header = ResetOffsetRequestHeader(
+            group=group,
+            topic=topic,
+            queue_id=-1 if queue is None else queue.queue_id,
+            offset=to if isinstance(to, int) else None,
+            timestamp=_reset_time_ms(to),
+            is_force=True,
+        )
+        answer = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        return ResetOffsetBody.decode(answer.body).offset_table
+
+    async def _reset_targets(
+        self,
+        address: str,
+        broker: str,
+        topic: str,
+        to: ResetTarget,
+        queue: MessageQueue | None,
+    ) -> dict[MessageQueue, int]:
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        found: dict[MessageQueue, int] = {}
+        for each, offsets in TopicStatsTable.decode(answer.body).offset_table.items():
+            if queue is not None and each.queue_id != queue.queue_id:
+                continue
+            key = MessageQueue(topic, broker, each.queue_id)
+            if to == "earliest":
+                found[key] = offsets.min_offset
+            elif to == "latest":
+                found[key] = offsets.max_offset
+            elif isinstance(to, int):
+                found[key] = to
+            else:
+                found[key] = await self._offset_at(address, key, _reset_time_ms(to))
+        return found
+
+    async def _offset_at(self, address: str, queue: MessageQueue, time_ms: int) -> int:
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
+        )
+        answer = await self._ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return int(answer.ext_fields.get("offset", "0"))
+
+    async def clone_offsets(
+        self, source: str, target: str, topic: str, *, dry_run: bool = False
+    ) -> list[OffsetMove]:
+        """Have one group go on where another one is (15 for each queue, as mqadmin does).
+
+        Args:
+            source: the group to copy from.
+            target: the group to copy to; it must exist.
+            topic: whose queues.
+            dry_run: only say what would happen.
+
+        Returns:
+            Where the target was and goes on, by queue.
+        """
+        masters = await self._topic_masters(topic)
+        wanted = (await self.group_lag(source, topic)).queues
+        before = {each.queue: each for each in (await self.group_lag(target, topic)).queues}
+        moves = [
+            OffsetMove(
+                queue=each.queue,
+                from_offset=before[each.queue].consumer_offset if each.queue in before else -1,
+                to_offset=each.consumer_offset,
+            )
+            for each in wanted
+            if each.consumer_offset >= 0 and not is_retry_topic(each.queue.topic)
+        ]
+        if not dry_run:
+            await self.set_offsets(target, {each.queue: each.to_offset for each in moves}, masters)
+        return moves
+
+    async def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[MessageQueue, int],
+        masters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Store offsets of a group without members (15); connected members would overwrite them.
+
+        Args:
+            group: its name; it must exist.
+            offsets: of the next message to consume.
+            masters: addresses by broker name; looked up when None.
+        """
+        known = masters if masters is not None else await self.broker_addresses()
+        for queue, offset in offsets.items():
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group=group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+            )
+            address = known[queue.broker_name]
+            await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+
+def _no_group(group: str) -> SubscriptionGroupNotExistError:
+    code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    return SubscriptionGroupNotExistError(code, f"there is no group {group}")
+
+
+def _queue_lag(queue: MessageQueue, offsets: OffsetWrapper, client_id: str) -> QueueLag:
+    return QueueLag(
+        queue=queue,
+        broker_offset=offsets.broker_offset,
+        consumer_offset=offsets.consumer_offset,
+        last_consumed_ms=offsets.last_timestamp,
+        client_id=client_id,
+    )
+
+
+def _member(connection: Connection, broker: str) -> Member:
+    return Member(
+        client_id=connection.client_id,
+        address=connection.client_addr,
+        language=connection.language or "",
+        version=str(connection.version),
+        broker=broker,
+    )
+
+
+def _reset_time_ms(to: ResetTarget) -> int:
+    """The wire's time: -1 is the end, 0 is before everything."""
+    if isinstance(to, datetime):
+        return int(to.timestamp() * 1000)
+    return -1 if to == "latest" else 0

@@ -1,0 +1,289 @@
+"""Finding and printing messages.
+
+Source: QueryMsgByIdSubCommand, QueryMsgByKeySubCommand, QueryMsgByUniqueKeySubCommand,
+QueryMsgByOffsetSubCommand, PrintMessageSubCommand (5.4.0).
+"""
+
+import asyncio
+import ipaddress
+import socket
+from typing import Final
+
+from rocketpy.admin.base import AdminBase, checked
+from rocketpy.errors import ClientError, QueryNotFoundError
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import make_request
+from rocketpy.proto.headers import (
+    PullMessageRequestHeader,
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
+from rocketpy.proto.message import MessageExt, decode_message, decode_messages
+from rocketpy.proto.message_id import decode_message_id
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.perm import is_readable
+from rocketpy.proto.topic_names import TOOLS_CONSUMER_GROUP
+
+__all__ = ["MessageOperations"]
+
+_LONG_MAX: Final = (1 << 63) - 1
+_SUBSCRIPTION_GIVEN: Final = 4  # PullSysFlag: the request carries its filter
+_NOTHING_THERE: Final = frozenset(
+    {
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+_PULL_COUNT: Final = 32
+
+
+class MessageOperations(AdminBase):
+    """Look up messages; no group's offset moves."""
+
+    async def message_by_offset_id(self, message_id: str) -> MessageExt:
+        """Return the message with a broker's id: it names the broker and a place in its log (33).
+
+        Only brokers of this cluster are asked: an id may come from anywhere.
+
+        Args:
+            message_id: 32 or 56 hex digits, as in a send result's ``offset_msg_id``.
+
+        Raises:
+            ClientError: it is no such id, or names no broker of this cluster.
+            SystemFaultError: the broker has no message there.
+        """
+        try:
+            host, phy_offset = decode_message_id(message_id)
+        except ValueError as error:
+            raise ClientError(f"{message_id!r} is no message id: {error}") from error
+        address = await self._known_address(host)
+        if address is None:
+            raise ClientError(f"{message_id} names {host}, which is no broker of this cluster")
+        header = ViewMessageRequestHeader(offset=phy_offset)
+        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        return decode_message(answer.body)
+
+    async def message_by_unique_id(self, topic: str, unique_id: str) -> MessageExt:
+        """Return the message with a producer's id (12).
+
+        Raises:
+            QueryNotFoundError: no broker of the topic has it.
+        """
+        found = await self._query(topic, unique_id, 32, unique=True)
+        for message in found:
+            if message.properties.get("UNIQ_KEY") == unique_id:
+                return message
+        raise _not_found(f"topic {topic} has no message with the id {unique_id}")
+
+    async def message_by_id(self, topic: str, message_id: str) -> MessageExt:
+        """Return the message with an id of either kind.
+
+        Raises:
+            ClientError: there is none.
+        """
+        try:
+            return await self.message_by_unique_id(topic, message_id)
+        except QueryNotFoundError as error:
+            try:
+                return await self.message_by_offset_id(message_id)
+            except ClientError:
+                raise error from None
+
+    async def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_count: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = _LONG_MAX,
+    ) -> list[MessageExt]:
+        """Return messages with a key (12), oldest first.
+
+        Args:
+            topic: where to look.
+            key: one of the keys the message was sent with.
+            max_count: per broker.
+            begin_ms: stored no sooner.
+            end_ms: stored no later.
+        """
+        found = await self._query(topic, key, max_count, begin_ms=begin_ms, end_ms=end_ms)
+        return [each for each in found if key in each.properties.get("KEYS", "").split()]
+
+    async def _query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        *,
+        unique: bool = False,
+        begin_ms: int = 0,
+        end_ms: int = _LONG_MAX,
+    ) -> list[MessageExt]:
+        masters = await self._topic_masters(topic)
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=max_count,
+            begin_timestamp=begin_ms,
+            end_timestamp=end_ms,
+        )
+        ext_fields = header.to_ext() | ({"_UNIQUE_KEY_QUERY": "true"} if unique else {})
+        answers = await asyncio.gather(
+            *(
+                self._remoting.invoke(
+                    address,
+                    make_request(RequestCode.QUERY_MESSAGE, dict(ext_fields)),
+                    self._timeout_ms,
+                )
+                for address in masters.values()
+            )
+        )
+        found: list[MessageExt] = []
+        for answer in answers:
+            if answer.code != ResponseCode.QUERY_NOT_FOUND:
+                found += decode_messages(checked(answer).body)
+        return sorted(found, key=lambda each: each.store_timestamp_ms)
+
+    async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
+        """Return the message at a place of a queue.
+
+        Raises:
+            QueryNotFoundError: there is none.
+        """
+        masters = await self._topic_masters(queue.topic)
+        if queue.broker_name not in masters:
+            raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
+        address = masters[queue.broker_name]
+        found, _ = await self._read(address, queue, offset, 1)
+        if not found or found[0].queue_offset != offset:
+            raise _not_found(f"{queue.broker_name}:{queue.queue_id} has no message at {offset}")
+        return found[0]
+
+    async def peek(
+        self,
+        topic: str,
+        *,
+        max_count: int = 32,
+        broker: str = "",
+        queue_id: int | None = None,
+        offset: int | None = None,
+        newest: bool = False,
+        tag: str = "*",
+    ) -> list[MessageExt]:
+        """Return messages of a topic without consuming them, oldest first.
+
+        Args:
+            topic: where to look.
+            max_count: at most so many in all.
+            broker: only of this one.
+            queue_id: only of this queue of each broker.
+            offset: where to begin in each queue; its first message when None.
+            newest: begin so near the end of each queue that the newest are among them.
+            tag: filter, ``"a || b"``.
+        """
+        route = await self.topic_route(topic)
+        masters = await self._topic_masters(topic)
+        found: list[MessageExt] = []
+        for data in route.queue_datas:
+            if data.broker_name not in masters or broker not in {"", data.broker_name}:
+                continue
+            if not is_readable(data.perm):
+                continue
+            for number in range(data.read_queue_nums):
+                if queue_id in {None, number}:
+                    queue = MessageQueue(topic, data.broker_name, number)
+                    address = masters[data.broker_name]
+                    begin = await self._begin(address, queue, offset, max_count if newest else None)
+                    found += await self._read_many(address, queue, begin, max_count, tag)
+        found.sort(key=lambda each: (each.store_timestamp_ms, each.queue_id, each.queue_offset))
+        return found[-max_count:] if newest else found[:max_count]
+
+    async def _begin(
+        self, address: str, queue: MessageQueue, offset: int | None, back: int | None
+    ) -> int:
+        if offset is not None:
+            return offset
+        ext_fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
+        request = make_request(RequestCode.GET_MIN_OFFSET, ext_fields)
+        low = checked(await self._remoting.invoke(address, request, self._timeout_ms))
+        begin = max(0, int(low.ext_fields.get("offset", "0")))
+        if back is None:
+            return begin
+        request = make_request(RequestCode.GET_MAX_OFFSET, dict(ext_fields))
+        high = checked(await self._remoting.invoke(address, request, self._timeout_ms))
+        return max(begin, int(high.ext_fields.get("offset", "0")) - back)
+
+    async def _read_many(
+        self, address: str, queue: MessageQueue, begin: int, max_count: int, tag: str
+    ) -> list[MessageExt]:
+        found: list[MessageExt] = []
+        while len(found) < max_count:
+            wanted = min(_PULL_COUNT, max_count - len(found))
+            messages, next_offset = await self._read(address, queue, begin, wanted, tag)
+            found += messages
+            if next_offset <= begin:
+                break
+            begin = next_offset
+        return found[:max_count]
+
+    async def _read(
+        self, address: str, queue: MessageQueue, offset: int, max_count: int, tag: str = "*"
+    ) -> tuple[list[MessageExt], int]:
+        """Pull once; returns the messages and where to go on, ``offset`` itself at the end."""
+        header = PullMessageRequestHeader(
+            consumer_group=TOOLS_CONSUMER_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_count,
+            sys_flag=_SUBSCRIPTION_GIVEN,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription=tag,
+            sub_version=self._clock.time_ms(),
+            expression_type="TAG",
+        )
+        request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
+        answer = await self._remoting.invoke(address, request, self._timeout_ms)
+        next_offset = int(answer.ext_fields.get("nextBeginOffset", str(offset)))
+        if answer.code in _NOTHING_THERE:
+            at_end = answer.code == ResponseCode.PULL_NOT_FOUND
+            return [], offset if at_end else next_offset
+        return decode_messages(checked(answer).body), next_offset
+
+    async def _known_address(self, host: str) -> str | None:
+        """Return the address under which the cluster's broker at an ``ip:port`` is known."""
+        info = await self.cluster_info()
+        known = [
+            address
+            for data in info.broker_addr_table.values()
+            for address in data.broker_addrs.values()
+        ]
+        if host in known:
+            return host
+        loop = asyncio.get_running_loop()
+        ip, _, port = host.rpartition(":")
+        for address in known:
+            name, _, its_port = address.rpartition(":")
+            if its_port == port and not _is_ip(name):
+                try:
+                    found = await loop.getaddrinfo(name, int(port), type=socket.SOCK_STREAM)
+                except OSError:
+                    continue
+                if ip.strip("[]") in {each[4][0] for each in found}:
+                    return address
+        return None
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _not_found(reason: str) -> QueryNotFoundError:
+    return QueryNotFoundError(ResponseCode.QUERY_NOT_FOUND, reason)

@@ -1,0 +1,353 @@
+"""Operations on topics.
+
+Source: UpdateTopicSubCommand, DeleteTopicSubCommand, TopicStatusSubCommand,
+UpdateOrderConfCommand, StatsAllSubCommand (5.4.0).
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from rocketpy.admin.clusters import ClusterOperations
+from rocketpy.admin.groups import GroupOperations
+from rocketpy.admin.results import QueueStatus, TopicStatistics, TopicStatus
+from rocketpy.errors import BrokerError, ClientError, TopicNotExistError
+from rocketpy.proto.bodies import (
+    BrokerStatsData,
+    GroupList,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicStatsTable,
+)
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.headers import (
+    CreateTopicRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+)
+from rocketpy.proto.perm import PERM_READ, PERM_WRITE
+from rocketpy.proto.topic_names import (
+    AUTO_CREATE_TOPIC,
+    is_dlq_topic,
+    is_retry_topic,
+    is_system_topic,
+)
+
+__all__ = ["ORDER_TOPIC_CONFIG", "TopicOperations", "parse_permission"]
+
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+"""The name servers' namespace with the queues of globally ordered topics."""
+
+
+def parse_permission(text: str) -> int:
+    """Return the bits of ``r``, ``w`` or ``rw`` (Apache's 4, 2 and 6 are read, too).
+
+    Raises:
+        ValueError: something else.
+    """
+    letters = {"r": PERM_READ, "w": PERM_WRITE}
+    if text.isdecimal() and int(text) in {PERM_WRITE, PERM_READ, PERM_READ | PERM_WRITE}:
+        return int(text)
+    if text and set(text.lower()) <= letters.keys():
+        return sum(letters[letter] for letter in set(text.lower()))
+    msg = f"{text!r} is no permission: r, w or rw"
+    raise ValueError(msg)
+
+
+class TopicOperations(GroupOperations, ClusterOperations):
+    """Create, look at, change and delete topics."""
+
+    # ---- which
+
+    async def topics(self, *, cluster: str = "", include_system: bool = False) -> list[str]:
+        """Return the names of all topics (206), or of one cluster's (224), sorted.
+
+        Args:
+            cluster: only of this one.
+            include_system: also those of the system, for retries and for dead letters.
+        """
+        if cluster:
+            header = GetTopicsByClusterRequestHeader(cluster=cluster)
+            answer = await self._ask_namesrv(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+        else:
+            answer = await self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        names = TopicList.decode(answer.body).topic_list
+        if not include_system:
+            info = await self.cluster_info()
+            own = info.cluster_addr_table.keys() | info.broker_addr_table.keys()
+            own |= {f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table}
+            names = {name for name in names if name not in own and not _is_internal(name)}
+        return sorted(names)
+
+    async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
+        """Return every topic of one broker by its name (21)."""
+        answer = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        return TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
+
+    async def topic_config(self, address: str, topic: str) -> TopicConfig:
+        """Return one topic as a broker has it (351).
+
+        Raises:
+            TopicNotExistError: the broker does not have it.
+        """
+        header = GetTopicConfigRequestHeader(topic=topic, lo=True)
+        answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header)
+        return TopicConfig.decode(answer.body)
+
+    async def topic_groups(self, topic: str) -> list[str]:
+        """Return the groups that consume a topic or have offsets in it (300)."""
+        masters = await self._topic_masters(topic)
+        found = await self._bodies(
+            list(masters.values()),
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+            GroupList,
+            QueryTopicConsumeByWhoRequestHeader(topic=topic),
+        )
+        return sorted(set().union(*(each.group_list for each in found.values())))
+
+    # ---- how full, how busy
+
+    async def topic_status(self, topic: str) -> TopicStatus:
+        """Return the offsets of every queue (202).
+
+        Raises:
+            TopicNotExistError: nobody serves it.
+        """
+        masters = await self._topic_masters(topic)
+        tables = await self._bodies(
+            list(masters.values()),
+            RequestCode.GET_TOPIC_STATS_INFO,
+            TopicStatsTable,
+            GetTopicStatsInfoRequestHeader(topic=topic),
+        )
+        queues = [
+            QueueStatus(
+                queue=queue,
+                min_offset=offsets.min_offset,
+                max_offset=offsets.max_offset,
+                last_stored_ms=offsets.last_update_timestamp,
+            )
+            for table in tables.values()
+            for queue, offsets in table.offset_table.items()
+        ]
+        queues.sort(key=lambda each: each.queue)
+        rate = sum(table.topic_put_tps for table in tables.values())
+        return TopicStatus(topic=topic, queues=queues, in_tps=rate)
+
+    async def topic_statistics(self, topic: str) -> list[TopicStatistics]:
+        """Return how busy a topic is, one row a group; a topic without groups has one row."""
+        masters = list((await self._topic_masters(topic)).values())
+        stored = await self._statistics(masters, "TOPIC_PUT_NUMS", topic)
+        rows = []
+        for group in await self.topic_groups(topic) or [""]:
+            out_tps, out_24h, lag = 0.0, 0, 0
+            if group:
+                out_tps, out_24h = await self._statistics(
+                    masters, "GROUP_GET_NUMS", f"{topic}@{group}"
+                )
+                lag = (await self.group_lag(group, topic)).lag
+            rows.append(
+                TopicStatistics(
+                    topic=topic,
+                    group=group,
+                    in_tps=stored[0],
+                    out_tps=out_tps,
+                    in_24h=stored[1],
+                    out_24h=out_24h,
+                    lag=lag,
+                )
+            )
+        return rows
+
+    async def _statistics(self, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
+        found = await asyncio.gather(
+            *(self.broker_stats(address, name, key) for address in addresses)
+        )
+        known = [each for each in found if each is not None]
+        return sum(_tps(each) for each in known), sum(_day(each) for each in known)
+
+    # ---- change
+
+    async def create_topic(
+        self,
+        topic: str,
+        queues: int = 8,
+        *,
+        read_queues: int | None = None,
+        perm: int = PERM_READ | PERM_WRITE,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str = "",
+        broker: str = "",
+    ) -> dict[str, str]:
+        """Create a topic on every master, or set one to exactly this (17).
+
+        Args:
+            topic: its name.
+            queues: per broker.
+            read_queues: when fewer or more are to be read than written.
+            perm: bits, see ``rocketpy.proto.perm``.
+            order: also write the queues of an ordered topic into the name servers' table, so
+                that a broker's absence does not move keys to other queues.
+            attributes: such as ``{"message.type": "FIFO"}``, added to those it has.
+            cluster: only on this one's brokers.
+            broker: only on this broker.
+
+        Returns:
+            Addresses of the brokers that have it now, by broker name.
+
+        Raises:
+            InvalidParameterError: a broker does not allow the name or a value.
+        """
+        masters = await self.broker_addresses(cluster=cluster, broker=broker)
+        config = TopicConfig(
+            topic_name=topic,
+            write_queue_nums=queues,
+            read_queue_nums=queues if read_queues is None else read_queues,
+            perm=perm,
+            order=order,
+        )
+        for address in masters.values():
+            await self.put_topic_config(address, config, add_attributes=attributes)
+        if order:
+            value = ";".join(f"{name}:{queues}" for name in sorted(masters))
+            await self.set_order_conf(topic, value)
+        return masters
+
+    async def update_topic(
+        self,
+        topic: str,
+        *,
+        queues: int | None = None,
+        read_queues: int | None = None,
+        perm: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+        broker: str = "",
+    ) -> dict[str, TopicConfig]:
+        """Change what is given, keep the rest, on every broker that has the topic.
+
+        Args:
+            topic: its name.
+            queues: number of queues written, and read unless ``read_queues`` is given.
+            read_queues: number of queues read.
+            perm: bits, see ``rocketpy.proto.perm``.
+            attributes: added to those it has.
+            broker: only on this one.
+
+        Returns:
+            What was set, by broker name.
+
+        Raises:
+            TopicNotExistError: nobody has it.
+        """
+        masters = await self._topic_masters(topic)
+        if broker:
+            masters = {name: address for name, address in masters.items() if name == broker}
+        if not masters:
+            raise ClientError(f"broker {broker} does not serve topic {topic}")
+        done = {}
+        for name, address in masters.items():
+            config = await self.topic_config(address, topic)
+            if queues is not None:
+                config = replace(config, write_queue_nums=queues, read_queue_nums=queues)
+            if read_queues is not None:
+                config = replace(config, read_queue_nums=read_queues)
+            if perm is not None:
+                config = replace(config, perm=perm)
+            await self.put_topic_config(address, config, add_attributes=attributes)
+            done[name] = config
+        return done
+
+    async def put_topic_config(
+        self,
+        address: str,
+        config: TopicConfig,
+        *,
+        add_attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        """Set a topic at one broker (17); attributes in ``config`` itself are not sent."""
+        added = ",".join(f"+{key}={value}" for key, value in (add_attributes or {}).items())
+        header = CreateTopicRequestHeader(
+            topic=config.topic_name,
+            default_topic=AUTO_CREATE_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            attributes=added,
+        )
+        await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def delete_topic(self, topic: str, *, cluster: str = "") -> dict[str, str]:
+        """Delete a topic and its messages on every master (215) and in the routes (216).
+
+        Args:
+            topic: its name.
+            cluster: only on this one's brokers.
+
+        Returns:
+            The brokers that were told, by name.
+
+        Raises:
+            TopicNotExistError: no name server and no broker knows it.
+        """
+        masters = await self.broker_addresses(cluster=cluster)
+        known = any([topic in await self.topic_configs(each) for each in masters.values()])
+        if not known and topic not in await self.topics(include_system=True):
+            raise TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}")
+        header = DeleteTopicRequestHeader(topic=topic)
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await self._ask_all(list(masters.values()), code, header)
+        of_namesrv = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster or None)
+        await self._tell_namesrvs(RequestCode.DELETE_TOPIC_IN_NAMESRV, of_namesrv)
+        if await self.order_conf(topic) is not None:
+            await self.delete_order_conf(topic)
+        return masters
+
+    # ---- globally ordered topics
+
+    async def order_conf(self, topic: str) -> str | None:
+        """Return the queues of an ordered topic, ``broker-a:4;broker-b:4``, None without one."""
+        return await self.kv_get(ORDER_TOPIC_CONFIG, topic)
+
+    async def set_order_conf(self, topic: str, value: str) -> None:
+        """Fix the queues of an ordered topic: ``broker-a:4;broker-b:4``."""
+        await self.kv_put(ORDER_TOPIC_CONFIG, topic, value)
+
+    async def delete_order_conf(self, topic: str) -> None:
+        """Forget the fixed queues of an ordered topic."""
+        await self.kv_delete(ORDER_TOPIC_CONFIG, topic)
+
+    async def topic_exists(self, topic: str) -> bool:
+        """Tell whether anybody serves a topic."""
+        try:
+            await self.topic_route(topic)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return False
+            raise
+        return True
+
+
+def _is_internal(topic: str) -> bool:
+    return is_system_topic(topic) or is_retry_topic(topic) or is_dlq_topic(topic)
+
+
+def _tps(data: BrokerStatsData) -> float:
+    return data.stats_minute.tps if data.stats_minute is not None else 0.0
+
+
+def _day(data: BrokerStatsData) -> int:
+    """The sum over the longest span that has one."""
+    for item in (data.stats_day, data.stats_hour, data.stats_minute):
+        if item is not None and item.sum:
+            return item.sum
+    return 0
