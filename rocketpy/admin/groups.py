@@ -1,20 +1,16 @@
 """Operations on consumer groups and producers.
 
 Source: ConsumerProgressSubCommand, UpdateSubGroupSubCommand, ConsumerConnectionSubCommand,
-ResetOffsetByTimeCommand, CloneGroupOffsetCommand (5.4.0).
+ProducerConnectionSubCommand (5.4.0).
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Literal
 
 from rocketpy.admin.base import AdminBase
-from rocketpy.admin.results import GroupLag, GroupSummary, Member, OffsetMove, QueueLag
+from rocketpy.admin.results import GroupLag, GroupSummary, Member, QueueLag
 from rocketpy.errors import (
     BrokerError,
-    ClientError,
     ConsumerNotOnlineError,
     SubscriptionGroupNotExistError,
 )
@@ -27,10 +23,8 @@ from rocketpy.proto.bodies import (
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
-    ResetOffsetBody,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
-    TopicStatsTable,
 )
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers import (
@@ -39,22 +33,15 @@ from rocketpy.proto.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-    ResetOffsetRequestHeader,
-    SearchOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
 )
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.topic_names import is_retry_topic, is_system_group
+from rocketpy.proto.topic_names import is_system_group
 
-__all__ = ["GroupOperations", "ResetTarget"]
-
-ResetTarget = Literal["earliest", "latest"] | datetime | int
-"""Where a group goes on: an end of its queues, a time, or an offset of one queue."""
+__all__ = ["GroupOperations"]
 
 
 class GroupOperations(AdminBase):
-    """Look at, create, change, move and delete groups."""
+    """Look at, create, change and delete groups."""
 
     # ---- configuration
 
@@ -310,161 +297,6 @@ class GroupOperations(AdminBase):
         assert failure is not None, "there is always a broker"
         raise failure
 
-    # ---- offsets
-
-    async def reset_offset(
-        self,
-        group: str,
-        topic: str,
-        to: ResetTarget,
-        *,
-        queue: MessageQueue | None = None,
-        dry_run: bool = False,
-    ) -> list[OffsetMove]:
-        """Have a group go on elsewhere (222); members that are connected follow at once.
-
-        Args:
-            group: its name; it must exist.
-            topic: whose queues.
-            to: ``"earliest"``, ``"latest"``, a time, or (with ``queue``) an offset.
-            queue: only this one.
-            dry_run: only say what would happen.
-
-        Returns:
-            Where it was and goes on, by queue.
-
-        Raises:
-            ClientError: an offset without a queue.
-            SubscriptionGroupNotExistError: no such group.
-        """
-        if isinstance(to, int) and queue is None:
-            raise ClientError("an offset belongs to one queue: name it")
-        masters = await self._topic_masters(topic)
-        if queue is not None:
-            masters = {n: a for n, a in masters.items() if n == queue.broker_name}
-            if not masters:
-                raise ClientError(f"broker {queue.broker_name} does not serve topic {topic}")
-        before = {each.queue: each for each in (await self.group_lag(group, topic)).queues}
-        after: dict[MessageQueue, int] = {}
-        for name, address in masters.items():
-            if dry_run:
-                after |= await self._reset_targets(address, name, topic, to, queue)
-            else:
-                after |= await self._reset_at(address, group, topic, to, queue)
-        return [
-            OffsetMove(
-                queue=each,
-                from_offset=before[each].consumer_offset if each in before else -1,
-                to_offset=offset,
-            )
-            for each, offset in sorted(after.items())
-        ]
-
-    async def _reset_at(
-        self,
-        address: str,
-        group: str,
-        topic: str,
-        to: ResetTarget,
-        queue: MessageQueue | None,
-    ) -> dict[MessageQueue, int]:
-        header = ResetOffsetRequestHeader(
-            group=group,
-            topic=topic,
-            queue_id=-1 if queue is None else queue.queue_id,
-            offset=to if isinstance(to, int) else None,
-            timestamp=_reset_time_ms(to),
-            is_force=True,
-        )
-        answer = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return ResetOffsetBody.decode(answer.body).offset_table
-
-    async def _reset_targets(
-        self,
-        address: str,
-        broker: str,
-        topic: str,
-        to: ResetTarget,
-        queue: MessageQueue | None,
-    ) -> dict[MessageQueue, int]:
-        header = GetTopicStatsInfoRequestHeader(topic=topic)
-        answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-        found: dict[MessageQueue, int] = {}
-        for each, offsets in TopicStatsTable.decode(answer.body).offset_table.items():
-            if queue is not None and each.queue_id != queue.queue_id:
-                continue
-            key = MessageQueue(topic, broker, each.queue_id)
-            if to == "earliest":
-                found[key] = offsets.min_offset
-            elif to == "latest":
-                found[key] = offsets.max_offset
-            elif isinstance(to, int):
-                found[key] = to
-            else:
-                found[key] = await self._offset_at(address, key, _reset_time_ms(to))
-        return found
-
-    async def _offset_at(self, address: str, queue: MessageQueue, time_ms: int) -> int:
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
-        )
-        answer = await self._ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return int(answer.ext_fields.get("offset", "0"))
-
-    async def clone_offsets(
-        self, source: str, target: str, topic: str, *, dry_run: bool = False
-    ) -> list[OffsetMove]:
-        """Have one group go on where another one is (15 for each queue, as mqadmin does).
-
-        Args:
-            source: the group to copy from.
-            target: the group to copy to; it must exist.
-            topic: whose queues.
-            dry_run: only say what would happen.
-
-        Returns:
-            Where the target was and goes on, by queue.
-        """
-        masters = await self._topic_masters(topic)
-        wanted = (await self.group_lag(source, topic)).queues
-        before = {each.queue: each for each in (await self.group_lag(target, topic)).queues}
-        moves = [
-            OffsetMove(
-                queue=each.queue,
-                from_offset=before[each.queue].consumer_offset if each.queue in before else -1,
-                to_offset=each.consumer_offset,
-            )
-            for each in wanted
-            if each.consumer_offset >= 0 and not is_retry_topic(each.queue.topic)
-        ]
-        if not dry_run:
-            await self.set_offsets(target, {each.queue: each.to_offset for each in moves}, masters)
-        return moves
-
-    async def set_offsets(
-        self,
-        group: str,
-        offsets: Mapping[MessageQueue, int],
-        masters: Mapping[str, str] | None = None,
-    ) -> None:
-        """Store offsets of a group without members (15); connected members would overwrite them.
-
-        Args:
-            group: its name; it must exist.
-            offsets: of the next message to consume.
-            masters: addresses by broker name; looked up when None.
-        """
-        known = masters if masters is not None else await self.broker_addresses()
-        for queue, offset in offsets.items():
-            header = UpdateConsumerOffsetRequestHeader(
-                consumer_group=group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                commit_offset=offset,
-            )
-            address = known[queue.broker_name]
-            await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
-
 
 def _no_group(group: str) -> SubscriptionGroupNotExistError:
     code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -489,10 +321,3 @@ def _member(connection: Connection, broker: str) -> Member:
         version=str(connection.version),
         broker=broker,
     )
-
-
-def _reset_time_ms(to: ResetTarget) -> int:
-    """The wire's time: -1 is the end, 0 is before everything."""
-    if isinstance(to, datetime):
-        return int(to.timestamp() * 1000)
-    return -1 if to == "latest" else 0

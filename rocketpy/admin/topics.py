@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from rocketpy.admin.clusters import ClusterOperations
-from rocketpy.admin.groups import GroupOperations
+from rocketpy.admin.offsets import OffsetOperations
 from rocketpy.admin.results import QueueStatus, TopicStatistics, TopicStatus
 from rocketpy.errors import BrokerError, ClientError, TopicNotExistError
 from rocketpy.proto.bodies import (
@@ -60,7 +60,7 @@ def parse_permission(text: str) -> int:
     raise ValueError(msg)
 
 
-class TopicOperations(GroupOperations, ClusterOperations):
+class TopicOperations(OffsetOperations, ClusterOperations):
     """Create, look at, change and delete topics."""
 
     # ---- which

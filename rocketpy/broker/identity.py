@@ -1,8 +1,13 @@
-"""Who this broker is on the network; the port is known only once it listens."""
+"""Who this broker is on the network; the port is known only once it listens.
+
+``brokerIP1`` may be a host name (containers have no fixed address): clients are told the name,
+records get the address it has when the broker starts.
+"""
 
 import socket
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.errors import StartError
 from rocketpy.remoting.channel import format_address, host_bytes
 
 __all__ = ["BrokerIdentity", "local_ip"]
@@ -18,10 +23,10 @@ class BrokerIdentity:
         cluster_name: its cluster.
         broker_name: its name.
         broker_id: 0 is the master.
-        ip: the address told to clients.
-        address: ``ip:port`` told to clients; empty before `listens_on`.
+        ip: the address (or host name) told to clients.
+        address: ``ip:port`` (or ``name:port``) told to clients; empty before `listens_on`.
         ha_address: ``ip:port`` for slaves.
-        store_host: `address` as it stands in records, 8 or 20 bytes; empty before `listens_on`.
+        store_host: that as it stands in records, 8 or 20 bytes; empty before `listens_on`.
     """
 
     __slots__ = (
@@ -38,9 +43,24 @@ class BrokerIdentity:
         self.store_host = b""
 
     def listens_on(self, port: int) -> None:
-        """Note the port, which completes the address."""
+        """Note the port, which completes the address.
+
+        Raises:
+            StartError: ``brokerIP1`` is a host name that nobody knows.
+        """
+        self.store_host = host_bytes(_resolved(self.ip), port)
         self.address = format_address(self.ip, port)
-        self.store_host = host_bytes(self.ip, port)
+
+
+def _resolved(host: str) -> str:
+    """The address of a host, an IPv4 one when it has several kinds; addresses stay as they are."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = f"brokerIP1: the host name {host!r} cannot be resolved to an address: {error}"
+        raise StartError(reason) from error
+    addresses = sorted(found, key=lambda each: each[0] != socket.AF_INET)
+    return str(addresses[0][4][0])
 
 
 def local_ip() -> str:
