@@ -14,7 +14,7 @@ the log. (Apache rebuilds only what recovery
 happens to scan; older messages of a deleted file can no longer be found there.)
 
 The store calls `IndexService.load`; after a crash `IndexService.begin_recovery` before its
-recovery dispatches again and `IndexService.end_recovery` after it; ``put`` for every message
+recovery dispatches again and `IndexService.cut` after it; ``put`` for every message
 (but those of rolled-back transactions); ``flush_full_files`` now and then; ``delete_expired``
 when the log's start moves; ``close``. It has an `IndexCatchUpService` among its services.
 
@@ -162,17 +162,18 @@ class IndexService:
         if indexed_to < first_phy_offset:
             self._missing_from = indexed_to
 
-    def end_recovery(self, phy_end: int, min_phy_offset: int) -> None:
-        """Delete the files that name messages beyond the log's end; the rest is read back.
+    def cut(self, log_end: int, min_phy_offset: int) -> None:
+        """Forget messages that the log does not hold any more; called at the end of recovery.
 
         An index file can reach the disk before the log that it points into. Its entries
         would then be taken for the messages that get those places next.
 
         Args:
-            phy_end: where the commit log ends now.
+            log_end: where the commit log ends; files that name something behind it go, and
+                what they knew of the log before it is read back.
             min_phy_offset: start of the commit log.
         """
-        kept = [file for file in self._index_files if file.end_phy_offset < phy_end]
+        kept = [file for file in self._index_files if file.end_phy_offset < log_end]
         gone = self._index_files[len(kept) :]
         if not gone:
             return
@@ -183,25 +184,7 @@ class IndexService:
             file.close()
             self._files.remove(self._directory / file.name)
         indexed_to = max(self.end_phy_offset, min_phy_offset)
-        self._missing_from = indexed_to if indexed_to < phy_end else None
-
-    def cut(self, log_end: int, min_phy_offset: int) -> None:
-        """Forget messages that the log does not hold any more; called at the end of recovery.
-
-        Args:
-            log_end: where the commit log ends; files that name something behind it go.
-            min_phy_offset: start of the commit log.
-        """
-        files = list(self._index_files)
-        while files and files[-1].end_phy_offset >= log_end:
-            file = files.pop()
-            file.close()
-            self._files.remove(self._directory / file.name)
-        if len(files) == len(self._index_files):
-            return
-        self._index_files = tuple(files)
-        self._current = files[-1] if files else None
-        self._missing_from = max(self.end_phy_offset, min_phy_offset)
+        self._missing_from = indexed_to if indexed_to < log_end else None
 
     def put(
         self,

@@ -101,10 +101,10 @@ class Recovery:
         """
         if not self._log.files:
             self._without_log()
-            if self._index is not None:
-                self._index.end_recovery(0, 0)
             return RecoveryReport()
         start = self._trusted_start(self._trusted_ms())
+        if self._after_crash:
+            self._lower_queue_stamp()
         for _ in range(_ROUNDS):
             try:
                 report = self._read_from(start)
@@ -119,6 +119,16 @@ class Recovery:
             report = self._read_from(self._log.min_phy_offset)
         self._finish(report)
         return report
+
+    def _lower_queue_stamp(self) -> None:
+        """Let the checkpoint vouch only for the queue entries that this start leaves alone.
+
+        The others are about to be erased. Once the log's own stamp has moved on, a higher
+        stamp would vouch for them again, though they may not be on disk by then.
+        """
+        checkpoint = self._checkpoint
+        checkpoint.logics_ms = min(checkpoint.physic_ms, checkpoint.logics_ms)
+        checkpoint.flush()
 
     def _without_log(self) -> None:
         for queue in self._table:
@@ -296,8 +306,6 @@ class Recovery:
     def _finish(self, report: RecoveryReport) -> None:
         log = self._log
         log.set_end(report.end)
-        if self._index is not None:
-            self._index.end_recovery(report.end, log.min_phy_offset)
         if self._after_crash:
             log.sync_from(report.start)
         for phy_offset in report.damaged:

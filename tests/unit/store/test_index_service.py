@@ -194,11 +194,11 @@ def test_entries_beyond_the_end_of_the_log_go(tmp_path: Path) -> None:
     for each in messages:
         put(index, each)
     kept_end = index.headers[3].end_phy_offset
-    index.end_recovery(10_000, 0)
+    index.cut(10_000, 0)
     assert len(index.headers) == 8
 
     cut = kept_end + 300  # the log lost what came after
-    index.end_recovery(cut, 0)
+    index.cut(cut, 0)
     assert index.missing_from == index.end_phy_offset == kept_end
     assert len(list((tmp_path / "index").iterdir())) == 4
     left = [each for each in messages if each.phy_offset < cut]
@@ -209,7 +209,7 @@ def test_entries_beyond_the_end_of_the_log_go(tmp_path: Path) -> None:
         assert each.uniq_key is not None
         assert places(index, each.uniq_key) == [each.phy_offset]
 
-    index.end_recovery(0, 0)
+    index.cut(0, 0)
     assert index.missing_from is None
     assert index.headers == []
 
