@@ -318,6 +318,8 @@ class Recovery:
                 queue.cut(report.end)
             queue.correct_min_offset(log.min_phy_offset)
             queue.next_offset = queue.max_offset
+        if self._after_crash:  # entries were erased that the checkpoint may vouch for
+            self._table.flush()
         self._table.load_batch(report.end)
         if self._index is not None:
             self._index.cut(report.end, log.min_phy_offset)
