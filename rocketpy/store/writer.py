@@ -85,6 +85,11 @@ class MessageWriter:
         self._topics: dict[str, _Topic] = {}
         self._lock_begin_ms = 0
 
+    def configure(self, config: MessageStoreConfig) -> None:
+        """Take over changed limits."""
+        self._busy_ms = config.os_page_cache_busy_time_out_mills
+        self._max_body_bytes = config.max_message_size
+
     @property
     def lock_time_ms(self) -> int:
         """How long the append under way holds the lock; 0 when there is none."""
