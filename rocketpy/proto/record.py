@@ -20,7 +20,7 @@ Source: MessageExtEncoder, MessageDecoder, CommitLog of 5.4.0.
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from mmap import mmap
 from typing import Final
@@ -43,6 +43,7 @@ __all__ = [
     "iter_records",
     "pack_blank",
     "pack_record",
+    "pack_run",
     "patch_record",
     "property_crc_suffix",
     "record_body",
@@ -189,6 +190,68 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
             properties,
         )
     )
+
+
+def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
+    buffer: WriteBuffer,
+    position: int,
+    records: Iterable[tuple[int, int, bytes, bytes]],
+    queue_id: int,
+    queue_offset: int,
+    phy_offset: int,
+    sys_flag: int,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    topic_with_length: bytes,
+) -> tuple[list[int], list[int]]:
+    """Write the records of one queue side by side with one copy into the buffer.
+
+    ``records`` are (flag, crc, body, properties); the other arguments are those of
+    `pack_record`, offsets being the first record's. Hosts must be IPv4.
+
+    Returns:
+        The physical offsets and the sizes of the records.
+
+    Raises:
+        struct.error: a number does not fit its field; nothing was written.
+    """
+    magic = MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2
+    fixed_bytes = _FIXED_BYTES + len(topic_with_length)
+    pack_fixed, pack_short = _V4_FIXED.pack, _SHORT.pack
+    parts: list[bytes] = []
+    phy_offsets: list[int] = []
+    sizes: list[int] = []
+    for flag, crc, body, properties in records:
+        body_bytes, properties_bytes = len(body), len(properties)
+        size = fixed_bytes + body_bytes + properties_bytes
+        fixed = pack_fixed(
+            size,
+            magic,
+            crc,
+            queue_id,
+            flag,
+            queue_offset,
+            phy_offset,
+            sys_flag,
+            born_timestamp_ms,
+            born_host,
+            store_timestamp_ms,
+            store_host,
+            reconsume_times,
+            0,
+            body_bytes,
+        )
+        parts += (fixed, body, topic_with_length, pack_short(properties_bytes), properties)
+        phy_offsets.append(phy_offset)
+        sizes.append(size)
+        phy_offset += size
+        queue_offset += 1
+    data = b"".join(parts)
+    buffer[position : position + len(data)] = data
+    return phy_offsets, sizes
 
 
 def patch_record(

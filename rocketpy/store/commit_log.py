@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.errors import DiskFullError, StoreFormatError
-from rocketpy.proto.record import pack_blank, pack_record
+from rocketpy.proto.record import body_crc, pack_blank, pack_record, pack_run
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import MappedFile
@@ -30,7 +30,7 @@ from rocketpy.store.record import (
     judge,
     store_time_of,
 )
-from rocketpy.store.results import PutMessage
+from rocketpy.store.results import PutBatch, PutMessage
 
 __all__ = ["AllocateService", "CommitLog"]
 
@@ -215,6 +215,45 @@ class CommitLog:
         self.max_phy_offset = phy_offset + size_bytes
         self.last_store_timestamp_ms = store_timestamp_ms
         return phy_offset
+
+    def append_run(  # noqa: PLR0917 - an object would cost the hot path
+        self,
+        batch: PutBatch,
+        total_bytes: int,
+        queue_offset: int,
+        sys_flag: int,
+        store_timestamp_ms: int,
+        store_host: bytes,
+        topic_with_length: bytes,
+    ) -> tuple[list[int], list[int]]:
+        """Write the records of a batch (IPv4 hosts); return their offsets and sizes.
+
+        Raises:
+            DiskFullError: no space; nothing was written.
+            struct.error: a number that does not fit its field; nothing counts as written.
+        """
+        phy_offset = self.reserve(total_bytes)
+        mapped = self._file
+        assert mapped is not None
+        offsets, sizes = pack_run(
+            mapped.buffer,
+            mapped.wrote,
+            [(e.flag, body_crc(e.body), e.body, e.properties) for e in batch.entries],
+            batch.queue_id,
+            queue_offset,
+            phy_offset,
+            sys_flag,
+            batch.born_timestamp_ms,
+            batch.born_host,
+            store_timestamp_ms,
+            store_host,
+            batch.reconsume_times,
+            topic_with_length,
+        )
+        mapped.wrote += total_bytes
+        self.max_phy_offset = phy_offset + total_bytes
+        self.last_store_timestamp_ms = store_timestamp_ms
+        return offsets, sizes
 
     def prepare(self) -> None:
         """Allocate ahead, and make the next file (another thread than the appending one).

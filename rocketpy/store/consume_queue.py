@@ -19,7 +19,7 @@ Source: ConsumeQueue, SparseConsumeQueue (5.4.0).
 
 import bisect
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -163,6 +163,35 @@ class ConsumeQueue:
         self._file.wrote = at + ENTRY_BYTES  # type: ignore[union-attr]
         self.max_phy_end = phy_offset + size_bytes
         self.max_offset = queue_offset + 1
+
+    def put_run(
+        self,
+        queue_offset: int,
+        phy_offsets: Sequence[int],
+        sizes_bytes: Sequence[int],
+        tags_codes: Sequence[int],
+    ) -> None:
+        """Append entries that follow one another; room was reserved before.
+
+        Raises:
+            QueueGapError: ``queue_offset`` is not the next one.
+        """
+        position = queue_offset * ENTRY_BYTES
+        end = position + len(phy_offsets) * ENTRY_BYTES
+        if (
+            queue_offset != self.max_offset
+            or not self._start_position <= position < end <= self._end_position
+        ):
+            for each in zip(phy_offsets, sizes_bytes, tags_codes, strict=True):
+                self.put(queue_offset, *each)
+                queue_offset += 1
+            return
+        at = position - self._start_position
+        data = b"".join(map(ENTRY.pack, phy_offsets, sizes_bytes, tags_codes))
+        self._buffer[at : at + len(data)] = data  # type: ignore[index]
+        self._file.wrote = at + len(data)  # type: ignore[union-attr]
+        self.max_phy_end = phy_offsets[-1] + sizes_bytes[-1]
+        self.max_offset = queue_offset + len(phy_offsets)
 
     def put_recovered(
         self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int

@@ -252,6 +252,42 @@ class IndexFile:
         )
         return True
 
+    def put_run(
+        self, key_hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
+    ) -> bool:
+        """Add messages with one key each, stored at the same time; False: do it one by one.
+
+        Raises:
+            DiskFullError: there is no space for the entries; nothing was counted.
+        """
+        count = self._count
+        end = count + len(key_hashes)
+        if end > self._max_count or phy_offsets[0] < self._end_phy:
+            return False
+        buffer, slots = self._buffer, self._slots
+        entry_at = self._entries_at + ENTRY_BYTES * count
+        if entry_at + ENTRY_BYTES * len(key_hashes) > self._allocated:
+            self._allocate(entry_at + ENTRY_BYTES * len(key_hashes))
+        if count == 1:
+            self._begin_ms = store_timestamp_ms
+            self._begin_phy = phy_offsets[0]
+        seconds = min(max(0, (store_timestamp_ms - self._begin_ms) // 1000), _SECONDS_MAX)
+        for key_hash, phy_offset in zip(key_hashes, phy_offsets, strict=True):
+            slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % slots)
+            previous = _unpack_slot(buffer, slot_at)[0]
+            if not 0 < previous < count:
+                previous = 0
+                self._slots_used += 1
+            _pack_entry(buffer, entry_at, key_hash, phy_offset, seconds, previous)
+            _pack_slot(buffer, slot_at, count)
+            entry_at += ENTRY_BYTES
+            count += 1
+        self._count = count
+        self._end_ms = store_timestamp_ms
+        self._end_phy = phy_offsets[-1]
+        self._write_header()
+        return True
+
     def covers(self, begin_ms: int, end_ms: int) -> bool:
         """Whether any message of this file may lie in the window (both ends included)."""
         return begin_ms <= self._end_ms and end_ms >= self._begin_ms

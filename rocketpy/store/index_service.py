@@ -24,7 +24,7 @@ Source: IndexService.java, 5.4.0.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -33,7 +33,7 @@ from rocketpy.proto.tags import IndexKeyHasher
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import Region, StoreFiles
 from rocketpy.store.index_file import IndexFile, IndexHeader, index_file_bytes
-from rocketpy.store.results import QueryIndexResult
+from rocketpy.store.results import BatchEntry, QueryIndexResult
 
 __all__ = [
     "INDEX_TYPE_TAG",
@@ -220,6 +220,38 @@ class IndexService:
         hashes = self._hashes(topic, uniq_key, keys, tags)
         if not self._put_hashes(hashes, phy_offset, store_timestamp_ms):
             self._fall_behind(phy_offset)
+
+    def put_run(
+        self,
+        topic: str,
+        entries: Sequence[BatchEntry],
+        phy_offsets: Sequence[int],
+        store_timestamp_ms: int,
+    ) -> None:
+        """Index the messages of one batch; see `put`.
+
+        Args:
+            topic: the topic stored in the records.
+            entries: the messages.
+            phy_offsets: where each begins in the commit log.
+            store_timestamp_ms: when they were stored.
+        """
+        if self._missing_from is not None:
+            return
+        current = self._current
+        if current is not None and all(
+            e.uniq_key is not None and not e.keys and not e.tags for e in entries
+        ):
+            key_hash = self._hasher.hash
+            hashes = [key_hash(topic, e.uniq_key) for e in entries]  # type: ignore[arg-type]
+            try:
+                if current.put_run(hashes, phy_offsets, store_timestamp_ms):
+                    return
+            except DiskFullError:
+                self._fall_behind(phy_offsets[0])
+                return
+        for each, phy_offset in zip(entries, phy_offsets, strict=True):
+            self.put(topic, each.uniq_key, each.keys, each.tags, phy_offset, store_timestamp_ms)
 
     def replay(self, message: IndexedMessage) -> bool:
         """Index a message read back from the log; False when there is still no space."""

@@ -28,7 +28,13 @@ from rocketpy.store.dispatch import (
     delivery_time_ms,
 )
 from rocketpy.store.parts import StoreParts
-from rocketpy.store.results import PutBatch, PutMessage, PutMessageResult, PutMessageStatus
+from rocketpy.store.results import (
+    BatchEntry,
+    PutBatch,
+    PutMessage,
+    PutMessageResult,
+    PutMessageStatus,
+)
 
 __all__ = ["MessageWriter"]
 
@@ -206,41 +212,72 @@ class MessageWriter:
     def _append_batch(
         self, batch: PutBatch, known: _Topic, now_ms: int, arrivals: list[Arrival]
     ) -> PutMessageResult:
-        message = PutMessage(
-            batch.topic,
-            batch.queue_id,
-            b"",
-            born_host=batch.born_host,
-            born_timestamp_ms=batch.born_timestamp_ms,
-            reconsume_times=batch.reconsume_times,
-        )
         store_host = batch.store_host or self.store_host
         sys_flag = batch.sys_flag & ~(_BORN_V6 | _STORE_V6)
         fixed = _FIXED_BYTES + len(known.field)
         fixed, sys_flag = _with_wide_hosts(fixed, sys_flag, batch.born_host, store_host)
         sizes = [fixed + len(each.body) + len(each.properties) for each in batch.entries]
         total = sum(sizes)
-        queue = known.queues.get(batch.queue_id) or self._queue(known, message)
+        queue = known.queues.get(batch.queue_id) or self._queue(known, batch)
         queue.reserve(len(sizes))
         self._check_numbers(batch)
-        first_phy, first_offset = self._log.reserve(total), queue.next_offset
-        phy_offsets = []
-        for size, each in zip(sizes, batch.entries, strict=True):
-            message.body, message.properties, message.flag = each.body, each.properties, each.flag
-            message.tags_code, message.tags = each.tags_code, each.tags
-            message.uniq_key, message.keys = each.uniq_key, each.keys
-            crc = zlib.crc32(each.body) & 0x7FFFFFFF
-            offset = queue.next_offset
-            phy_offset = self._log.append(
-                message, size, crc, offset, sys_flag, now_ms, store_host, known.field
+        first = queue.next_offset
+        if sys_flag & (_BORN_V6 | _STORE_V6):
+            self._log.reserve(total)
+            phy_offsets = [
+                self._log.append(
+                    _message_of(batch, each),
+                    size,
+                    zlib.crc32(each.body) & 0x7FFFFFFF,
+                    first + number,
+                    sys_flag,
+                    now_ms,
+                    store_host,
+                    known.field,
+                )
+                for number, (size, each) in enumerate(zip(sizes, batch.entries, strict=True))
+            ]
+        else:
+            phy_offsets, sizes = self._log.append_run(
+                batch, total, first, sys_flag, now_ms, store_host, known.field
             )
-            queue.next_offset = offset + 1
-            code = self._dispatch(message, queue, offset, phy_offset, size, now_ms)
-            phy_offsets.append(phy_offset)
-            arrivals.append((batch.topic, batch.queue_id, offset + 1, code))
+        queue.next_offset = first + len(sizes)
+        self._dispatch_batch(batch, queue, first, phy_offsets, sizes, now_ms)
+        arrivals.extend(
+            (batch.topic, batch.queue_id, queue.next_offset, code)
+            for code in {each.tags_code for each in batch.entries}
+        )
         self._stats.put_count += len(sizes)
         self._stats.put_bytes += total
-        return PutMessageResult(_OK, first_phy, total, first_offset, now_ms, tuple(phy_offsets))
+        return PutMessageResult(_OK, phy_offsets[0], total, first, now_ms, tuple(phy_offsets))
+
+    def _dispatch_batch(
+        self,
+        batch: PutBatch,
+        queue: ConsumeQueue,
+        first: int,
+        phy_offsets: list[int],
+        sizes: list[int],
+        now_ms: int,
+    ) -> None:
+        """Tell queue and index of the records of a batch."""
+        entries = batch.entries
+        if self._deferred:
+            for number, each in enumerate(entries):
+                self._dispatch(
+                    _message_of(batch, each),
+                    queue,
+                    first + number,
+                    phy_offsets[number],
+                    sizes[number],
+                    now_ms,
+                )
+            return
+        queue.put_run(first, phy_offsets, sizes, [each.tags_code for each in entries])
+        if self._index is not None:
+            self._index.put_run(batch.topic, entries, phy_offsets, now_ms)
+        self._parts.dispatched_phy_offset = phy_offsets[-1] + sizes[-1]
+        self._parts.dispatched_ms = now_ms
 
     @staticmethod
     def _check_numbers(batch: PutBatch) -> None:
@@ -356,7 +393,7 @@ class MessageWriter:
         known = _Topic(topic_field(topic))
         return self._topics.setdefault(topic, known)
 
-    def _queue(self, known: _Topic, message: PutMessage) -> ConsumeQueue:
+    def _queue(self, known: _Topic, message: PutMessage | PutBatch) -> ConsumeQueue:
         """Find or create a queue (under the append lock)."""
         if self._topics.get(message.topic) is not known:  # deleted meanwhile
             self._topics.setdefault(message.topic, known)
@@ -382,3 +419,22 @@ def _with_wide_hosts(
     if len(store_host) == _V6_HOST_BYTES:
         size, sys_flag = size + 12, sys_flag | _STORE_V6
     return size, sys_flag
+
+
+def _message_of(batch: PutBatch, entry: BatchEntry) -> PutMessage:
+    """One message of a batch, as if it had come alone."""
+    return PutMessage(
+        batch.topic,
+        batch.queue_id,
+        entry.body,
+        entry.properties,
+        batch.born_host,
+        entry.flag,
+        batch.sys_flag,
+        batch.born_timestamp_ms,
+        entry.tags_code,
+        entry.uniq_key,
+        entry.keys,
+        entry.tags,
+        batch.reconsume_times,
+    )

@@ -7,6 +7,7 @@ order, the first that fails answers.
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
 """
 
+import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -22,6 +23,7 @@ from rocketpy.broker.topics import PERM_READ, TopicConfig, TopicTable
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.subscription import SubscriptionData, build_subscription, is_tag_type
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
@@ -40,8 +42,7 @@ _FORBIDDEN_BROADCAST: Final = 4
 _FORBIDDEN_SUBSCRIPTION: Final = 5
 _MAX_PULL_BYTES: Final = 8 * 1024 * 1024
 _MAX_REMEMBERED_EXPRESSIONS: Final = 1024
-_LONG: Final = 1 << 63
-_INT: Final = 1 << 31
+_RANGES: Final = struct.Struct(">iiiiqqqq")
 
 _CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
     {
@@ -136,11 +137,20 @@ def read_pull(ext: Mapping[str, str]) -> PullFields:
         queue_offset = int(ext["queueOffset"])
         max_count = int(ext["maxMsgNums"])
         wanted_bytes = int(ext.get("maxMsgBytes") or 0)
+        sys_flag = int(ext["sysFlag"])
         commit_offset = int(ext["commitOffset"])
-        if not -_LONG <= queue_offset < _LONG or not -_LONG <= commit_offset < _LONG:
-            raise HeaderFieldError("queueOffset", "is out of range")
-        if not -_INT <= queue_id < _INT or not -_INT <= max_count < _INT:
-            raise HeaderFieldError("queueId", "is out of range")
+        suspend_ms = int(ext["suspendTimeoutMillis"])
+        sub_version = int(ext["subVersion"])
+        _RANGES.pack(
+            queue_id,
+            max_count,
+            wanted_bytes,
+            sys_flag,
+            queue_offset,
+            commit_offset,
+            suspend_ms,
+            sub_version,
+        )
         return PullFields(
             ext["consumerGroup"],
             ext["topic"],
@@ -148,17 +158,16 @@ def read_pull(ext: Mapping[str, str]) -> PullFields:
             queue_offset,
             max_count if max_count > 0 else 1,
             min(wanted_bytes, _MAX_PULL_BYTES) if wanted_bytes > 0 else _MAX_PULL_BYTES,
-            int(ext["sysFlag"]),
+            sys_flag,
             commit_offset,
-            int(ext["suspendTimeoutMillis"]),
+            suspend_ms,
             ext.get("subscription"),
             ext.get("expressionType"),
-            int(ext["subVersion"]),
+            sub_version,
         )
-    except KeyError as error:
-        raise HeaderFieldError(str(error.args[0]), "is missing") from None
-    except ValueError as error:
-        raise HeaderFieldError("queueId, queueOffset, ...", f"is not a number: {error}") from None
+    except (KeyError, ValueError, struct.error):
+        PullMessageRequestHeader.from_ext(ext)  # raises, and names the field
+        raise HeaderFieldError("queueId", "or another number is not written as one") from None
 
 
 class PullMessageProcessor:

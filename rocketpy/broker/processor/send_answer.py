@@ -8,6 +8,7 @@ Source: SendMessageResponseHeader.java, SendMessageProcessor.java (5.4.0).
 """
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
@@ -70,6 +71,11 @@ class SendAnswers:
     def msg_id(self, phy_offset: int) -> str:
         """The offset message id of a record."""
         return f"{self._ids}{phy_offset:016X}"
+
+    def msg_ids(self, phy_offsets: Iterable[int]) -> str:
+        """The offset message ids of a batch, as its answer lists them."""
+        ids = self._ids
+        return ",".join([f"{ids}{phy_offset:016X}" for phy_offset in phy_offsets])
 
     def frame(
         self,

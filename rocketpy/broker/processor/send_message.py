@@ -16,8 +16,14 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.processor.property_scan import (
+    SPECIAL_PROPERTIES,
+    PropertyFacts,
+    PropertyScanner,
+)
 from rocketpy.broker.processor.send_answer import SendAnswers
 from rocketpy.broker.processor.send_rules import (
+    Refusal,
     SendFields,
     SendRules,
     TopicFacts,
@@ -50,21 +56,6 @@ _PUT_OK: Final = PutMessageStatus.PUT_OK
 _PREPARED_BITS: Final = 0x4
 _SUCCESS: Final = 0
 _FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
-
-# A message with none of these properties is an ordinary one whose bytes stay as they are.
-_SPECIAL: Final = frozenset(
-    {
-        "DELAY",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS",
-        "TRAN_MSG",
-        "POP_CK",
-        "CLUSTER",
-        "MSG_REGION",
-        "TRACE_ON",
-    }
-)
 
 
 class MessagePutter(Protocol):
@@ -125,6 +116,7 @@ class SendMessageProcessor:
         self._own: dict[str, str] = {}
         self._own_bytes = b""
         self._answers = SendAnswers(b"", region_id="", trace_on=True)
+        self._scan = PropertyScanner().scan
         self.configure(config)
 
     def listens_on(self, store_host: bytes) -> None:
@@ -162,12 +154,14 @@ class SendMessageProcessor:
         try:
             queue_id = int(ext["e"])
             sys_flag = int(ext["f"])
-            text = ext["i"]
-            properties = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
-            uniq_key = properties["UNIQ_KEY"]
-            tags = properties.get("TAGS")
+            given = ext["i"].encode()
+            scanned = self._scan(given)
+            if scanned is None:
+                uniq_key, common, keys = _parse(given)
+            else:
+                (uniq_key, common), keys = scanned, None
             body = request.body
-            stored = text.encode() + self._own_bytes
+            stored = given + self._own_bytes
             message = PutMessage(
                 ext["b"],
                 queue_id,
@@ -177,11 +171,13 @@ class SendMessageProcessor:
                 int(ext["h"]),
                 sys_flag | facts.sys_flag,
                 int(ext["g"]),
-                tags_code(tags) if tags else 0,
+                common.tags_code,
                 uniq_key,
-                properties.get("KEYS"),
-                tags,
+                keys,
+                common.tags,
                 int(ext.get("j") or 0),
+                0,
+                common.waits,
             )
         except (KeyError, ValueError):
             return self._process_any(channel, request)
@@ -190,14 +186,11 @@ class SendMessageProcessor:
             or sys_flag & _PREPARED_BITS
             or len(body) > self._rules.max_body_bytes
             or len(stored) > MAX_PROPERTIES_BYTES
-            or text[-1] != "\x02"
-            or not uniq_key
-            or not _SPECIAL.isdisjoint(properties)
+            or not common.is_plain
             or ext.get("m") == "true"
         ):
             return self._process_any(channel, request)
-        message.wait_store_ok = wait = properties.get("WAIT") != "false"
-        return self._store_one(channel, request, message, uniq_key, wait=wait)
+        return self._store_one(channel, request, message, uniq_key, wait=common.waits)
 
     def _process_any(
         self, channel: Channel, request: RemotingCommand
@@ -276,6 +269,8 @@ class SendMessageProcessor:
     ) -> RemotingCommand | bytes | None:
         status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
         if status is not _PUT_OK:
+            if status is PutMessageStatus.MESSAGE_ILLEGAL:
+                read_fields(request)  # when a number does not fit its field, says which one
             return self._refuse(request, *status_answer(status, self._rules))
         self._count(message.topic, 1, size_bytes)
         if request.flag & _ONEWAY:
@@ -303,27 +298,12 @@ class SendMessageProcessor:
         refused = refuse_special(own)
         if refused is not None:
             return self._refuse(request, *refused)
-        entries: list[BatchEntry] = []
         try:
-            for item in decode_batch(request.body):
-                properties = parse_properties(item.properties)
-                refused = refuse_special(properties)
-                if refused is not None:
-                    return self._refuse(request, *refused)
-                tags = properties.get("TAGS")
-                entries.append(
-                    BatchEntry(
-                        item.body,
-                        item.properties,
-                        item.flag,
-                        tags_code(tags),
-                        properties.get("UNIQ_KEY"),
-                        properties.get("KEYS"),
-                        tags,
-                    )
-                )
+            entries = self._batch_entries(request.body)
         except BadBodyError as error:
             return self._refuse(request, ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
+        if isinstance(entries, tuple):
+            return self._refuse(request, *entries)
         if not entries:
             return self._refuse(request, ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         wait = own.get("WAIT") != "false"
@@ -347,7 +327,7 @@ class SendMessageProcessor:
         frame = self._answers.general(
             request,
             _SUCCESS,
-            ",".join(self._answers.msg_id(offset) for offset in result.phy_offsets),
+            self._answers.msg_ids(result.phy_offsets),
             queue_id,
             result.queue_offset,
             own.get("UNIQ_KEY") or entries[0].uniq_key or "",
@@ -356,6 +336,32 @@ class SendMessageProcessor:
             self._answer_when_durable(channel, request, result.phy_end, frame)
             return None
         return frame
+
+    def _batch_entries(self, body: bytes) -> list[BatchEntry] | Refusal:
+        """Take a batch apart, or say why one of its messages cannot be stored.
+
+        Raises:
+            BadBodyError: it is no batch.
+        """
+        entries: list[BatchEntry] = []
+        for flag, message_body, given in decode_batch(body):
+            scanned = self._scan(given)
+            if scanned is not None and scanned[1].is_plain:
+                uniq_key, facts = scanned
+                entries.append(
+                    BatchEntry(
+                        message_body, given, flag, facts.tags_code, uniq_key, None, facts.tags
+                    )
+                )
+                continue
+            properties = parse_properties(given)
+            refused = refuse_special(properties)
+            if refused is not None:
+                return refused
+            tags = properties.get("TAGS")
+            keys, id_ = properties.get("KEYS"), properties.get("UNIQ_KEY")
+            entries.append(BatchEntry(message_body, given, flag, tags_code(tags), id_, keys, tags))
+        return entries
 
     def _answer_when_durable(
         self, channel: Channel, request: RemotingCommand, phy_end: int, frame: bytes
@@ -387,3 +393,23 @@ class SendMessageProcessor:
         if request.flag & _ONEWAY:
             return None
         return self._answers.refusal(request, code, remark)
+
+
+def _parse(given: bytes) -> tuple[str, PropertyFacts, str | None]:
+    """Take property bytes apart: UNIQ_KEY, what else matters, KEYS.
+
+    Raises:
+        KeyError: no UNIQ_KEY.
+        ValueError: not a run of pairs.
+    """
+    text = given.decode()
+    found = dict([pair.split("\x01", 1) for pair in text.split("\x02") if pair])
+    tags = found.get("TAGS")
+    uniq_key = found["UNIQ_KEY"]
+    facts = PropertyFacts(
+        text[-1] == "\x02" and uniq_key != "" and SPECIAL_PROPERTIES.isdisjoint(found),
+        found.get("WAIT") != "false",
+        tags,
+        tags_code(tags) if tags else 0,
+    )
+    return uniq_key, facts, found.get("KEYS")

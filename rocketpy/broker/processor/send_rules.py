@@ -17,6 +17,7 @@ from rocketpy.broker.topics import NOT_SENDABLE_TOPICS, PERM_WRITE, TopicConfig,
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.headers.base import parse_int32, parse_int64
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.proto.validators import check_topic
 from rocketpy.remoting.channel import Channel
@@ -125,11 +126,35 @@ def read_fields(request: RemotingCommand) -> SendFields:
             ext.get("batch") == "true",
             ext,
         )
-    except KeyError as error:
-        raise HeaderFieldError(str(error.args[0]), "is missing") from None
-    except (ValueError, struct.error) as error:
-        raise HeaderFieldError("queueId, sysFlag, bornTimestamp, flag or reconsumeTimes",
-                               f"is not a number of its type: {error}") from None  # fmt: skip
+    except (KeyError, ValueError, struct.error):
+        raise _bad_field(ext, is_short=request.code != _LONG_NAMES or "b" in ext) from None
+
+
+def _bad_field(ext: Mapping[str, str], *, is_short: bool) -> HeaderFieldError:
+    """Find the field that `read_fields` stumbled over."""
+    for short, name, parse in _FIELDS:
+        wire_name = short if is_short else name
+        shown = f"{short} ({name})" if is_short else name
+        text = ext.get(wire_name)
+        if text is None:
+            if name != "reconsumeTimes":
+                return HeaderFieldError(shown, "is missing")
+        elif parse is not None and (text or name != "reconsumeTimes"):
+            try:
+                parse(shown, text)
+            except HeaderFieldError as error:
+                return error
+    return HeaderFieldError("queueId", "or another number is not written as one")
+
+
+_FIELDS: Final[tuple[tuple[str, str, Callable[[str, str], int] | None], ...]] = (
+    ("b", "topic", None),
+    ("e", "queueId", parse_int32),
+    ("f", "sysFlag", parse_int32),
+    ("g", "bornTimestamp", parse_int64),
+    ("h", "flag", parse_int32),
+    ("j", "reconsumeTimes", parse_int32),
+)
 
 
 def refuse_special(properties: Mapping[str, str]) -> Refusal | None:

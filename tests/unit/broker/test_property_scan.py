@@ -1,0 +1,96 @@
+"""A scanned message says the same as a parsed one, and anything unusual is left to the parser."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpy.broker.processor.property_scan import SPECIAL_PROPERTIES, PropertyScanner
+from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.tags import tags_code
+
+KEY = "7F00000100002A139A1F0000000000AB"
+
+
+def encoded(**properties: str) -> bytes:
+    return encode_properties(properties)
+
+
+def test_the_usual_message_is_plain() -> None:
+    scanned = PropertyScanner().scan(encoded(UNIQ_KEY=KEY, WAIT="true", TAGS="TagA"))
+
+    assert scanned is not None
+    assert scanned == (KEY, (True, True, "TagA", tags_code("TagA")))
+
+
+def test_the_id_may_stand_anywhere() -> None:
+    scanner = PropertyScanner()
+
+    first = scanner.scan(b"WAIT\x01false\x02UNIQ_KEY\x01" + KEY.encode() + b"\x02a\x01b\x02")
+
+    assert first == (KEY, (True, False, None, 0))
+
+
+@pytest.mark.parametrize("name", sorted(SPECIAL_PROPERTIES))
+def test_special_properties_are_not_plain(name: str) -> None:
+    scanned = PropertyScanner().scan(encoded(UNIQ_KEY=KEY) + encoded(**{name: "1"}))
+
+    assert scanned is not None
+    assert not scanned[1].is_plain
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"",
+        b"WAIT\x01true\x02",
+        b"UNIQ_KEY\x01",
+        b"XUNIQ_KEY\x01abc\x02",
+        b"UNIQ_KEY\x01\x02WAIT\x01true\x02",
+        b"UNIQ_KEY\x01a b\x02",
+        encoded(UNIQ_KEY=KEY, KEYS="k1 k2"),
+    ],
+)
+def test_what_must_be_parsed(properties: bytes) -> None:
+    assert PropertyScanner().scan(properties) is None
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        encoded(UNIQ_KEY=KEY)[:-1] + b"\x02WAIT\x01true",
+        encoded(UNIQ_KEY=KEY) + b"no-separator\x02",
+        encoded(UNIQ_KEY=KEY) + b"a\x01\x02",
+    ],
+)
+def test_malformed_properties_are_not_plain(properties: bytes) -> None:
+    scanned = PropertyScanner().scan(properties)
+
+    assert scanned is not None
+    assert not scanned[1].is_plain
+
+
+names = st.text(st.characters(codec="ascii", exclude_characters="\x00\x01\x02"), min_size=1)
+
+
+@given(st.dictionaries(names, names, max_size=5), st.integers(0, 5))
+def test_scanning_agrees_with_parsing(properties: dict[str, str], place: int) -> None:
+    pairs = [pair for pair in properties.items() if pair[0] not in {"UNIQ_KEY", "KEYS"}]
+    pairs.insert(place, ("UNIQ_KEY", KEY))
+    data = encode_properties(dict(pairs))
+    scanned = PropertyScanner().scan(data)
+    parsed = parse_properties(data)
+
+    if scanned is None:
+        assert b"KEYS\x01" in data or data.find(b"UNIQ_KEY\x01") != data.rfind(b"UNIQ_KEY\x01")
+    elif scanned[1].is_plain:
+        assert scanned[0] == parsed["UNIQ_KEY"]
+        assert scanned[1].tags == parsed.get("TAGS")
+        assert SPECIAL_PROPERTIES.isdisjoint(parsed)
+
+
+def test_the_memory_is_bounded() -> None:
+    scanner = PropertyScanner()
+    for number in range(10_000):
+        scanner.scan(encoded(UNIQ_KEY=KEY, n=str(number)))
+
+    assert len(scanner._shapes) <= 4_096
