@@ -90,10 +90,18 @@ class ProtocolError(RocketPyError):
 
 
 class FrameTooLongError(ProtocolError):
-    """A length prefix asks for more than the agreed limit."""
+    """A length prefix asks for more than the agreed limit.
 
-    def __init__(self, length_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"frame of {length_bytes} bytes exceeds the limit of {limit_bytes} bytes")
+    Args:
+        length_bytes: what it asks for.
+        limit_bytes: what is allowed.
+        guess: what the bytes look like instead, for people who mixed up ports; may be empty.
+    """
+
+    def __init__(self, length_bytes: int, limit_bytes: int, guess: str = "") -> None:
+        more = f"; it looks like {guess}" if guess else ""
+        limit = f"exceeds the limit of {limit_bytes} bytes"
+        super().__init__(f"frame of {length_bytes} bytes {limit}{more}")
         self.length_bytes = length_bytes
         self.limit_bytes = limit_bytes
 
@@ -312,7 +320,9 @@ class ConfigError(RocketPyError):
         key: the configuration key.
     """
 
-    def __init__(self, reason: str, *, source: str = "", line: int | None = None, key: str = "") -> None:
+    def __init__(
+        self, reason: str, *, source: str = "", line: int | None = None, key: str = ""
+    ) -> None:
         place = f"{source}:{line}: " if line is not None else f"{source}: " if source else ""
         super().__init__(f"{place}{key + ': ' if key else ''}{reason}")
         self.source = source

@@ -63,6 +63,15 @@ def test_a_frame_that_is_too_long_is_refused_before_it_arrives(reader):
     assert other.pending_bytes == 0
 
 
+@pytest.mark.parametrize(
+    ("data", "guess"), [(b"GET / HTTP/1.1", "HTTP"), (b"\x16\x03\x01\0\xc8\x01", "TLS")]
+)
+def test_what_else_it_looks_like_is_said(reader, data, guess):
+    assert reader.feed(data + bytes(100)) == []
+    assert isinstance(reader.error, FrameTooLongError)
+    assert guess in str(reader.error)
+
+
 def test_the_limit_can_be_smaller():
     data = encode_command(make_request(1, None, b"x" * 100))
     exact = CommandReader(len(data))

@@ -268,10 +268,17 @@ def test_the_filter_comes_from_the_request_or_from_the_heartbeat() -> None:
 
 def test_wrong_fields_name_themselves() -> None:
     kit = Kit()
-    for bad in ({"queueId": "x"}, {"queueOffset": str(1 << 63)}, {"maxMsgNums": str(1 << 31)}):
-        with pytest.raises(HeaderFieldError):
-            kit.pull(**bad)
-    with pytest.raises(HeaderFieldError, match="queueId"):
+    for name, text in (
+        ("queueId", "x"),
+        ("queueOffset", str(1 << 63)),
+        ("maxMsgNums", str(1 << 31)),
+        ("sysFlag", str(1 << 31)),
+        ("subVersion", "9" * 5_000),
+        ("suspendTimeoutMillis", ""),
+    ):
+        with pytest.raises(HeaderFieldError, match=name):
+            kit.pull(**{name: text})
+    with pytest.raises(HeaderFieldError, match="consumerGroup"):
         kit.processor.process(kit.channel, request(11, {"topic": "T"}))  # type: ignore[arg-type]
 
 

@@ -178,10 +178,15 @@ def test_no_delay_is_an_ordinary_message(delay: str) -> None:
 
 def test_missing_and_wrong_fields_name_themselves() -> None:
     kit = Kit()
-    for bad in ({"e": "x"}, {"h": str(1 << 31)}, {"g": str(1 << 63)}):
-        with pytest.raises(HeaderFieldError):
-            kit.send(**bad)
-    with pytest.raises(HeaderFieldError, match="e"):
+    for field, text, name in (
+        ("e", "x", "queueId"),
+        ("h", str(1 << 31), "flag"),
+        ("g", str(1 << 63), "bornTimestamp"),
+        ("j", str(1 << 31), "reconsumeTimes"),
+    ):
+        with pytest.raises(HeaderFieldError, match=name):
+            kit.send(**{field: text})
+    with pytest.raises(HeaderFieldError, match="queueId"):
         kit.processor.process(kit.channel, request(310, {"b": "T"}))  # type: ignore[arg-type]
 
 
