@@ -1,0 +1,27 @@
+import logging
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.bad_input.kit import EventLog, World, running
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One cluster for the tests of a module: what one of them breaks, the next ones see."""
+    with running(tmp_path_factory.mktemp("world") / "data") as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[EventLog]:
+    """What is logged while the test runs; bad input is never worth a traceback."""
+    handler = EventLog()
+    root = logging.getLogger()
+    root.addHandler(handler)
+    with capture_logs() as captured:
+        handler.events = captured
+        yield handler
+    root.removeHandler(handler)
+    assert [event for event in handler.events if event.get("exc_info")] == []

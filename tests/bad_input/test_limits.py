@@ -1,0 +1,182 @@
+"""Numbers and sizes beyond what a request may say."""
+
+import struct
+
+import pytest
+
+from rocketpy.proto.message import BatchItem, encode_batch
+from tests.bad_input.kit import World
+
+BODY_LIMIT = 4 << 20
+
+
+def test_body_over_the_limit(world: World) -> None:
+    with world.staying_well(), world.peer() as peer:
+        assert peer.send(bytes(BODY_LIMIT)).code == 0
+        answer = peer.send(bytes(BODY_LIMIT + 1))
+        assert answer.code == 13
+        assert str(BODY_LIMIT) in (answer.remark or "")
+        assert peer.send(bytes(BODY_LIMIT + 1), i="UNIQ_KEY\1u\2").code == 13
+
+
+def test_properties_over_the_limit(world: World) -> None:
+    with world.staying_well(), world.peer() as peer:
+        for name in ("big\1", "UNIQ_KEY\1u\2big\1"):
+            assert peer.send(b"x", i=f"{name}{'x' * 40_000}\2").code == 13
+
+
+@pytest.mark.parametrize("queue_id", [99, 2**31 - 1])
+def test_send_to_a_queue_that_is_not_there(world: World, queue_id: int) -> None:
+    with world.staying_well(), world.peer() as peer:
+        for properties in ("", "UNIQ_KEY\1u\2"):
+            answer = peer.send(b"x", e=str(queue_id), i=properties)
+            assert answer.code == 29
+            assert str(queue_id) in (answer.remark or "")
+
+
+@pytest.mark.parametrize("queue_id", [-1, 99, 2**31 - 1])
+def test_pull_from_a_queue_that_is_not_there(world: World, queue_id: int) -> None:
+    with world.staying_well(), world.peer() as peer:
+        answer = peer.pull(0, queueId=str(queue_id))
+        assert answer.code == 29
+        assert str(queue_id) in (answer.remark or "")
+
+
+def test_pull_outside_the_queue(world: World) -> None:
+    with world.staying_well(), world.peer() as peer:
+        peer.send(b"x", e="1")
+        for offset in (-1, -(2**63), 2**63 - 1):
+            answer = peer.pull(offset, queueId="1")
+            assert answer.code == 21
+            assert int(answer.ext_fields["nextBeginOffset"]) >= 0
+
+
+@pytest.mark.parametrize("count", [-1, 0, -(2**31), 2**31 - 1])
+def test_pull_of_an_odd_number_of_messages(world: World, count: int) -> None:
+    with world.staying_well(), world.peer() as peer:
+        peer.send(b"x", e="1")
+        assert peer.pull(0, queueId="1", maxMsgNums=str(count)).code == 0
+
+
+def test_pull_that_wants_to_wait_for_ever_is_held_no_longer_than_allowed(world: World) -> None:
+    """The hold is bounded; the connection is free to go, and its pull goes with it."""
+    with world.staying_well(), world.peer() as peer:
+        from rocketpy.proto.command import encode_command  # noqa: PLC0415
+        from tests.bad_input.kit import pull_header  # noqa: PLC0415
+
+        ext = {**pull_header(), "queueId": "3", "sysFlag": "6"}
+        ext["suspendTimeoutMillis"] = str(2**62)
+        peer.write(encode_command(peer.request(11, ext)))
+        assert peer.call(7_777).code == 3
+
+
+@pytest.mark.parametrize(
+    "offset", [-1, -(2**63), 2**63 - 1], ids=["minus_1", "smallest", "largest"]
+)
+@pytest.mark.parametrize("queue_id", [-1, 99, 2**31 - 1])
+def test_commit_of_an_odd_offset_or_queue(world: World, queue_id: int, offset: int) -> None:
+    """Apache takes all of these; they must stay harmless."""
+    header = {"topic": "Bad", "consumerGroup": "Readers", "queueId": str(queue_id)}
+    with world.staying_well(), world.peer() as peer:
+        assert peer.call(15, {**header, "commitOffset": str(offset)}).code == 0
+        assert peer.call(14, header).code in {0, 22}
+
+
+@pytest.mark.parametrize("queue_id", [-1, 99, 2**31 - 1, -(2**31)])
+def test_offset_questions_about_a_queue_that_is_not_there(world: World, queue_id: int) -> None:
+    with world.staying_well(), world.peer() as peer:
+        for code in (29, 30, 31):
+            answer = peer.call(
+                code, {"topic": "Bad", "queueId": str(queue_id), "timestamp": str(2**63 - 1)}
+            )
+            assert (answer.code, answer.ext_fields["offset"]) == (0, "0")
+
+
+@pytest.mark.parametrize("offset", [-1, 7, 2**63 - 1, -(2**63)])
+def test_look_at_an_offset_where_no_message_begins(world: World, offset: int) -> None:
+    with world.staying_well(), world.peer() as peer:
+        peer.send(b"x")
+        assert peer.call(33, {"offset": str(offset)}).code == 1
+
+
+@pytest.mark.parametrize("level", ["x", "2147483648x", "1.5"])
+def test_delay_that_is_no_number(world: World, level: str) -> None:
+    with world.staying_well(), world.peer() as peer:
+        answer = peer.send(b"x", i=f"UNIQ_KEY\1u\2DELAY\1{level}\2")
+        assert answer.code == 1
+        assert "DELAY" in (answer.remark or "")
+
+
+def test_send_to_a_topic_of_the_system(world: World) -> None:
+    with world.staying_well(), world.peer() as peer:
+        assert peer.send(b"x", "SCHEDULE_TOPIC_XXXX").code == 16
+
+
+def test_topic_with_odd_numbers(world: World) -> None:
+    fine = {"topic": "Numbers", "defaultTopic": "", "readQueueNums": "4", "writeQueueNums": "4",
+            "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0",
+            "order": "false"}  # fmt: skip
+    odd = {"readQueueNums": ("-1", "1000000000"), "writeQueueNums": ("-1", "1000000000"),
+           "perm": ("-1", "99"), "topicFilterType": ("PATH", "")}  # fmt: skip
+    with world.staying_well(), world.peer() as peer:
+        for field, texts in odd.items():
+            for text in texts:
+                answer = peer.call(17, {**fine, field: text})
+                assert answer.code in {1, 29}, (field, text)
+                assert answer.remark
+        assert peer.call(351, {"topic": "Numbers"}).code == 17
+
+
+BATCHES = {
+    "empty": b"",
+    "garbage": b"\0\0\0\x05garbage",
+    "length_0": struct.pack(">i", 0) * 8,
+    "length_negative": struct.pack(">i", -1) + bytes(40),
+    "length_too_long": struct.pack(">i", 2**31 - 1) + bytes(40),
+    "cut": encode_batch([BatchItem(0, b"first", b""), BatchItem(0, b"second", b"")])[:-3],
+    "body_length_lies": struct.pack(">iiiii", 40, 0, 0, 0, 1 << 30) + bytes(20),
+    "properties_length_lies": struct.pack(">iiiiih", 24, 0, 0, 0, 0, 30_000),
+    "nested": encode_batch([BatchItem(0, b"", b"")] * 2)[:10] * 3,
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batch_with_wrong_lengths(world: World, name: str) -> None:
+    with world.staying_well(), world.peer() as peer:
+        before = peer.bodies("Bad", 2)
+        for code in (310, 320):
+            answer = peer.call(code, {**_batch_header(), "i": "UNIQ_KEY\1u\2"}, BATCHES[name])
+            assert answer.code == 13
+        assert peer.bodies("Bad", 2) == before
+
+
+def test_batch_inside_a_batch_is_only_a_body(world: World) -> None:
+    """An entry is taken as it is: nothing looks for messages inside a message."""
+    inner = encode_batch([BatchItem(0, b"inner", b"")])
+    with world.staying_well(), world.peer() as peer:
+        before = len(peer.bodies("Bad", 2))
+        body = encode_batch([BatchItem(0, inner, b"UNIQ_KEY\1u\2")])
+        assert peer.call(320, _batch_header(), body).code == 0
+        assert peer.bodies("Bad", 2)[before:] == [inner]
+
+
+def test_batch_over_the_limit(world: World) -> None:
+    with world.staying_well(), world.peer() as peer:
+        many = encode_batch([BatchItem(0, bytes(100_000), b"")] * 50)
+        assert peer.call(320, _batch_header(), many).code == 13
+
+
+def test_batch_of_very_many_small_messages(world: World) -> None:
+    """The answer lists every id: a header of megabytes, which our own client must be able to read."""
+    with world.staying_well(), world.peer() as peer:
+        answer = peer.call(
+            320, {**_batch_header(), "e": "3"}, encode_batch([BatchItem(0, b"", b"")] * 150_000)
+        )
+        assert answer.code == 0
+        assert answer.ext_fields["msgId"].count(",") == 149_999
+
+
+def _batch_header() -> dict[str, str]:
+    from tests.bad_input.kit import send_header  # noqa: PLC0415
+
+    return {**send_header(queue_id=2), "m": "true"}
