@@ -14,12 +14,33 @@ __all__ = ["COMMANDS", "command", "main"]
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line for --help)
+    "bench": ("rocketpy.cli.bench:command", "Measure sending and receiving."),
     "broker": ("rocketpy.cli.broker:command", "Run a broker."),
+    "broker-config": (
+        "rocketpy.cli.server_config:broker_command",
+        "Read and change the configuration of running brokers.",
+    ),
+    "cluster": ("rocketpy.cli.cluster:command", "Look at brokers and name servers."),
+    "consume": (
+        "rocketpy.cli.consume:command",
+        "Receive messages of a topic as a member of a group and print them.",
+    ),
+    "group": (
+        "rocketpy.cli.group:command",
+        "Look at, create, change, move and delete consumer groups.",
+    ),
+    "message": ("rocketpy.cli.message:command", "Find messages."),
     "namesrv": ("rocketpy.cli.namesrv:command", "Run a name server."),
+    "namesrv-config": (
+        "rocketpy.cli.server_config:namesrv_command",
+        "Read and change the configuration of running name servers.",
+    ),
+    "send": ("rocketpy.cli.send:command", "Send messages."),
     "standalone": (
         "rocketpy.cli.standalone:command",
         "Run a name server and a broker in one process.",
     ),
+    "topic": ("rocketpy.cli.topic:command", "Create, look at, change and delete topics."),
 }
 
 

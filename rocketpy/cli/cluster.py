@@ -1,0 +1,154 @@
+"""``rocketpy cluster``: brokers and name servers, and the health checks of containers."""
+
+import click
+
+from rocketpy import admin as rocketpy_admin
+from rocketpy.cli.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.cli.render import show
+from rocketpy.client.name_servers import parse_addresses
+
+__all__ = ["command"]
+
+
+@click.group("cluster", context_settings=CONTEXT, epilog="Example: rocketpy cluster list")
+def command() -> None:
+    """Look at brokers and name servers."""
+
+
+@command.command("list", epilog="Example: rocketpy cluster list -o json")
+@click.option("--cluster", default="", help="Only this one.")
+@namesrv_option
+@output_option
+def list_(*, cluster: str, namesrv: str, output: str) -> int:
+    """List brokers with version and load."""
+
+    async def work() -> list[rocketpy_admin.BrokerStatus]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.brokers(cluster)
+
+    rows = [
+        {
+            "cluster": each.cluster,
+            "broker": each.broker,
+            "id": each.broker_id,
+            "address": each.address,
+            "version": each.version,
+            "in_tps": each.in_tps,
+            "out_tps": each.out_tps,
+            "stored_today": each.stored_today,
+            "delivered_today": each.delivered_today,
+            "disk_ratio": each.disk_ratio,
+            "error": each.error,
+        }
+        for each in run(work())
+    ]
+    table = [key for key in (rows[0] if rows else {}) if key != "disk_ratio"]
+    show(rows, output, columns=table, empty="no brokers")
+    return 0
+
+
+@command.command("ping", epilog="Example: rocketpy cluster ping -n 127.0.0.1:9876")
+@click.option("-b", "--broker", "brokers", multiple=True, metavar="HOST:PORT", help="Ask this.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Seconds.",
+)
+@namesrv_option
+@output_option
+def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str) -> int:
+    """Ask servers whether they answer.
+
+    Asks every name server, or with -b the brokers named. The exit code is 0 when all of them
+    answer, else 1: fit for health checks.
+    """
+
+    async def work() -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        async with rocketpy_admin.connect(namesrv, timeout_ms=int(timeout * 1000)) as admin:
+            for address in brokers or parse_addresses(namesrv):
+                ask = admin.ping_broker if brokers else admin.ping_namesrv
+                took_ms = await ask(address)
+                role = "broker" if brokers else "namesrv"
+                rows.append({"role": role, "address": address, "ms": round(took_ms, 3)})
+        return rows
+
+    show(run(work()), output)
+    return 0
+
+
+@command.command("brokers", epilog="Example: rocketpy cluster brokers --key putTps")
+@click.option("-b", "--broker", default="", metavar="NAME", help="Only this one.")
+@click.option("--key", "keys", multiple=True, help="Only this one; may be repeated.")
+@namesrv_option
+@output_option
+def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) -> int:
+    """Show everything that brokers say about themselves."""
+
+    async def work() -> list[rocketpy_admin.BrokerStatus]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.brokers()
+
+    found = [each for each in run(work()) if broker in {"", each.broker}]
+    if not found:
+        raise click.ClickException(f"the name server knows no broker {broker}".rstrip())
+    silent = [each for each in found if each.error]
+    rows = [
+        {"broker": each.broker, "id": each.broker_id, "key": key, "value": value}
+        for each in found
+        for key, value in sorted(each.runtime.items())
+        if not keys or key in keys
+    ]
+    show(rows, output)
+    if silent:
+        raise click.ClickException(f"{silent[0].broker} does not answer: {silent[0].error}")
+    return 0
+
+
+@command.command("stats", epilog="Example: rocketpy cluster stats orders")
+@click.argument("topics", nargs=-1)
+@namesrv_option
+@output_option
+def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
+    """Show how busy topics and their groups are (all topics by default)."""
+
+    async def work() -> list[rocketpy_admin.TopicStatistics]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            names = topics or await admin.topics()
+            return [row for name in names for row in await admin.topic_statistics(name)]
+
+    rows = [
+        {
+            "topic": each.topic,
+            "group": each.group,
+            "in_tps": each.in_tps,
+            "out_tps": each.out_tps,
+            "in_24h": each.in_24h,
+            "out_24h": each.out_24h,
+            "lag": each.lag,
+        }
+        for each in run(work())
+    ]
+    show(rows, output, empty="no topics")
+    return 0
+
+
+@command.command("writable", epilog="Example: rocketpy cluster writable broker-a off")
+@click.argument("broker")
+@click.argument("state", type=click.Choice(["on", "off"]))
+@namesrv_option
+@output_option
+def writable(*, broker: str, state: str, namesrv: str, output: str) -> int:
+    """Have producers use a broker, or leave it alone (before maintenance)."""
+
+    async def work() -> int:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            await admin.broker_addresses(broker=broker)
+            if state == "on":
+                return await admin.add_write_permission(broker)
+            return await admin.wipe_write_permission(broker)
+
+    show([{"broker": broker, "writable": state == "on", "topics": run(work())}], output)
+    return 0

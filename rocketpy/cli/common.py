@@ -1,0 +1,135 @@
+"""What the commands for daily use share: options, argument types, the event loop."""
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, TypeVar
+
+import click
+
+from rocketpy.proto.message_queue import MessageQueue
+
+__all__ = [
+    "CONTEXT",
+    "Position",
+    "confirm",
+    "key_values",
+    "namesrv_option",
+    "output_option",
+    "permission",
+    "position",
+    "queue_of",
+    "run",
+    "yes_option",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
+DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+
+Position = Literal["earliest", "latest"] | datetime
+"""An end of a queue, or a time."""
+
+_AGO: Final = re.compile(r"(\d+)(s|m|h|d)\Z")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def namesrv_option(function: F) -> F:
+    """Give a command the ``-n`` option."""
+    return click.option(
+        "-n",
+        "--namesrv",
+        envvar="NAMESRV_ADDR",
+        default=DEFAULT_NAMESRV,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[;HOST:PORT...]",
+        help="Name servers of the cluster.",
+    )(function)
+
+
+def output_option(function: F) -> F:
+    """Give a command the ``-o`` option."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="For people, or for programs.",
+    )(function)
+
+
+def yes_option(function: F) -> F:
+    """Give a command that destroys something the ``--yes`` option."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; raises click.Abort when the answer is no."""
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work on a loop of its own."""
+    import uvloop  # noqa: PLC0415 - --help should be quick
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(coroutine)
+
+
+def position(text: str) -> Position:
+    """Read ``earliest``, ``latest``, ISO 8601, ms since 1970, or ``30m`` for half an hour ago.
+
+    Raises:
+        click.BadParameter: something else.
+    """
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    ago = _AGO.match(text)
+    try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        if text.isdecimal():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(
+            f"{text!r} is not earliest, latest, a time (2026-01-31T12:00, ms since 1970) "
+            "or a span such as 30m"
+        ) from None
+
+
+def permission(text: str) -> int:
+    """Read ``r``, ``w`` or ``rw``; raises click.BadParameter for something else."""
+    from rocketpy.admin.topics import parse_permission  # noqa: PLC0415 - --help is quick
+
+    try:
+        return parse_permission(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
+    """Read ``key=value`` texts; raises click.UsageError for others."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{what}: {pair!r} is not key=value")
+        found[key] = value
+    return found
+
+
+def queue_of(topic: str, text: str) -> MessageQueue:
+    """Read ``broker-a:3``; raises click.UsageError for anything else."""
+    broker, _, number = text.rpartition(":")
+    if not broker or not number.isdecimal():
+        raise click.UsageError(f"--queue: {text!r} is not BROKER:NUMBER, such as broker-a:0")
+    return MessageQueue(topic, broker, int(number))

@@ -1,0 +1,121 @@
+"""``rocketpy message``: find single messages."""
+
+import click
+
+from rocketpy import admin as rocketpy_admin
+from rocketpy.cli.common import (
+    CONTEXT,
+    Position,
+    namesrv_option,
+    output_option,
+    position,
+    queue_of,
+    run,
+)
+from rocketpy.cli.render import message_row, printable, show
+from rocketpy.errors import QueryNotFoundError
+from rocketpy.proto.message import MessageExt
+
+__all__ = ["command"]
+
+_COLUMNS = ("broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
+_LONG_MAX = (1 << 63) - 1
+
+
+@click.group(
+    "message", context_settings=CONTEXT, epilog="Example: rocketpy message find orders --key o1"
+)
+def command() -> None:
+    """Find messages."""
+
+
+@command.command("get", epilog="Example: rocketpy message get 7F0000010A9F00002A9F00000000 ...")
+@click.argument("message_id", metavar="ID")
+@click.option("--topic", help="ID may then be a producer's id (msg_id), too.")
+@namesrv_option
+@output_option
+def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int:
+    """Show one message with all its properties.
+
+    ID is a broker's id (offset_msg_id), which says by itself where the message is.
+    """
+
+    async def work() -> MessageExt:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            if topic:
+                return await admin.message_by_id(topic, message_id)
+            return await admin.message_by_offset_id(message_id)
+
+    row = message_row(run(work()))
+    if output == "json":
+        show([row], output)
+        return 0
+    properties = row.pop("properties")
+    assert isinstance(properties, dict), "made by message_row"
+    width = max(len(key) for key in row)
+    body = row.pop("body")
+    for key, value in row.items():
+        text = " ".join(value) if isinstance(value, list) else str(value)
+        click.echo(f"{key:{width}}  {printable(text)}")
+    for name, value in sorted(properties.items()):
+        click.echo(f"{'property':{width}}  {printable(f'{name}={value}')}")
+    click.echo(f"\n{body}")
+    return 0
+
+
+@command.command("find", epilog="Example: rocketpy message find orders --key o1 --from 2h")
+@click.argument("topic")
+@click.option("--key", help="One of the keys it was sent with.")
+@click.option("--unique", metavar="MSG_ID", help="The id its producer gave it.")
+@click.option("--queue", metavar="BROKER:N", help="Where it is; with --offset.")
+@click.option("--offset", type=click.IntRange(0), help="Its place in --queue.")
+@click.option("--from", "begin", type=position, metavar="TIME", help="Stored no sooner.")
+@click.option("--until", "end", type=position, metavar="TIME", help="Stored no later.")
+@click.option("--max", "max_count", type=click.IntRange(1), default=64, show_default=True)
+@namesrv_option
+@output_option
+def find(  # noqa: PLR0913 - one argument an option
+    *,
+    topic: str,
+    key: str | None,
+    unique: str | None,
+    queue: str | None,
+    offset: int | None,
+    begin: Position | None,
+    end: Position | None,
+    max_count: int,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Find messages by key, by id, or by queue and offset; exit code 1 when there is none."""
+    by_place = queue is not None and offset is not None
+    if [key is not None, unique is not None, by_place].count(True) != 1:
+        raise click.UsageError("give --key, or --unique, or --queue with --offset")
+
+    async def work() -> list[MessageExt]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            if key is not None:
+                return await admin.messages_by_key(
+                    topic,
+                    key,
+                    max_count=max_count,
+                    begin_ms=_time_ms(begin, 0),
+                    end_ms=_time_ms(end, _LONG_MAX),
+                )
+            if unique is not None:
+                return [await admin.message_by_unique_id(topic, unique)]
+            assert queue is not None, "checked above"
+            assert offset is not None, "checked above"
+            return [await admin.message_at(queue_of(topic, queue), offset)]
+
+    found = run(work())
+    if not found:
+        raise QueryNotFoundError(22, f"topic {topic} has no message with the key {key}")
+    show([message_row(each) for each in found], output, columns=_COLUMNS)
+    return 0
+
+
+def _time_ms(position: Position | None, default: int) -> int:
+    if position is None or isinstance(position, str):
+        return default
+    return int(position.timestamp() * 1000)

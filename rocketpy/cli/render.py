@@ -1,0 +1,106 @@
+"""Results as a table for people or as JSON for programs; the keys are the same and stay."""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+import orjson
+
+from rocketpy.proto.message import MessageExt
+
+__all__ = ["as_json", "iso", "message_row", "printable", "show"]
+
+Row = Mapping[str, object]
+
+_BODY_WIDTH: Final = 60
+
+
+def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty: str = "") -> None:
+    """Print rows: a table with a header line, or a JSON array of objects.
+
+    Args:
+        rows: all with the same keys.
+        output: ``table`` or ``json``.
+        columns: keys of the table; all of them by default.
+        empty: said on standard error instead of an empty table.
+    """
+    every = list(rows)
+    if output == "json":
+        click.echo(orjson.dumps(every, option=orjson.OPT_INDENT_2).decode())
+        return
+    if not every:
+        if empty:
+            click.echo(empty, err=True)
+        return
+    names = list(columns) or list(every[0])
+    cells = [[_cell(row[name]) for name in names] for row in every]
+    widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(names)]
+    right = [isinstance(every[0][name], int | float) for name in names]
+    for line in [[name.upper() for name in names], *cells]:
+        padded = [
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(line, widths, right, strict=True)
+        ]
+        click.echo("  ".join(padded).rstrip())
+
+
+def as_json(row: Row) -> str:
+    """Return one object on one line, for commands that print while they go."""
+    return orjson.dumps(dict(row)).decode()
+
+
+def iso(time_ms: int) -> str:
+    """Return a time as ISO 8601 in UTC, empty for none."""
+    if time_ms <= 0:
+        return ""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without characters that could command the terminal."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def message_row(message: MessageExt, broker: str = "") -> dict[str, object]:
+    """Return a message as a row; a body that is no UTF-8 is Base64, ``body_encoding`` says so."""
+    try:
+        body, encoding = message.body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        body, encoding = base64.b64encode(message.body).decode(), "base64"
+    return {
+        "topic": message.topic,
+        "broker": broker or message.store_host,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "tag": message.properties.get("TAGS", ""),
+        "keys": message.properties.get("KEYS", "").split(),
+        "body": body,
+        "body_encoding": encoding,
+        "size_bytes": message.store_size_bytes,
+        "msg_id": message.properties.get("UNIQ_KEY") or message.offset_msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "born": iso(message.born_timestamp_ms),
+        "stored": iso(message.store_timestamp_ms),
+        "born_host": message.born_host,
+        "store_host": message.store_host,
+        "reconsume_times": message.reconsume_times,
+        "flag": message.flag,
+        "properties": message.properties,
+    }
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, list | tuple):
+        value = " ".join(str(each) for each in value)
+    text = printable("" if value is None else str(value))
+    return text if len(text) <= _BODY_WIDTH else text[: _BODY_WIDTH - 3] + "..."

@@ -1,0 +1,128 @@
+"""``rocketpy broker-config`` and ``rocketpy namesrv-config``: configuration of running servers."""
+
+import click
+
+from rocketpy import admin as rocketpy_admin
+from rocketpy.cli.common import CONTEXT, key_values, namesrv_option, output_option, run
+from rocketpy.cli.render import show
+
+__all__ = ["broker_command", "namesrv_command"]
+
+
+@click.group(
+    "broker-config",
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy broker-config get -b broker-a flushDiskType",
+)
+def broker_command() -> None:
+    """Read and change the configuration of running brokers."""
+
+
+@click.group(
+    "namesrv-config",
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy namesrv-config get listenPort",
+)
+def namesrv_command() -> None:
+    """Read and change the configuration of running name servers."""
+
+
+def _rows(
+    configs: dict[str, dict[str, str]], keys: tuple[str, ...], who: str
+) -> list[dict[str, object]]:
+    unknown = [key for key in keys if not any(key in config for config in configs.values())]
+    if unknown:
+        raise click.ClickException(f"there is no key {', '.join(unknown)}")
+    return [
+        {who: name, "key": key, "value": value}
+        for name, config in sorted(configs.items())
+        for key, value in sorted(config.items())
+        if not keys or key in keys
+    ]
+
+
+async def _addresses(admin: rocketpy_admin.Admin, broker: str) -> dict[str, str]:
+    """Return the brokers meant: all masters, one by name, or one by address."""
+    if ":" in broker:
+        return {broker: broker}
+    return await admin.broker_addresses(broker=broker)
+
+
+@broker_command.command(
+    "get", epilog="Example: rocketpy broker-config get -b broker-a flushDiskType"
+)
+@click.argument("keys", nargs=-1)
+@click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="Only this one.")
+@namesrv_option
+@output_option
+def broker_get(*, keys: tuple[str, ...], broker: str, namesrv: str, output: str) -> int:
+    """Show configuration keys (all by default)."""
+
+    async def work() -> dict[str, dict[str, str]]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            masters = await _addresses(admin, broker)
+            return {name: await admin.broker_config(at) for name, at in masters.items()}
+
+    show(_rows(run(work()), keys, "broker"), output)
+    return 0
+
+
+@broker_command.command(
+    "set", epilog="Example: rocketpy broker-config set -b broker-a fileReservedTime=48"
+)
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="This one.")
+@click.option("--all", "every", is_flag=True, help="Every master.")
+@namesrv_option
+@output_option
+def broker_set(
+    *, pairs: tuple[str, ...], broker: str, every: bool, namesrv: str, output: str
+) -> int:
+    """Change keys of a running broker; it writes them to its file."""
+    if bool(broker) == every:
+        raise click.UsageError("give --broker or --all")
+    values = key_values(pairs, "KEY=VALUE")
+
+    async def work() -> dict[str, str]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            masters = await _addresses(admin, broker)
+            for address in masters.values():
+                await admin.update_broker_config(address, values)
+            return masters
+
+    show(_rows(dict.fromkeys(run(work()), values), (), "broker"), output)
+    return 0
+
+
+@namesrv_command.command("get", epilog="Example: rocketpy namesrv-config get listenPort")
+@click.argument("keys", nargs=-1)
+@namesrv_option
+@output_option
+def namesrv_get(*, keys: tuple[str, ...], namesrv: str, output: str) -> int:
+    """Show configuration keys of every name server (all keys by default)."""
+
+    async def work() -> dict[str, dict[str, str]]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.namesrv_config()
+
+    show(_rows(run(work()), keys, "namesrv"), output)
+    return 0
+
+
+@namesrv_command.command(
+    "set", epilog="Example: rocketpy namesrv-config set orderMessageEnable=true"
+)
+@click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
+@namesrv_option
+@output_option
+def namesrv_set(*, pairs: tuple[str, ...], namesrv: str, output: str) -> int:
+    """Change keys of every running name server."""
+    values = key_values(pairs, "KEY=VALUE")
+
+    async def work() -> list[str]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            await admin.update_namesrv_config(values)
+            return list(await admin.namesrv_config())
+
+    show(_rows(dict.fromkeys(run(work()), values), (), "namesrv"), output)
+    return 0

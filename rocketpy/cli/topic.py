@@ -1,0 +1,289 @@
+"""``rocketpy topic``: create, look at, change and delete topics."""
+
+from collections.abc import Iterable
+
+import click
+
+from rocketpy import admin as rocketpy_admin
+from rocketpy.cli.common import (
+    CONTEXT,
+    confirm,
+    key_values,
+    namesrv_option,
+    output_option,
+    permission,
+    queue_of,
+    run,
+    yes_option,
+)
+from rocketpy.cli.render import iso, message_row, show
+from rocketpy.proto.bodies import TopicConfig
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.perm import perm_to_string
+
+__all__ = ["command"]
+
+_QUEUES = click.IntRange(1, 65_535)
+
+
+@click.group(
+    "topic", context_settings=CONTEXT, epilog="Example: rocketpy topic create orders --queues 8"
+)
+def command() -> None:
+    """Create, look at, change and delete topics."""
+
+
+@command.command("list", epilog="Example: rocketpy topic list --all")
+@click.option("--all", "every", is_flag=True, help="Also the system's, retries, dead letters.")
+@click.option("--cluster", default="", help="Only of this one.")
+@namesrv_option
+@output_option
+def list_(*, every: bool, cluster: str, namesrv: str, output: str) -> int:
+    """List topics."""
+
+    async def work() -> list[dict[str, object]]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            names = await admin.topics(cluster=cluster, include_system=every)
+            tables: dict[str, dict[str, TopicConfig]] = {}
+            if names:
+                masters = await admin.broker_addresses(cluster=cluster)
+                tables = {name: await admin.topic_configs(at) for name, at in masters.items()}
+        return [_topic_row(name, tables) for name in names]
+
+    show(run(work()), output, empty="no topics")
+    return 0
+
+
+def _topic_row(topic: str, tables: dict[str, dict[str, TopicConfig]]) -> dict[str, object]:
+    found = {broker: table[topic] for broker, table in tables.items() if topic in table}
+    perms = {perm_to_string(each.perm) for each in found.values()}
+    return {
+        "topic": topic,
+        "queues": sum(each.write_queue_nums for each in found.values()),
+        "perm": "/".join(sorted(perms)),
+        "order": any(each.order for each in found.values()),
+        "brokers": sorted(found),
+    }
+
+
+@command.command("create", epilog="Example: rocketpy topic create orders --queues 8")
+@click.argument("topic")
+@click.option("--queues", type=_QUEUES, default=8, show_default=True, help="On each broker.")
+@click.option("--read-queues", type=_QUEUES, help="When not as many as are written.")
+@click.option("--perm", type=permission, default="rw", show_default=True, metavar="r|w|rw")
+@click.option("--order", is_flag=True, help="Keys keep their queue when a broker is away.")
+@click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
+@click.option("--cluster", default="", help="Only on this one.")
+@click.option("--broker", default="", help="Only on this one.")
+@namesrv_option
+@output_option
+def create(  # noqa: PLR0913 - one argument an option
+    *,
+    topic: str,
+    queues: int,
+    read_queues: int | None,
+    perm: int,
+    order: bool,
+    attributes: tuple[str, ...],
+    cluster: str,
+    broker: str,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Create a topic on every master, or set one to exactly this."""
+
+    async def work() -> dict[str, str]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.create_topic(
+                topic,
+                queues,
+                read_queues=read_queues,
+                perm=perm,
+                order=order,
+                attributes=key_values(attributes, "--attribute"),
+                cluster=cluster,
+                broker=broker,
+            )
+
+    show(_changed(topic, run(work()), "created"), output)
+    return 0
+
+
+def _changed(topic: str, brokers: dict[str, str], what: str) -> Iterable[dict[str, object]]:
+    return [
+        {"topic": topic, "broker": name, "address": address, "result": what}
+        for name, address in sorted(brokers.items())
+    ]
+
+
+@command.command("update", epilog="Example: rocketpy topic update orders --perm r")
+@click.argument("topic")
+@click.option("--queues", type=_QUEUES, help="On each broker.")
+@click.option("--read-queues", type=_QUEUES, help="When not as many as are written.")
+@click.option("--perm", type=permission, metavar="r|w|rw")
+@click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
+@click.option("--broker", default="", help="Only on this one.")
+@namesrv_option
+@output_option
+def update(
+    *,
+    topic: str,
+    queues: int | None,
+    read_queues: int | None,
+    perm: int | None,
+    attributes: tuple[str, ...],
+    broker: str,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Change what is given and keep the rest."""
+    if queues is None and read_queues is None and perm is None and not attributes:
+        raise click.UsageError("nothing to change: give --queues, --perm or --attribute")
+
+    async def work() -> dict[str, TopicConfig]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.update_topic(
+                topic,
+                queues=queues,
+                read_queues=read_queues,
+                perm=perm,
+                attributes=key_values(attributes, "--attribute"),
+                broker=broker,
+            )
+
+    rows = [
+        {
+            "topic": topic,
+            "broker": name,
+            "read_queues": config.read_queue_nums,
+            "write_queues": config.write_queue_nums,
+            "perm": perm_to_string(config.perm),
+        }
+        for name, config in sorted(run(work()).items())
+    ]
+    show(rows, output)
+    return 0
+
+
+@command.command("delete", epilog="Example: rocketpy topic delete orders --yes")
+@click.argument("topic")
+@click.option("--cluster", default="", help="Only on this one.")
+@yes_option
+@namesrv_option
+@output_option
+def delete(*, topic: str, cluster: str, yes: bool, namesrv: str, output: str) -> int:
+    """Delete a topic and all its messages."""
+    confirm(f"Delete topic {topic} and all its messages?", yes=yes)
+
+    async def work() -> dict[str, str]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.delete_topic(topic, cluster=cluster)
+
+    show(_changed(topic, run(work()), "deleted"), output)
+    return 0
+
+
+@command.command("route", epilog="Example: rocketpy topic route orders")
+@click.argument("topic")
+@namesrv_option
+@output_option
+def route(*, topic: str, namesrv: str, output: str) -> int:
+    """Show which brokers serve a topic."""
+
+    async def work() -> list[dict[str, object]]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            found = await admin.topic_route(topic)
+        queues = {each.broker_name: each for each in found.queue_datas}
+        return [
+            {
+                "topic": topic,
+                "cluster": data.cluster,
+                "broker": data.broker_name,
+                "id": broker_id,
+                "address": address,
+                "read_queues": queues[data.broker_name].read_queue_nums,
+                "write_queues": queues[data.broker_name].write_queue_nums,
+                "perm": perm_to_string(queues[data.broker_name].perm),
+            }
+            for data in sorted(found.broker_datas, key=lambda each: each.broker_name)
+            for broker_id, address in sorted(data.broker_addrs.items())
+            if data.broker_name in queues
+        ]
+
+    show(run(work()), output)
+    return 0
+
+
+@command.command("status", epilog="Example: rocketpy topic status orders")
+@click.argument("topic")
+@namesrv_option
+@output_option
+def status(*, topic: str, namesrv: str, output: str) -> int:
+    """Show what every queue holds."""
+
+    async def work() -> rocketpy_admin.TopicStatus:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.topic_status(topic)
+
+    found = run(work())
+    rows = [
+        {
+            "topic": topic,
+            "broker": each.queue.broker_name,
+            "queue": each.queue.queue_id,
+            "min_offset": each.min_offset,
+            "max_offset": each.max_offset,
+            "messages": each.messages,
+            "last_stored": iso(each.last_stored_ms),
+        }
+        for each in found.queues
+    ]
+    show(rows, output)
+    if output == "table":
+        click.echo(f"{found.messages:,} messages, {found.in_tps:,.1f} more a second")
+    return 0
+
+
+@command.command("peek", epilog="Example: rocketpy topic peek orders --newest --max 10")
+@click.argument("topic")
+@click.option("--max", "max_count", type=click.IntRange(1), default=32, show_default=True)
+@click.option("--queue", metavar="[BROKER:]N", help="Only this one.")
+@click.option("--offset", type=click.IntRange(0), help="Begin here in each queue.")
+@click.option("--newest", is_flag=True, help="The last ones instead of the first ones.")
+@click.option("--tag", default="*", show_default=True, help='Only these, such as "a || b".')
+@namesrv_option
+@output_option
+def peek(
+    *,
+    topic: str,
+    max_count: int,
+    queue: str | None,
+    offset: int | None,
+    newest: bool,
+    tag: str,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Print messages without consuming them."""
+    broker, number = "", None
+    if queue is not None and queue.isdecimal():
+        number = int(queue)
+    elif queue is not None:
+        _, broker, number = queue_of(topic, queue)
+
+    async def work() -> list[MessageExt]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.peek(
+                topic,
+                max_count=max_count,
+                broker=broker,
+                queue_id=number,
+                offset=offset,
+                newest=newest,
+                tag=tag,
+            )
+
+    rows = [message_row(each) for each in run(work())]
+    columns = ("broker", "queue", "offset", "tag", "keys", "stored", "body")
+    show(rows, output, columns=columns, empty="no messages")
+    return 0
