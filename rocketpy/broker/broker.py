@@ -47,6 +47,7 @@ from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.live_settings import LiveSettings
 from rocketpy.runtime.service import LoopServices, ServiceThread, run_services_on_loop
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import RealFiles, StoreFiles
@@ -97,9 +98,12 @@ class Broker:
         server_config = replace(
             server_config or RemotingServerConfig(), listen_port=config.listen_port
         )
-        self._configs = ConfigHolder(config, store_config, server_config, clock)
+        files = files or RealFiles()
+        self._configs = ConfigHolder(
+            config, store_config, server_config, clock, _live_settings(store_config, files)
+        )
         client = RemotingClient(client_config or RemotingClientConfig(), clock=clock, rng=rng)
-        self._parts = parts = _build_parts(self._configs, client, clock, files or RealFiles())
+        self._parts = parts = _build_parts(self._configs, client, clock, files)
         self._identity = parts.identity
         self._store = parts.store
         self._topics, self._groups, self._offsets = parts.topics, parts.groups, parts.offsets
@@ -295,6 +299,7 @@ class Broker:
         for listener in (
             self._topics.configure,
             self._groups.configure,
+            self._offsets.configure,
             self._sends.configure,
             self._pulls.configure,
         ):
@@ -307,8 +312,19 @@ class Broker:
 
     def _settings_changed(self, _config: BrokerConfig) -> None:
         self._rules.max_body_bytes = self._configs.store.max_message_size
+        self._store.configure(self._configs.store)
         # A changed permission shows in every topic that the name servers hand out.
         self._name_servers.register_soon()
+
+
+def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSettings:
+    def replace_content(path: Path, data: bytes) -> None:
+        beside = path.with_name(path.name + ".tmp")
+        files.write_bytes(beside, data)
+        files.rename(beside, path)
+        files.sync_directories()
+
+    return LiveSettings(config.live_settings_file, read=files.read_bytes, replace=replace_content)
 
 
 def _build_parts(

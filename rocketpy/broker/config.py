@@ -24,8 +24,8 @@ __all__ = ["MASTER_ID", "BrokerConfig"]
 MASTER_ID: Final = 0
 
 
-def _live(default: object) -> Any:  # noqa: ANN401 - as dataclasses.field
-    return option(default, live=True)
+def _live(default: object, minimum: int | None = None, maximum: int | None = None) -> Any:  # noqa: ANN401 - as dataclasses.field
+    return option(default, live=True, minimum=minimum, maximum=maximum)
 
 
 def _named(key: str, default: object) -> Any:  # noqa: ANN401 - as dataclasses.field
@@ -78,7 +78,7 @@ class BrokerConfig:
     ha_listen_port: int = 10912
 
     broker_permission: int = _live(6)
-    default_topic_queue_nums: int = _live(8)
+    default_topic_queue_nums: int = 8
     auto_create_topic_enable: bool = _live(True)
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
@@ -121,27 +121,27 @@ class BrokerConfig:
     wait_time_mills_in_transaction_queue: int = 3_000
     wait_time_mills_in_ack_queue: int = 3_000
     wait_time_mills_in_admin_broker_queue: int = 5_000
-    start_accept_send_request_time_stamp: int = _live(0)
+    start_accept_send_request_time_stamp: int = _live(0, 0)
 
     long_polling_enable: bool = _live(True)
-    short_polling_time_mills: int = _live(1_000)
-    max_held_pulls: int = _live(100_000)
+    short_polling_time_mills: int = _live(1_000, 0)
+    max_held_pulls: int = _live(100_000, 0)
     lite_pull_message_enable: bool = _live(True)
     reject_pull_consumer_enable: bool = _live(False)
-    slave_read_enable: bool = _live(False)
+    slave_read_enable: bool = False
     enable_property_filter: bool = False
     filter_support_retry: bool = False
     use_server_side_reset_offset: bool = _live(True)
     enable_broadcast_offset_store: bool = True
     notify_consumer_ids_changed_enable: bool = _live(True)
-    real_time_notify_consumer_change: bool = _live(True)
+    real_time_notify_consumer_change: bool = True
     flush_consumer_offset_interval: int = 5_000
-    consumer_offset_update_version_step: int = _live(500)
+    consumer_offset_update_version_step: int = _live(500, 1)
     channel_expired_timeout: int = 120_000
-    subscription_expired_timeout: int = _live(600_000)
-    lock_in_strict_mode: bool = _live(False)
+    subscription_expired_timeout: int = 600_000
+    lock_in_strict_mode: bool = False
     default_message_request_mode: str = "PULL"
-    server_load_balancer_enable: bool = _live(True)
+    server_load_balancer_enable: bool = True
 
     region_id: str = "DefaultRegion"
     trace_on: bool = _live(True)
@@ -149,15 +149,15 @@ class BrokerConfig:
     register_broker_timeout_mills: int = 24_000
     force_register: bool = True
     compressed_register: bool = False
-    enable_detail_stat: bool = _live(True)
-    account_stats_enable: bool = _live(True)
+    enable_detail_stat: bool = True
+    account_stats_enable: bool = True
 
-    reject_transaction_message: bool = _live(False)
-    transaction_time_out: int = _live(6_000)
-    transaction_check_max: int = _live(15)
-    transaction_check_interval: int = _live(30_000)
-    store_reply_message_enable: bool = _live(True)
-    recall_message_enable: bool = _live(False)
+    reject_transaction_message: bool = False
+    transaction_time_out: int = 6_000
+    transaction_check_max: int = 15
+    transaction_check_interval: int = 30_000
+    store_reply_message_enable: bool = True
+    recall_message_enable: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges.

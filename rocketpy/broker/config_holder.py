@@ -8,6 +8,7 @@ from rocketpy.broker.document import DataVersion
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.config import ConfigSet
+from rocketpy.runtime.live_settings import LiveSettings
 from rocketpy.store.config import MessageStoreConfig
 
 __all__ = ["ConfigHolder"]
@@ -15,6 +16,8 @@ __all__ = ["ConfigHolder"]
 
 class ConfigHolder:
     """Holds the settings of broker, store and server.
+
+    Accepted changes are kept for the next start, where `live` says; None keeps none.
 
     Attributes:
         current: everything, as key and value; replaced as a whole by `update`.
@@ -26,6 +29,7 @@ class ConfigHolder:
     __slots__ = (
         "_clock",
         "_listeners",
+        "_live",
         "_lock",
         "_version",
         "broker",
@@ -40,7 +44,9 @@ class ConfigHolder:
         store: MessageStoreConfig,
         server: RemotingServerConfig,
         clock: Clock,
+        live: LiveSettings | None = None,
     ) -> None:
+        self._live = live
         self.current = ConfigSet.of(broker, store, server)
         self.broker = broker
         self.store = store
@@ -67,9 +73,14 @@ class ConfigHolder:
 
         Raises:
             ConfigError: a key is unknown or may not change at run time, or a value does not fit.
+            OSError: the changes cannot be kept; nothing changed then.
+            DiskFullError: the same, for lack of space.
         """
         with self._lock:
-            self.current = self.current.updated(changes)
+            updated = self.current.updated(changes)
+            if self._live is not None:
+                self._live.add(changes)
+            self.current = updated
             self.broker = self.current.get(BrokerConfig)
             self.store = self.current.get(MessageStoreConfig)
             self.server = self.current.get(RemotingServerConfig)

@@ -41,6 +41,10 @@ class ConsumerOffsets:
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
 
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings (how often the version counts up)."""
+        self._version_step = config.consumer_offset_update_version_step
+
     def load(self) -> None:
         """Read consumerOffset.json."""
         value = as_table(self._file.load())

@@ -129,6 +129,10 @@ class TopicTable:
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (auto-creation on or off)."""
         self._config = config
+        # A broker that started without auto-creation has no topic to inherit from yet.
+        for topic in system_topics(config):
+            if topic.topic_name == AUTO_CREATE_TOPIC and topic.topic_name not in self._topics:
+                self._put_if_absent(topic)
 
     def load(self) -> None:
         """Read topics.json; topics that every broker has are added when it lacks them."""

@@ -11,7 +11,8 @@ import click
 from rocketpy.cli.daemon import common_options, report_configuration, run_server
 from rocketpy.cli.guard import run_command
 from rocketpy.runtime import logs
-from rocketpy.runtime.config import ConfigSet, Sources, load
+from rocketpy.runtime.config import ConfigSet, Sources
+from rocketpy.runtime.live_settings import load_with_live_file
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
@@ -35,7 +36,7 @@ def load_config(
     environ: Mapping[str, str],
     defaults: Mapping[str, str] | None = None,
 ) -> ConfigSet:
-    """Load ``broker.conf``, environment and command line.
+    """Load ``broker.conf``, what was changed while running, environment and command line.
 
     Apache's own variable NAMESRV_ADDR counts as the weakest source of ``namesrvAddr``.
 
@@ -52,7 +53,13 @@ def load_config(
     if environ.get("NAMESRV_ADDR"):
         weakest["namesrvAddr"] = environ["NAMESRV_ADDR"]
     sources = Sources.from_file(path, environ=environ, overrides=overrides, defaults=weakest)
-    return load(sources, broker_classes())
+    return load_with_live_file(sources, broker_classes(), _live_file)
+
+
+def _live_file(loaded: ConfigSet) -> Path:
+    from rocketpy.store.config import MessageStoreConfig  # noqa: PLC0415 - as above
+
+    return loaded.get(MessageStoreConfig).live_settings_file
 
 
 def build_broker(loaded: ConfigSet, *, namesrv_addr: str | None = None) -> "Broker":

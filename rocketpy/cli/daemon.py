@@ -91,6 +91,10 @@ def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> N
                 )
             _logger.warning("configuration", server=name, problem=str(warning))
         _logger.info("configuration", server=name, non_defaults=loaded.non_defaults())
+        if loaded.from_live_file:
+            shown = loaded.as_dict()
+            changed = {key: shown[key] for key in sorted(loaded.from_live_file)}
+            _logger.info("settings changed in an earlier run", server=name, settings=changed)
 
 
 def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> int:

@@ -9,7 +9,8 @@ import click
 from rocketpy.cli.daemon import common_options, report_configuration, run_server
 from rocketpy.cli.guard import run_command
 from rocketpy.runtime import logs
-from rocketpy.runtime.config import ConfigSet, Sources, load
+from rocketpy.runtime.config import ConfigSet, Sources
+from rocketpy.runtime.live_settings import load_with_live_file
 
 __all__ = ["command", "load_config", "main"]
 
@@ -31,7 +32,9 @@ def load_config(
 
     more = [] if port is None else [f"listenPort={port}"]
     sources = Sources.from_file(path, environ=os.environ, overrides=[*overrides, *more])
-    return load(sources, [NamesrvConfig])
+    return load_with_live_file(
+        sources, [NamesrvConfig], lambda loaded: loaded.get(NamesrvConfig).live_settings_file
+    )
 
 
 @click.command(

@@ -13,7 +13,8 @@ import click
 from rocketpy.cli.broker import broker_classes, build_broker, load_config
 from rocketpy.cli.daemon import common_options, report_configuration, run_server
 from rocketpy.runtime import logs
-from rocketpy.runtime.config import ConfigSet, Sources, load, options_of
+from rocketpy.runtime.config import ConfigSet, Sources, options_of
+from rocketpy.runtime.live_settings import load_with_live_file
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
@@ -148,7 +149,9 @@ def _load(
     root = data.absolute()
     fixed = [f"dataDir={root / 'namesrv'}", f"bindAddress={host}", f"listenPort={ports[0]}"]
     sources = Sources(environ=os.environ, overrides=[*fixed, *for_namesrv])
-    namesrv = load(sources, [NamesrvConfig])
+    namesrv = load_with_live_file(
+        sources, [NamesrvConfig], lambda loaded: loaded.get(NamesrvConfig).live_settings_file
+    )
     fixed = [
         f"storePathRootDir={root / 'store'}",
         f"bindAddress={host}",

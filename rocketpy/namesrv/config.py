@@ -9,6 +9,7 @@ from typing import Final
 
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config import option
+from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
 __all__ = ["DEFAULT_PORT", "NamesrvConfig"]
 
@@ -73,3 +74,8 @@ class NamesrvConfig:
             return Path(self.kv_config_path)
         directory = Path(self.data_dir) if self.data_dir else Path.home() / "namesrv"
         return directory / "kvConfig.json"
+
+    @property
+    def live_settings_file(self) -> Path:
+        """Where settings changed while running are kept: beside the KV values."""
+        return self.kv_config_file.with_name(LIVE_FILE_NAME)

@@ -7,7 +7,6 @@ and from nowhere else.
 Source: KVConfigManager (5.4.0)
 """
 
-import os
 import threading
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 import orjson
 
 from rocketpy.errors import StartError
+from rocketpy.runtime.live_settings import replace_file
 
 __all__ = ["ORDER_TOPIC_NAMESPACE", "KvConfig"]
 
@@ -119,18 +119,7 @@ class KvConfig:
 
     def _replace(self, table: dict[str, dict[str, str]]) -> None:
         """Write the file, then take the new table; called under the lock."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self._path.with_name(self._path.name + ".tmp")
-        with beside.open("wb") as file:
-            file.write(_encode(table))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        replace_file(self._path, _encode(table))
         self._table = table
 
 

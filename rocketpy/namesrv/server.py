@@ -27,6 +27,7 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.live_settings import LiveSettings
 from rocketpy.runtime.service import LoopServices, run_services_on_loop
 
 __all__ = ["NameServer"]
@@ -51,7 +52,7 @@ class NameServer:
     ) -> None:
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads pauses, no secret
-        self.settings = NamesrvSettings(config)
+        self.settings = NamesrvSettings(config, LiveSettings(config.live_settings_file))
         self.routes = RouteTable()
         self._apply(config)
         self.settings.add_listener(self._apply)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.runtime.config import ConfigSet
+from rocketpy.runtime.live_settings import LiveSettings
 
 __all__ = ["NamesrvSettings"]
 
@@ -14,9 +15,11 @@ class NamesrvSettings:
 
     Args:
         config: the settings at start.
+        live: where accepted changes are kept for the next start; None keeps none.
     """
 
-    def __init__(self, config: NamesrvConfig) -> None:
+    def __init__(self, config: NamesrvConfig, live: LiveSettings | None = None) -> None:
+        self._live = live
         self._lock = threading.Lock()
         self._set = ConfigSet.of(config)
         self._listeners: list[Callable[[NamesrvConfig], None]] = []
@@ -32,13 +35,17 @@ class NamesrvSettings:
         self._listeners.append(listener)
 
     def update(self, changes: Mapping[str, str]) -> None:
-        """Change settings: all of them, or none.
+        """Change settings: all of them, or none; they are kept for the next start.
 
         Raises:
             ConfigError: a key that may not change, or a value that does not fit.
+            OSError: the changes cannot be kept; nothing changed then.
         """
         with self._lock:
-            self._set = self._set.updated(changes)
+            updated = self._set.updated(changes)
+            if self._live is not None:
+                self._live.add(changes)
+            self._set = updated
             self.current = self._set.get(NamesrvConfig)
         for listener in self._listeners:
             listener(self.current)

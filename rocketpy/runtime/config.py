@@ -6,7 +6,8 @@ name and type cannot say. A field whose type is itself such a dataclass is a gro
 beside the others. The same key in two dataclasses fills both.
 
 Where a value comes from, strongest first: command line (``-D key=value``), environment
-(``ROCKETPY_<KEY>``, upper or lower case, underscores ignored), file, default.
+(``ROCKETPY_<KEY>``, upper or lower case, underscores ignored), live file (what was changed while
+running: `rocketpy.runtime.live_settings`), file, default.
 
 A value that does not fit is a `ConfigError` with file, line and key. A key of Apache's that has no
 effect here, and a key nobody knows, are warnings.
@@ -169,6 +170,7 @@ class Setting:
     text: str
     source: str
     line: int | None = None
+    from_live_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +189,13 @@ class ConfigWarning:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Everything that gives values, weakest first: a file, the environment, the command line.
+    """Everything that gives values: files, the environment, the command line.
 
     Attributes:
         defaults: key and text of what replaces a dataclass's own default; weakest of all.
+        live_text: the properties text of the live file; stronger than ``text``. Keys that may
+            not change while running have no effect there.
+        live_name: its file name.
         text: the properties text; may be empty.
         name: file name, for errors.
         environ: environment variables; only ``ROCKETPY_*`` are looked at.
@@ -202,6 +207,8 @@ class Sources:
     environ: Mapping[str, str] = field(default_factory=dict)
     overrides: Sequence[str] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
+    live_text: str = ""
+    live_name: str = ""
 
     @classmethod
     def from_file(
@@ -249,6 +256,10 @@ class Sources:
             Setting(each.key, each.value, self.name, each.line)
             for each in parse_properties(self.text, source=self.name)
         ]
+        found += [
+            Setting(each.key, each.value, self.live_name, each.line, from_live_file=True)
+            for each in parse_properties(self.live_text, source=self.live_name)
+        ]
         by_env_name = {_plain(key): key for key in keys}
         for name in sorted(self.environ):
             if name.upper().startswith(_ENV_PREFIX):
@@ -271,13 +282,21 @@ class ConfigSet:
     """Loaded configuration: one frozen value of each dataclass, and what was said about the keys.
 
     Immutable; `updated` returns a new set.
+
+    Attributes:
+        warnings: what has no effect.
+        from_live_file: keys whose value came from the live file.
     """
 
     def __init__(
-        self, values: Iterable[_Dataclass], warnings: Iterable[ConfigWarning] = ()
+        self,
+        values: Iterable[_Dataclass],
+        warnings: Iterable[ConfigWarning] = (),
+        from_live_file: Iterable[str] = (),
     ) -> None:
         self._values: dict[type, Any] = {type(value): value for value in values}
         self.warnings = tuple(warnings)
+        self.from_live_file = frozenset(from_live_file)
 
     @classmethod
     def of(cls, *values: _Dataclass) -> "ConfigSet":
@@ -333,7 +352,7 @@ class ConfigSet:
             for owner, each in found:
                 value = _parse(each, Setting(key, text, ""))
                 values[owner] = _rebuilt(values[owner], {each.path: value}, "")
-        return ConfigSet(values.values(), self.warnings)
+        return ConfigSet(values.values(), self.warnings, self.from_live_file)
 
     def _effective(self) -> list[tuple[Option, Any]]:
         return [
@@ -366,8 +385,13 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
     warnings: list[ConfigWarning] = []
     values: dict[type, dict[tuple[str, ...], Any]] = {each: {} for each in classes}
     settings = sources.settings(options)
+    from_live_file: dict[str, bool] = {}
     for setting in settings:
-        if setting.key in options:
+        if setting.from_live_file and not _may_change(setting.key, options):
+            reason = "has no effect here: it cannot be changed while running"
+            warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
+        elif setting.key in options:
+            from_live_file[setting.key] = setting.from_live_file
             for config_class, each in options[setting.key]:
                 values[config_class][each.path] = _parse(each, setting)
         elif setting.key not in others:
@@ -376,7 +400,11 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
         built = [_rebuilt(each, values[each], sources.name) for each in classes]
     except ConfigError as error:
         raise _located(error, settings) from None
-    return ConfigSet(built, warnings)
+    return ConfigSet(built, warnings, (key for key, live in from_live_file.items() if live))
+
+
+def _may_change(key: str, options: Mapping[str, Sequence[tuple[type, Option]]]) -> bool:
+    return any(each.live for _, each in options.get(key, ()))
 
 
 def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:

@@ -4,10 +4,12 @@ Source: MessageStoreConfig (5.4.0).
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from rocketpy.runtime.config import option
+from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
-__all__ = ["MessageStoreConfig", "parse_delay_levels"]
+__all__ = ["MessageStoreConfig", "parse_delay_levels", "parse_delete_when"]
 
 _GIB = 1 << 30
 _INT_MAX = (1 << 31) - 1
@@ -158,14 +160,21 @@ class MessageStoreConfig:
         """Check what one key alone cannot tell.
 
         Raises:
-            ValueError: a delay level that is not a number and a unit.
+            ValueError: a delay level that is not a number and a unit, or an hour of
+                ``delete_when`` that is none.
         """
         parse_delay_levels(self.message_delay_level)
+        parse_delete_when(self.delete_when)
 
     @property
     def is_sync_flush(self) -> bool:
         """Whether an answer means "on disk"."""
         return self.flush_disk_type == "SYNC_FLUSH"
+
+    @property
+    def live_settings_file(self) -> Path:
+        """Where the broker keeps settings that were changed while it ran."""
+        return Path(self.store_path_root_dir) / "config" / LIVE_FILE_NAME
 
     @property
     def commit_log_directory(self) -> str:
@@ -195,3 +204,15 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
             raise ValueError(f"messageDelayLevel: {word!r} is not a number and one of s, m, h, d")
         delays.append(int(word[:-1]) * _UNITS_MS[word[-1]])
     return tuple(delays)
+
+
+def parse_delete_when(text: str) -> frozenset[int]:
+    """Return the hours of a ``deleteWhen`` value such as ``"04"`` or ``"4;16"``.
+
+    Raises:
+        ValueError: a piece is not an hour from 0 to 23.
+    """
+    pieces = [piece.strip() for piece in text.split(";") if piece.strip()]
+    if not all(piece.isascii() and piece.isdigit() and int(piece) <= 23 for piece in pieces):
+        raise ValueError(f"deleteWhen: {text!r} is not hours from 0 to 23 with ; between them")
+    return frozenset(map(int, pieces))

@@ -163,6 +163,16 @@ class MessageStore:
             self._lock.close()
             self._lock = None
 
+    def configure(self, config: MessageStoreConfig) -> None:
+        """Take over settings that may change while the store runs; the others stay as opened.
+
+        Args:
+            config: the settings this store was made with, live ones changed.
+        """
+        self.config = config
+        self._writer.configure(config)
+        self._parts.configure(config)
+
     # -- put -------------------------------------------------------------------------------
 
     @property

@@ -14,7 +14,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import AllocateService, CommitLog
-from rocketpy.store.config import MessageStoreConfig, parse_delay_levels
+from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.dispatch import DispatchRecord, PendingLine, read_back
 from rocketpy.store.files import StoreFiles
@@ -34,7 +34,6 @@ from rocketpy.store.retention import (
     DependentFiles,
     DiskRatios,
     RetentionPolicy,
-    parse_delete_when,
 )
 from rocketpy.store.stats import SampleService, StoreStats
 
@@ -104,26 +103,18 @@ class StoreParts:
         )
 
     def _make_clean_log(self) -> CleanCommitLogService:
-        config = self._config
-        policy = RetentionPolicy(
-            file_reserved_ms=config.file_reserved_time * _HOUR_MS,
-            delete_hours=parse_delete_when(config.delete_when),
-            max_used_ratio=config.disk_max_used_space_ratio / 100,
-            clean_forcibly_ratio=config.disk_space_clean_forcibly_ratio / 100,
-            warning_ratio=config.disk_space_warning_level_ratio / 100,
-            clean_forcibly=config.clean_file_forcibly_enable,
-            delete_batch_max=config.delete_file_batch_max,
-            delete_interval_ms=config.delete_commit_log_files_interval,
-            round_interval_ms=config.clean_resource_interval,
-        )
         return CleanCommitLogService(
             self.log,
-            policy,
+            _retention_policy(self._config),
             clock=self._clock,
             disk_ratios=self.disk_ratios,
             local_hour=_local_hour,
             on_disk_full=self._set_disk_full,
         )
+
+    def configure(self, config: MessageStoreConfig) -> None:
+        """Take over changed settings."""
+        self.clean_log.policy = _retention_policy(config)
 
     def _make_services(self, append_lock: threading.Lock) -> list[Service]:
         config = self._config
@@ -215,6 +206,20 @@ class StoreParts:
                 self.index.close()
             except (OSError, DiskFullError) as error:
                 logger.error("closing the index failed: %s", error)  # noqa: TRY400 - known cause
+
+
+def _retention_policy(config: MessageStoreConfig) -> RetentionPolicy:
+    return RetentionPolicy(
+        file_reserved_ms=config.file_reserved_time * _HOUR_MS,
+        delete_hours=parse_delete_when(config.delete_when),
+        max_used_ratio=config.disk_max_used_space_ratio / 100,
+        clean_forcibly_ratio=config.disk_space_clean_forcibly_ratio / 100,
+        warning_ratio=config.disk_space_warning_level_ratio / 100,
+        clean_forcibly=config.clean_file_forcibly_enable,
+        delete_batch_max=config.delete_file_batch_max,
+        delete_interval_ms=config.delete_commit_log_files_interval,
+        round_interval_ms=config.clean_resource_interval,
+    )
 
 
 def _local_hour(time_ms: int) -> int:

@@ -28,25 +28,12 @@ __all__ = [
     "DependentFiles",
     "DiskRatios",
     "RetentionPolicy",
-    "parse_delete_when",
 ]
 
 logger = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
 _MANUAL_ROUNDS: Final = 20
-
-
-def parse_delete_when(text: str) -> frozenset[int]:
-    """Return the hours of a ``deleteWhen`` value such as ``"04"`` or ``"4;16"``.
-
-    Raises:
-        ValueError: a piece is not an hour from 0 to 23.
-    """
-    hours = frozenset(int(piece) for piece in text.split(";") if piece.strip())
-    if not all(0 <= hour <= 23 for hour in hours):
-        raise ValueError(f"deleteWhen {text!r}: an hour is 0 to 23")
-    return hours
 
 
 def _clamp(ratio: float, low: float, high: float) -> float:
@@ -123,7 +110,11 @@ class DependentFiles(Protocol):
 
 
 class CleanCommitLogService:
-    """Deletes commit-log files; one file a step, so that readers are never stalled long."""
+    """Deletes commit-log files; one file a step, so that readers are never stalled long.
+
+    Attributes:
+        policy: the numbers; may be replaced while running.
+    """
 
     name: Final = "CleanCommitLogService"
 
@@ -148,7 +139,7 @@ class CleanCommitLogService:
             on_disk_full: told at each round whether the warning level is passed.
         """
         self._files = files
-        self._policy = policy
+        self.policy = policy
         self._clock = clock
         self._disk_ratios = disk_ratios
         self._local_hour = local_hour
@@ -168,7 +159,7 @@ class CleanCommitLogService:
     def step(self, now_ms: int) -> int:
         """Delete at most one file; see `rocketpy.runtime.service.Service.step`."""
         if self._due_ms is None:
-            self._due_ms = now_ms + self._policy.start_delay_ms
+            self._due_ms = now_ms + self.policy.start_delay_ms
         if now_ms < self._due_ms:
             return self._due_ms
         if self._left_in_round == 0:
@@ -178,7 +169,7 @@ class CleanCommitLogService:
         else:
             self._left_in_round = 0
         again = self._left_in_round > 0
-        wait_ms = self._policy.delete_interval_ms if again else self._policy.round_interval_ms
+        wait_ms = self.policy.delete_interval_ms if again else self.policy.round_interval_ms
         self._due_ms = now_ms + wait_ms
         return self._due_ms
 
@@ -187,13 +178,13 @@ class CleanCommitLogService:
         manual = self._manual_rounds > 0
         if manual:
             self._manual_rounds -= 1
-        timely = self._local_hour(self._clock.time_ms()) in self._policy.delete_hours
-        self._left_in_round = self._policy.delete_batch_max if urgent or manual or timely else 0
+        timely = self._local_hour(self._clock.time_ms()) in self.policy.delete_hours
+        self._left_in_round = self.policy.delete_batch_max if urgent or manual or timely else 0
         if urgent and not self._can_delete():
             logger.warning("disk space is short and no commit log file can be deleted")
 
     def _is_space_short(self) -> bool:
-        policy, ratios = self._policy, self._disk_ratios()
+        policy, ratios = self.policy, self._disk_ratios()
         used = max(ratios.commit_log, ratios.consume_queue)
         self._on_disk_full(used > policy.warning_ratio)
         self._forced = policy.clean_forcibly and (
@@ -208,7 +199,7 @@ class CleanCommitLogService:
             return False
         if self._forced:
             return True
-        expires_ms = self._files.oldest_modified_ms() + self._policy.file_reserved_ms
+        expires_ms = self._files.oldest_modified_ms() + self.policy.file_reserved_ms
         return self._clock.time_ms() >= expires_ms
 
     def _delete_one(self) -> bool:

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from rocketpy.store.config import parse_delete_when
 from rocketpy.store.retention import (
     CleanCommitLogService,
     CleanConsumeQueueService,
     DiskRatios,
     RetentionPolicy,
-    parse_delete_when,
 )
 
 HOUR_MS = 3_600_000

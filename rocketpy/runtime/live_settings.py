@@ -1,0 +1,111 @@
+"""Settings that were changed while running, kept for the next start in a file of their own.
+
+A remote change is written here before it takes effect: the file a person wrote is never touched.
+At the next start its values count more than that file's and less than environment and command
+line. Decision: docs/decisions/0003-live-configuration.md.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from rocketpy.errors import ConfigError
+from rocketpy.runtime.config import ConfigSet, Sources, load
+from rocketpy.runtime.properties_file import format_properties, parse_properties
+
+__all__ = ["LIVE_FILE_NAME", "LiveSettings", "load_with_live_file", "replace_file"]
+
+LIVE_FILE_NAME: Final = "live.properties"
+_HEAD: Final = "# Written by the server: settings changed while it ran. Delete a line to undo it.\n"
+
+
+class LiveSettings:
+    """The file of changed settings; one writer at a time.
+
+    Args:
+        path: the file; it need not exist.
+        read: the content of a file, or FileNotFoundError.
+        replace: puts a new content into place as a whole and on disk.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read: Callable[[Path], bytes] | None = None,
+        replace: Callable[[Path, bytes], None] | None = None,
+    ) -> None:
+        self._path = path
+        self._read = read or Path.read_bytes
+        self._replace = replace or replace_file
+
+    def load(self) -> dict[str, str]:
+        """Return what was changed, key to text; empty without a file.
+
+        Raises:
+            ConfigError: the file is not properties text.
+        """
+        try:
+            data = self._read(self._path)
+        except FileNotFoundError:
+            return {}
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError("the file is not UTF-8 text", source=str(self._path)) from error
+        return {each.key: each.value for each in parse_properties(text, source=str(self._path))}
+
+    def add(self, changes: Mapping[str, str]) -> None:
+        """Write more changes beside those that are there.
+
+        Raises:
+            OSError: the file cannot be written; the one before is untouched.
+            DiskFullError: the same, for lack of space.
+        """
+        text = _HEAD + format_properties({**self.load(), **changes})
+        self._replace(self._path, text.encode())
+
+
+def load_with_live_file(
+    sources: Sources, classes: Sequence[type], path_of: Callable[[ConfigSet], Path]
+) -> ConfigSet:
+    """Load a configuration and, on top of its file, what was changed while running.
+
+    Args:
+        sources: file, environment, command line.
+        classes: the dataclasses to fill.
+        path_of: where the live file of a configuration is.
+
+    Raises:
+        ConfigError: a value that does not fit, or a live file that cannot be read.
+    """
+    path = path_of(load(sources, classes))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        text = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the live settings: {error}", source=str(path)) from error
+    return load(replace(sources, live_text=text, live_name=str(path)), classes)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace the content of a file as a whole: written beside, synced, renamed, synced.
+
+    Raises:
+        OSError: it cannot be written; the old content is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,294 @@
+"""Every setting that may change while a broker runs has an effect at once."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.topics import TopicConfig
+from rocketpy.errors import ConfigError, DiskFullError
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.fastjson import dumps, loads
+from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.headers import SendMessageRequestHeader
+from rocketpy.runtime.properties_file import parse_properties
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.results import PutMessage, PutMessageStatus
+from rocketpy.testing.sim_clock import SimClock
+from rocketpy.testing.sim_files import SimFiles
+from tests.unit.broker.fakes import FakeChannel, request
+
+
+class Kit:
+    """A broker on simulated files that is asked without a network."""
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.files = SimFiles(self.clock)
+        self.broker = Broker(
+            BrokerConfig(broker_name="b", listen_port=0),
+            store_config=MessageStoreConfig(
+                store_path_root_dir="/store",
+                mapped_file_size_commit_log=1 << 16,
+                mapped_file_size_consume_queue=2000,
+                message_index_enable=False,
+            ),
+            clock=self.clock,
+            rng=random.Random(1),
+            files=self.files,
+        )
+        self.parts = self.broker.parts
+        self.parts.store.open()
+        self.parts.topics.put(TopicConfig("T", 1, 1))
+        self.table = self.broker._processors()
+        self.names = 0
+
+    def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Any:
+        processor, _ = self.table[code]
+        answer = processor(FakeChannel(), request(code, ext, body))  # type: ignore[arg-type]
+        if isinstance(answer, bytes):
+            return CommandReader().feed(answer)[0]
+        assert answer is None or isinstance(answer, RemotingCommand)
+        return answer
+
+    def update(self, **changes: object) -> None:
+        text = "".join(f"{key}={value}\n" for key, value in changes.items())
+        answer = self.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
+        assert answer.code == 0, answer.remark
+
+    def new_name(self) -> str:
+        self.names += 1
+        return f"new{self.names}"
+
+    def send(self, topic: str = "T", body: bytes = b"x") -> Any:
+        header = SendMessageRequestHeader(
+            producer_group="pg",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=1,
+            flag=0,
+            properties="",
+            reconsume_times=0,
+        )
+        answer = self.broker._sends.process(
+            FakeChannel(),  # type: ignore[arg-type]
+            request(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body),
+        )
+        if isinstance(answer, RemotingCommand):
+            return answer.code
+        assert answer is not None
+        return CommandReader().feed(bytes(answer))[0].code
+
+    def pull_of_new_group(self) -> Any:
+        return self.pull(self.new_name())
+
+    def lite_pull(self) -> Any:
+        return self.pull(code=361)
+
+    def pull(self, group: str = "g", offset: int = 0, code: int = 11) -> Any:
+        """Pull; the answer's code, None when it waits."""
+        answer = self.ask(
+            code,
+            {
+                "consumerGroup": group,
+                "topic": "T",
+                "queueId": "0",
+                "queueOffset": str(offset),
+                "maxMsgNums": "1",
+                "sysFlag": "6",
+                "commitOffset": "0",
+                "suspendTimeoutMillis": "15000",
+                "subscription": "*",
+                "expressionType": "TAG",
+                "subVersion": "0",
+            },
+        )
+        return None if answer is None else answer.code
+
+    def park(self) -> Any:
+        self.send()
+        self.pull(offset=self.parts.store.max_offset("T", 0))
+        held = [one for queue in self.parts.holds._held.values() for one in queue]
+        self.parts.holds.forget_all()
+        return held[0].deadline_ms - self.clock.monotonic_ms() if held else None
+
+    def heartbeat(self, consume_type: str = "CONSUME_PASSIVELY") -> Any:
+        group = {
+            "groupName": "g",
+            "consumeType": consume_type,
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+            "subscriptionDataSet": [],
+        }
+        body = dumps({"clientID": self.new_name(), "consumerDataSet": [group]})
+        channel = FakeChannel()
+        self.broker._clients.heartbeat(channel, request(34, {}, body))  # type: ignore[arg-type]
+        return channel
+
+    def pull_consumer_is_taken(self) -> Any:
+        channel = self.heartbeat("CONSUME_ACTIVELY")
+        members = self.parts.consumers.group("g")
+        return members is not None and channel in [one.channel for one in members.clients()]
+
+    def version_steps(self) -> int:
+        before = self.parts.offsets.data_version["counter"]
+        for _ in range(6):
+            self.parts.offsets.commit("g", "T", 0, 1)
+        return self.parts.offsets.data_version["counter"] - before
+
+    def reset(self) -> Any:
+        fields = {"topic": "T", "group": "g", "timestamp": "-1", "isForce": "true"}
+        self.parts.groups.get_or_create("g")
+        self.send()
+        self.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields | {"queueId": "0"})
+        return self.parts.offsets.take_reset("g", "T", 0) is not None
+
+    def create_system_topic(self) -> Any:
+        fields = {
+            "topic": "SELF_TEST_TOPIC",
+            "defaultTopic": "TBW102",
+            "readQueueNums": "1",
+            "writeQueueNums": "1",
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code
+
+    def told(self) -> int:
+        """How often a member hears that it came, and that another one came."""
+        channel = self.heartbeat()
+        self.heartbeat()
+        return len(channel.oneway)
+
+    def put_beside_a_slow_one(self) -> Any:
+        """Whether a put is refused while another has held the lock for two seconds."""
+        writer = self.parts.store._writer
+        writer._lock_begin_ms = self.clock.time_ms() - 2_000
+        status = self.parts.store.put_message(PutMessage("T", 0, b"x")).status
+        writer._lock_begin_ms = 0
+        return status
+
+    @property
+    def policy(self) -> Any:
+        return self.parts.store._parts.clean_log.policy
+
+
+Case = tuple[str, Callable[[Kit], Any], Any, object, Any]
+
+CASES: list[Case] = [
+    ("brokerPermission", Kit.pull, None, 2, 16),
+    ("autoCreateTopicEnable", lambda kit: kit.send(kit.new_name()), 0, "false", 17),
+    ("autoCreateSubscriptionGroup", Kit.pull_of_new_group, None, "false", 26),
+    ("validateSystemTopicWhenUpdateTopic", Kit.create_system_topic, 29, "false", 0),
+    ("startAcceptSendRequestTimeStamp", lambda kit: kit.send(), 0, 1 << 60, 1),
+    ("longPollingEnable", Kit.park, 15_000, "false", 1_000),
+    ("maxHeldPulls", Kit.park, 15_000, 0, None),
+    ("litePullMessageEnable", Kit.lite_pull, None, "false", 16),
+    ("rejectPullConsumerEnable", Kit.pull_consumer_is_taken, True, "true", False),
+    ("useServerSideResetOffset", Kit.reset, True, "false", False),
+    ("notifyConsumerIdsChangedEnable", Kit.told, 2, "false", 0),
+    ("consumerOffsetUpdateVersionStep", Kit.version_steps, 0, 2, 3),
+    ("traceOn", lambda kit: kit.broker._sends._own["TRACE_ON"], "true", "false", "false"),
+    ("maxMessageSize", lambda kit: kit.send(body=b"x" * 100), 0, 99, 13),
+    (
+        "osPageCacheBusyTimeOutMills",
+        Kit.put_beside_a_slow_one,
+        PutMessageStatus.OS_PAGE_CACHE_BUSY,
+        3_000,
+        PutMessageStatus.PUT_OK,
+    ),
+    ("deleteWhen", lambda kit: kit.policy.delete_hours, {4}, "2;16", {2, 16}),
+    ("fileReservedTime", lambda kit: kit.policy.file_reserved_ms, 259_200_000, 1, 3_600_000),
+    ("diskMaxUsedSpaceRatio", lambda kit: kit.policy.max_used_ratio, 0.75, 50, 0.5),
+    ("diskSpaceCleanForciblyRatio", lambda kit: kit.policy.clean_forcibly_ratio, 0.85, 60, 0.6),
+    ("diskSpaceWarningLevelRatio", lambda kit: kit.policy.warning_ratio, 0.9, 70, 0.7),
+    ("cleanFileForciblyEnable", lambda kit: kit.policy.clean_forcibly, True, "false", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "probe", "before", "value", "after"), CASES, ids=[case[0] for case in CASES]
+)
+def test_a_live_setting_takes_effect(
+    key: str, probe: Callable[[Kit], Any], before: Any, value: object, after: Any
+) -> None:
+    kit = Kit()
+    assert probe(kit) == before
+    kit.update(**{key: value})
+    assert probe(kit) == after
+
+
+def test_short_polling_takes_effect() -> None:
+    kit = Kit()
+    kit.update(longPollingEnable="false", shortPollingTimeMills=7)
+    assert kit.park() == 7
+
+
+def test_no_live_setting_is_without_a_test() -> None:
+    tested = {case[0] for case in CASES} | {"shortPollingTimeMills"}
+    assert Kit().parts.configs.current.live_keys() == tested
+
+
+def test_auto_creation_can_be_turned_on_later() -> None:
+    kit = Kit()
+    kit.parts.topics._topics.pop("TBW102")
+    assert kit.send("a") == 17
+    kit.update(autoCreateTopicEnable="true")
+    assert kit.send("b") == 0
+
+
+def test_changes_are_kept_beside_the_tables_and_shown() -> None:
+    kit = Kit()
+    kit.update(brokerPermission=4)
+    kit.update(deleteWhen="2;16", brokerPermission=6)
+    kept = kit.files.read_bytes(Path("/store/config/live.properties")).decode()
+    assert {each.key: each.value for each in parse_properties(kept)} == {
+        "brokerPermission": "6",
+        "deleteWhen": "2;16",
+    }
+    answer = kit.ask(RequestCode.GET_BROKER_CONFIG)
+    assert "deleteWhen=2;16" in answer.body.decode().splitlines()
+    assert loads(answer.ext_fields["version"].encode())["counter"] == 2  # type: ignore[index]
+
+
+def test_what_cannot_be_kept_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    kit = Kit()
+
+    def full(path: Path, data: bytes) -> None:
+        raise DiskFullError(f"no space for {path}")
+
+    monkeypatch.setattr(kit.files, "write_bytes", full)
+    with pytest.raises(DiskFullError):
+        kit.parts.configs.update({"brokerPermission": "4"})
+    assert kit.parts.configs.broker.broker_permission == 6
+    assert kit.send() == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deleteWhen": "25"},
+        {"consumerOffsetUpdateVersionStep": "0"},
+        {"maxHeldPulls": "-1"},
+        {"slaveReadEnable": "true"},
+        {"transactionCheckMax": "3"},
+    ],
+    ids=str,
+)
+def test_values_without_sense_and_settings_without_effect_are_refused(
+    changes: dict[str, str],
+) -> None:
+    kit = Kit()
+    with pytest.raises(ConfigError):
+        kit.parts.configs.update(changes)
+    assert not kit.files.exists(Path("/store/config/live.properties"))
