@@ -4,6 +4,8 @@ Source: SubscriptionGroupManager.java, SubscriptionGroupConfig.java (5.4.0).
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -11,7 +13,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["SYSTEM_GROUPS", "SubscriptionGroupConfig", "SubscriptionGroupTable"]
+__all__ = ["MAX_GROUPS", "SYSTEM_GROUPS", "SubscriptionGroupConfig", "SubscriptionGroupTable"]
 
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
@@ -23,6 +25,8 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+MAX_GROUPS: Final = 100_000
+"""From here on no client creates another one; operators still may. Apache knows no bound."""
 _MAX_GROUP_CHARS: Final = 255
 _GROUP_CHARS: Final = frozenset(
     "%|abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
@@ -123,7 +127,9 @@ class SubscriptionGroupTable:
         self._config = config
         self._file = file
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_gathering = False
+        self._is_unwritten = False
         self._version = DataVersion(clock.time_ms())
         self._groups = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
@@ -149,6 +155,18 @@ class SubscriptionGroupTable:
         with self._lock:
             self._save()
 
+    @contextmanager
+    def one_write(self) -> Iterator[None]:
+        """Keep others from changing the table, and write its file once for all changes inside."""
+        with self._lock:
+            self._is_gathering = True
+            try:
+                yield
+            finally:
+                self._is_gathering = False
+                if self._is_unwritten:
+                    self._save()
+
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """A group, or None."""
         return self._groups.get(group)
@@ -159,6 +177,8 @@ class SubscriptionGroupTable:
         if found is not None:
             return found
         if not self._config.auto_create_subscription_group and not group.startswith("CID_RMQ_SYS_"):
+            return None
+        if len(self._groups) >= MAX_GROUPS:
             return None
         if not group or len(group) > _MAX_GROUP_CHARS or not _GROUP_CHARS.issuperset(group):
             return None
@@ -229,4 +249,6 @@ class SubscriptionGroupTable:
         self._save()
 
     def _save(self) -> None:
-        self._file.save(self.to_json())
+        self._is_unwritten = self._is_gathering
+        if not self._is_gathering:
+            self._file.save(self.to_json())

@@ -8,7 +8,8 @@ Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from rocketpy.runtime.clock import Clock
 
 __all__ = [
     "AUTO_CREATE_TOPIC",
+    "MAX_TOPICS",
     "NOT_SENDABLE_TOPICS",
     "PERM_INHERIT",
     "PERM_READ",
@@ -34,6 +36,8 @@ PERM_READ: Final = 4
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 SCHEDULE_QUEUE_NUMS: Final = 18
+MAX_TOPICS: Final = 100_000
+"""From here on no send creates another one; operators still may. Apache knows no bound."""
 NOT_SENDABLE_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -121,7 +125,9 @@ class TopicTable:
         self._config = config
         self._file = file
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_gathering = False
+        self._is_unwritten = False
         self._version = DataVersion(clock.time_ms())
         self._system = {one.topic_name: one for one in system_topics(config)}
         self._topics: dict[str, TopicConfig] = dict(self._system)
@@ -148,6 +154,18 @@ class TopicTable:
         """Write topics.json."""
         with self._lock:
             self._save()
+
+    @contextmanager
+    def one_write(self) -> Iterator[None]:
+        """Keep others from changing the table, and write its file once for all changes inside."""
+        with self._lock:
+            self._is_gathering = True
+            try:
+                yield
+            finally:
+                self._is_gathering = False
+                if self._is_unwritten:
+                    self._save()
 
     def get(self, topic: str) -> TopicConfig | None:
         """A topic, or None."""
@@ -210,6 +228,8 @@ class TopicTable:
             return self._topics.get(topic)
         if template == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
             return self._topics.get(topic)
+        if len(self._topics) >= MAX_TOPICS:
+            return self._topics.get(topic)
         nums = max(0, min(client_queue_nums, source.write_queue_nums))
         created = TopicConfig(
             topic_name=topic,
@@ -257,7 +277,9 @@ class TopicTable:
         self._save()
 
     def _save(self) -> None:
-        self._file.save(self.to_json())
+        self._is_unwritten = self._is_gathering
+        if not self._is_gathering:
+            self._file.save(self.to_json())
 
     def _report(self, topic: TopicConfig) -> None:
         if self.on_change is not None:

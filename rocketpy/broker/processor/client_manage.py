@@ -93,10 +93,12 @@ class ClientManageProcessor:
         fingerprint = as_int(table.get("heartbeatFingerprint"), 0)
         without_sub = table.get("withoutSub") is True
         sub_changed = False
-        for entry in _list(table.get("consumerDataSet")):
-            group = as_table(entry)
-            if self._take_consumer(client, group, fingerprint, without_sub=without_sub):
-                sub_changed = True
+        # A client with many new groups costs one write of each file, not one a group.
+        with self._topics.one_write(), self._groups.one_write():
+            for entry in _list(table.get("consumerDataSet")):
+                group = as_table(entry)
+                if self._take_consumer(client, group, fingerprint, without_sub=without_sub):
+                    sub_changed = True
         for entry in _list(table.get("producerDataSet")):
             name = as_table(entry).get("groupName")
             if isinstance(name, str) and name:

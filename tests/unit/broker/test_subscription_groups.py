@@ -1,5 +1,6 @@
 import pytest
 
+from rocketpy.broker import subscription_groups
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.subscription_groups import (
     SYSTEM_GROUPS,
@@ -81,3 +82,20 @@ def test_delete() -> None:
     assert groups.delete("g") == SubscriptionGroupConfig("g")
     assert groups.delete("g") is None
     assert "g" not in file.value["subscriptionGroupTable"]
+
+
+def test_many_groups_in_one_write() -> None:
+    groups, file = table()
+    with groups.one_write():
+        groups.get_or_create("a")
+        groups.get_or_create("b")
+        assert file.value is None
+    assert {"a", "b"} < set(file.value["subscriptionGroupTable"])
+
+
+def test_clients_create_no_groups_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, _ = table()
+    monkeypatch.setattr(subscription_groups, "MAX_GROUPS", len(groups.all()) + 1)
+    assert groups.get_or_create("a") is not None
+    assert groups.get_or_create("b") is None
+    assert groups.get_or_create("a") is not None

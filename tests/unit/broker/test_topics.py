@@ -1,5 +1,8 @@
 import json
 
+import pytest
+
+from rocketpy.broker import topics as topics_module
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.topics import TopicConfig, TopicTable, system_topics
 from tests.unit.broker.fakes import FakeClock, MemoryFile
@@ -106,3 +109,22 @@ def test_system_names() -> None:
     assert topics.is_system("b")
     assert topics.is_system("rmq_sys_anything")
     assert not topics.is_system("T")
+
+
+def test_many_changes_in_one_write() -> None:
+    topics, file = table()
+    with topics.one_write():
+        for number in range(3):
+            topics.create_on_send_back(f"%RETRY%g{number}", 1)
+        assert file.value is None
+    assert "%RETRY%g2" in file.value["topicConfigTable"]
+    topics.create_on_send_back("%RETRY%later", 1)
+    assert "%RETRY%later" in file.value["topicConfigTable"]
+
+
+def test_sends_create_no_topics_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics, _ = table()
+    monkeypatch.setattr(topics_module, "MAX_TOPICS", len(topics.all()) + 1)
+    assert topics.create_on_send("One", "TBW102", 4) is not None
+    assert topics.create_on_send("Two", "TBW102", 4) is None
+    assert topics.create_on_send("One", "TBW102", 4) is not None
