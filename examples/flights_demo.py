@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import rocketpy
+import rocketpy.admin
 from rocketpy.testing.progress import ProgressBars
 
 CACHE = Path(__file__).parents[1] / ".demo"
@@ -324,7 +325,8 @@ async def run(broker: StandaloneBroker, path: Path, rows: int) -> bool:
         print("\nby hand")
         for line in await by_hand(client):
             print(f"  {line}")
-        await client.admin().create_topic(TOPIC, queues=QUEUES)
+        async with rocketpy.admin.connect(broker.namesrv) as admin:
+            await admin.create_topic(TOPIC, queues=QUEUES)
         bars = ProgressBars({"sent": rows, "everything": rows, "united": None})
         stopping = asyncio.Event()
         tasks = []

@@ -13,7 +13,11 @@ from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyErro
 from rocketpy.proto.bodies import BrokerData, ClusterInfo, TopicRouteData
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.proto.headers import GetRouteInfoRequestHeader
+from rocketpy.proto.headers import (
+    DeleteTopicFromNamesrvRequestHeader,
+    DeleteTopicRequestHeader,
+    GetRouteInfoRequestHeader,
+)
 from rocketpy.proto.headers.base import Header
 from rocketpy.proto.json_body import Body
 from rocketpy.proto.topic_names import retry_topic
@@ -166,6 +170,13 @@ class AdminBase:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
         return await self.broker_addresses()
+
+    async def _drop_topic(self, topic: str, addresses: Sequence[str], cluster: str = "") -> None:
+        """Delete a topic at brokers (215), then in the routes (216)."""
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await self._ask_all(addresses, code, DeleteTopicRequestHeader(topic=topic))
+        header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster or None)
+        await self._tell_namesrvs(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
 
 def _selected(info: ClusterInfo, cluster: str, broker: str) -> list[BrokerData]:

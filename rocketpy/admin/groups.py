@@ -35,7 +35,7 @@ from rocketpy.proto.headers import (
     GetProducerConnectionListRequestHeader,
 )
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.topic_names import is_system_group
+from rocketpy.proto.topic_names import is_system_group, retry_topic
 
 __all__ = ["GroupOperations"]
 
@@ -128,7 +128,9 @@ class GroupOperations(AdminBase):
         return done
 
     async def delete_group(self, group: str, *, keep_offsets: bool = False) -> dict[str, str]:
-        """Delete a group on every master that has it (207).
+        """Delete a group on every master that has it (207), its retry topic as well.
+
+        Its dead letters stay: they are a topic of their own, ``%DLQ%<group>``.
 
         Args:
             group: its name.
@@ -147,6 +149,8 @@ class GroupOperations(AdminBase):
         )
         code = RequestCode.DELETE_SUBSCRIPTIONGROUP
         await self._ask_all(list(holders.values()), code, header)
+        if not keep_offsets:
+            await self._drop_topic(retry_topic(group), list(holders.values()))
         return holders
 
     # ---- progress

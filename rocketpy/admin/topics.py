@@ -24,8 +24,6 @@ from rocketpy.proto.bodies import (
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers import (
     CreateTopicRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader,
     GetTopicConfigRequestHeader,
     GetTopicsByClusterRequestHeader,
     GetTopicStatsInfoRequestHeader,
@@ -170,7 +168,7 @@ class TopicOperations(OffsetOperations, ClusterOperations):
             *(self.broker_stats(address, name, key) for address in addresses)
         )
         known = [each for each in found if each is not None]
-        return sum(_tps(each) for each in known), sum(_day(each) for each in known)
+        return sum((_tps(each) for each in known), 0.0), sum(_day(each) for each in known)
 
     # ---- change
 
@@ -303,11 +301,7 @@ class TopicOperations(OffsetOperations, ClusterOperations):
         known = any([topic in await self.topic_configs(each) for each in masters.values()])
         if not known and topic not in await self.topics(include_system=True):
             raise TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}")
-        header = DeleteTopicRequestHeader(topic=topic)
-        code = RequestCode.DELETE_TOPIC_IN_BROKER
-        await self._ask_all(list(masters.values()), code, header)
-        of_namesrv = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster or None)
-        await self._tell_namesrvs(RequestCode.DELETE_TOPIC_IN_NAMESRV, of_namesrv)
+        await self._drop_topic(topic, list(masters.values()), cluster)
         if await self.order_conf(topic) is not None:
             await self.delete_order_conf(topic)
         return masters

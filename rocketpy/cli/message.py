@@ -59,7 +59,7 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
         click.echo(f"{key:{width}}  {printable(text)}")
     for name, value in sorted(properties.items()):
         click.echo(f"{'property':{width}}  {printable(f'{name}={value}')}")
-    click.echo(f"\n{body}")
+    click.echo("\n" + "\n".join(printable(line) for line in str(body).split("\n")))
     return 0
 
 

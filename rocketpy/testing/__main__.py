@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from types import FrameType
 
+from rocketpy.runtime import logs
 from rocketpy.testing.cluster import ClusterThread
 
 __all__ = ["main"]
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     properties = dict(define.split("=", 1) for define in options.D if "=" in define)
     if len(properties) != len(options.D):
         parser.error("-D takes key=value")
+    logs.configure(level="warning")  # to standard error: standard output has the one line
     signal.signal(signal.SIGTERM, _stop)
     with (
         tempfile.TemporaryDirectory(prefix="rocketpy-testing-") as scratch,

@@ -123,8 +123,9 @@ class LocalCluster:
             parts = broker.parts
             config = parts.topics.get(topic)
             for queue_id in range(config.write_queue_nums if config else 0):
-                total += parts.store.max_offset(topic, queue_id)
-                total -= parts.store.min_offset(topic, queue_id)
+                # A queue that was never written has no offsets: below 0.
+                total += max(0, parts.store.max_offset(topic, queue_id))
+                total -= max(0, parts.store.min_offset(topic, queue_id))
         return total
 
     async def __aenter__(self) -> Self:

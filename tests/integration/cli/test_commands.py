@@ -1,0 +1,214 @@
+"""Every command for daily use, against a real name server and a real broker in this process."""
+
+import json
+from collections.abc import Callable
+
+from rocketpy.testing.cluster import ClusterThread
+from tests.integration.cli.conftest import Cli
+
+BROKER = "broker-a"
+
+
+def test_send_consume_and_lag(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
+    created = cli.json("topic", "create", "orders", "--queues", "4")
+    assert [(row["topic"], row["broker"], row["result"]) for row in created] == [
+        ("orders", BROKER, "created")
+    ]
+    [sent] = cli.json(
+        "send", "orders", "hello", "--tag", "paid", "--key", "o1", "--header", "shop=west"
+    )
+    assert (sent["status"], sent["topic"], sent["broker"]) == ("SEND_OK", "orders", BROKER)
+    assert rocketpy_cluster.message_count("orders") == 1
+
+    line = cli("consume", "orders", "--group", "readers", "--from", "earliest", "--max", "1")
+    assert line.strip() == f"{BROKER}:{sent['queue']}+0  paid  [o1]  hello"
+    groups = {row["group"]: row for row in cli.json("group", "list")}
+    assert groups["readers"]["lag"] == 0
+
+    cli("send", "orders", "again", "--count", "3", "--order-key", "k")
+    rows = cli.json("group", "lag", "readers", "--topic", "orders")
+    assert sum(row["lag"] for row in rows) == 3
+    assert [row["queue"] for row in rows] == [0, 1, 2, 3]
+    table = cli("group", "lag", "readers", "--topic", "orders")
+    assert "3 messages behind" in table
+    assert table.splitlines()[0].split()[:4] == ["TOPIC", "BROKER", "QUEUE", "BROKER_OFFSET"]
+
+
+def test_consume_as_json_is_one_object_a_line(cli: Cli) -> None:
+    cli("topic", "create", "t", "--queues", "1")
+    cli("send", "t", "a\x1b[31m", "--count", "2", "--tag", "x")
+    out = cli(
+        "consume", "t", "--group", "g", "--from", "earliest", "--max", "2", "--filter", "x",
+        "-o", "json",
+    )  # fmt: skip
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["offset"] for row in rows] == [0, 1]
+    assert rows[0]["body"] == "a\x1b[31m"
+    assert rows[0]["tag"] == "x"
+    assert rows[0]["properties"]["TAGS"] == "x"
+
+
+def test_consume_that_waits_in_vain(cli: Cli) -> None:
+    cli("topic", "create", "empty")
+    assert not cli("consume", "empty", "--group", "g", "--timeout", "0.2")
+    cli("consume", "empty", "--group", "g", "--timeout", "0.2", "--max", "1", code=1)
+    assert "0 of 1 messages came before it was quiet for 0.2 s" in cli.err
+
+
+def test_send_from_standard_input(cli: Cli, stdin: Callable[[bytes], None]) -> None:
+    cli("topic", "create", "t", "--queues", "1")
+    stdin(b"one\ntwo\r\n\nthree\n")
+    assert len(cli.json("send", "t", "--lines", "--queue", "0")) == 3
+    stdin(b"\xff\x00whole")
+    cli("send", "t", "-", "--queue", f"{BROKER}:0")
+    rows = cli.json("topic", "peek", "t")
+    assert [row["body"] for row in rows[:3]] == ["one", "two", "three"]
+    assert (rows[3]["body"], rows[3]["body_encoding"]) == ("/wB3aG9sZQ==", "base64")
+    newest = cli.json("topic", "peek", "t", "--newest", "--max", "1", "--queue", f"{BROKER}:0")
+    assert [row["offset"] for row in newest] == [3]
+    assert "sent 100 messages to t" in cli("send", "t", "x", "--count", "100")
+
+
+def test_topics(cli: Cli) -> None:
+    cli("topic", "create", "a", "--queues", "2", "--attribute", "message.type=FIFO", "--order")
+    listed = {row["topic"]: row for row in cli.json("topic", "list")}
+    assert listed["a"] == {
+        "topic": "a", "queues": 2, "perm": "RW-", "order": True, "brokers": [BROKER],
+    }  # fmt: skip
+    assert "TBW102" not in listed
+    assert "TBW102" in {row["topic"] for row in cli.json("topic", "list", "--all")}
+
+    [row] = cli.json("topic", "update", "a", "--perm", "r", "--queues", "3")
+    assert (row["read_queues"], row["write_queues"], row["perm"]) == (3, 3, "R--")
+    [row] = cli.json("topic", "route", "a")
+    assert (row["broker"], row["write_queues"], row["perm"]) == (BROKER, 3, "R--")
+    rows = cli.json("topic", "status", "a")
+    assert [(row["queue"], row["messages"], row["last_stored"]) for row in rows] == [
+        (0, 0, ""), (1, 0, ""), (2, 0, ""),
+    ]  # fmt: skip
+    assert cli.json("topic", "peek", "a") == []
+
+    assert cli.json("topic", "delete", "a", "--yes")[0]["result"] == "deleted"
+    cli("topic", "route", "a", code=1)
+    assert cli.err.startswith("rocketpy: [17] No topic route info in name server")
+    assert cli.err.count("\n") == 1
+    cli("topic", "delete", "a", "--yes", code=1)
+    assert "there is no topic a" in cli.err
+    cli("topic", "update", "a", code=2)
+    cli("topic", "create", "no blanks", code=1)
+
+
+def test_deleting_asks_first(cli: Cli, stdin: Callable[[bytes], None]) -> None:
+    cli("topic", "create", "kept")
+    stdin(b"n\n")
+    cli("topic", "delete", "kept", code=1)
+    assert "kept" in {row["topic"] for row in cli.json("topic", "list")}
+
+
+def test_groups(cli: Cli) -> None:
+    cli("topic", "create", "t", "--queues", "2")
+    for queue in ("0", "0", "1"):
+        cli("send", "t", "x", "--queue", queue)
+    [row] = cli.json("group", "create", "g", "--retries", "3", "--no-broadcast")
+    assert (row["retries"], row["broadcast"], row["consume"]) == (3, False, True)
+    [row] = cli.json("group", "update", "g", "--retries", "4")
+    assert (row["retries"], row["broadcast"]) == (4, False)
+    assert cli.json("group", "members", "g") == []
+    cli("group", "reset", "g", "t", "--to", "latest", "--dry-run")
+    assert all(row["consumer_offset"] <= 0 for row in cli.json("group", "lag", "g"))
+
+    moves = cli.json("group", "reset", "g", "t", "--to", "latest")
+    assert [(row["queue"], row["to_offset"]) for row in moves] == [(0, 2), (1, 1)]
+    dry = cli.json("group", "reset", "g", "t", "--to", "1h", "--dry-run")
+    assert [(row["from_offset"], row["to_offset"]) for row in dry] == [(2, 0), (1, 0)]
+    [move] = cli.json("group", "reset", "g", "t", "--to-offset", "1", "--queue", f"{BROKER}:0")
+    assert (move["from_offset"], move["to_offset"]) == (2, 1)
+    lag = cli.json("group", "lag", "g", "--topic", "t")
+    assert [(row["consumer_offset"], row["lag"]) for row in lag] == [(1, 1), (1, 0)]
+
+    cli("group", "create", "h")
+    cli("group", "clone", "g", "h", "t")
+    lag = cli.json("group", "lag", "h", "--topic", "t")
+    assert [row["consumer_offset"] for row in lag] == [1, 1]
+    assert cli.json("group", "delete", "h", "--yes")[0]["result"] == "deleted"
+    cli("group", "delete", "h", "--yes", code=1)
+    assert "there is no group h" in cli.err
+    cli("group", "reset", "none", "t", "--to", "latest", code=1)
+    cli("group", "reset", "g", "t", code=2)
+    cli("group", "update", "g", code=2)
+
+
+def test_cluster(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
+    [broker] = rocketpy_cluster.broker_addresses
+    [row] = cli.json("cluster", "list")
+    assert (row["broker"], row["id"], row["address"], row["error"]) == (BROKER, 0, broker, "")
+    assert row["version"] == "V5_4_0"
+    [row] = cli.json("cluster", "ping", "-n", rocketpy_cluster.namesrv)
+    assert (row["role"], row["address"]) == ("namesrv", rocketpy_cluster.namesrv)
+    [row] = cli.json("cluster", "ping", "-b", broker)
+    assert (row["role"], row["address"]) == ("broker", broker)
+    cli("cluster", "ping", "-b", "127.0.0.1:1", code=1)
+    assert cli.err == "rocketpy: cannot connect to 127.0.0.1:1: [Errno 111] Connection refused\n"
+    cli("cluster", "list", "-n", "127.0.0.1:1", code=1)
+
+    [row] = cli.json("cluster", "brokers", "--key", "brokerVersionDesc")
+    assert (row["broker"], row["value"]) == (BROKER, "V5_4_0")
+    cli("cluster", "brokers", "-b", "nobody", code=1)
+    cli("send", "busy", "x")
+    [row] = cli.json("cluster", "stats", "busy")
+    assert (row["topic"], row["lag"]) == ("busy", 0)
+    assert cli.json("cluster", "writable", BROKER, "off")[0]["writable"] is False
+    assert cli.json("topic", "route", "busy")[0]["perm"] == "R--"
+    assert cli.json("cluster", "writable", BROKER, "on")[0]["writable"] is True
+    cli("cluster", "writable", "nobody", "on", code=1)
+
+
+def test_configuration(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
+    [row] = cli.json("broker-config", "get", "brokerName")
+    assert row == {"broker": BROKER, "key": "brokerName", "value": BROKER}
+    cli("broker-config", "set", "-b", BROKER, "fileReservedTime=48")
+    [broker] = rocketpy_cluster.broker_addresses
+    [row] = cli.json("broker-config", "get", "-b", broker, "fileReservedTime")
+    assert row["value"] == "48"
+    cli("broker-config", "get", "noSuchKey", code=1)
+    cli("broker-config", "set", "fileReservedTime=48", code=2)
+    cli("broker-config", "set", "--all", "storePathRootDir=/somewhere", code=1)
+    cli("broker-config", "set", "--all", "nonsense", code=2)
+    [row] = cli.json("namesrv-config", "get", "bindAddress")
+    assert row["value"] == "127.0.0.1"
+
+
+def test_messages(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
+    cli("topic", "create", "t", "--queues", "1")
+    [sent] = cli.json("send", "t", "body\x07", "--key", "k1", "--key", "k2", "--tag", "x")
+    cli("send", "t", "other", "--key", "k3")
+    by_key = cli.json("message", "find", "t", "--key", "k2")
+    assert [row["keys"] for row in by_key] == [["k1", "k2"]]
+    [by_place] = cli.json("message", "find", "t", "--queue", f"{BROKER}:0", "--offset", "0")
+    [by_unique] = cli.json("message", "find", "t", "--unique", sent["msg_id"])
+    [by_id] = cli.json("message", "get", sent["offset_msg_id"])
+    assert by_key[0] == by_place == by_unique == by_id
+    assert cli.json("message", "get", sent["msg_id"], "--topic", "t") == [by_id]
+    text = cli("message", "get", sent["offset_msg_id"])
+    assert "property         KEYS=k1 k2" in text
+    assert text.endswith("\n\nbody\\x07\n")
+
+    for question in (["--key", "none"], ["--queue", f"{BROKER}:0", "--offset", "9"]):
+        cli("message", "find", "t", *question, code=1)
+        assert cli.err.startswith("rocketpy: [22] ")
+    assert cli("message", "find", "t", "--key", "k1", "--until", "1h", code=1) == ""
+    cli("message", "find", "t", code=2)
+    cli("message", "get", sent["msg_id"], code=1)  # a producer's id names no broker
+    assert "no broker of this cluster" in cli.err
+    cli("message", "get", "nonsense", code=1)
+
+
+def test_bench(cli: Cli) -> None:
+    [sent] = cli.json("bench", "send", "--count", "300", "--size", "10", "--in-flight", "32")
+    assert (sent["messages"], sent["failed"]) == (300, 0)
+    assert "300 of 300" in cli.err
+    assert 0 < sent["p50_ms"] <= sent["p99_ms"] <= sent["p999_ms"]
+    [received] = cli.json("bench", "consume", "--count", "300")
+    assert received["messages"] == 300
+    cli("bench", "consume", "--count", "300", "--timeout", "0.3", code=1)
+    assert "299 messages failed" in cli.err or "300 messages failed" in cli.err
