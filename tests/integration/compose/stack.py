@@ -1,0 +1,158 @@
+"""Runs the services of docker-compose.yml as processes of this machine.
+
+Each service gets a loopback address of its own in the place of its container, a directory in the
+place of its volume, and a free port for each of its ports; commands and health checks are those of
+the file with these replaced.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+STOP_TIMEOUT_S = 30.0
+
+
+def load() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return document
+
+
+def free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+)s", text)
+    assert match, text
+    return float(match[1])
+
+
+class Service:
+    def __init__(self, name: str, spec: dict[str, Any], number: int, directory: Path) -> None:
+        self.name = name
+        self.spec = spec
+        self.address = f"127.0.0.{number}"
+        self.directory = directory / name
+        self.directory.mkdir()
+        # "9876:9876" publishes the container's 9876.
+        inside = [str(each).rpartition(":")[2] for each in spec["ports"]]
+        self.ports = {port: str(free_port(self.address)) for port in inside}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        [port] = self.ports.values()
+        return f"{self.address}:{port}"
+
+    @property
+    def log(self) -> str:
+        return (self.directory.parent / f"{self.name}.log").read_text()
+
+
+class Stack:
+    def __init__(self, directory: Path) -> None:
+        self.document = load()
+        self.services = {
+            name: Service(name, spec, number, directory)
+            for number, (name, spec) in enumerate(self.document["services"].items(), start=2)
+        }
+
+    def local(self, service: Service, words: list[str]) -> list[str]:
+        """Replace container names, addresses, ports and /data by those of this machine."""
+        names = "|".join(re.escape(name) for name in self.services)
+        pattern = re.compile(
+            rf"\b(?P<host>{names}):(?P<port>\d+)\b|(?<=brokerIP1=)(?P<ip>{names})$"
+            r"|(?P<any>0\.0\.0\.0)|(?P<data>/data)\b|\b(?P<own>\d{4,5})\b"
+        )
+
+        def replaced(match: re.Match[str]) -> str:
+            if match["host"]:
+                other = self.services[match["host"]]
+                return f"{other.address}:{other.ports[match['port']]}"
+            if match["ip"]:
+                return self.services[match["ip"]].address
+            if match["any"]:
+                return service.address
+            if match["data"]:
+                return str(service.directory)
+            return service.ports[match["own"]]
+
+        program, *arguments = words
+        return [str(BIN / program), *(pattern.sub(replaced, word) for word in arguments)]
+
+    def start(self) -> None:
+        """Start every service once those it depends on are healthy."""
+        waiting = dict(self.services)
+        while waiting:
+            ready = [
+                service
+                for service in waiting.values()
+                if not waiting.keys() & service.spec.get("depends_on", {}).keys()
+            ]
+            assert ready, "services depend on each other in a circle"
+            for service in ready:
+                self._start(service)
+            for service in ready:
+                self.wait_healthy(service)
+                del waiting[service.name]
+
+    def _start(self, service: Service) -> None:
+        log = service.directory.parent / f"{service.name}.log"
+        with log.open("wb") as output:
+            service.process = subprocess.Popen(
+                self.local(service, service.spec["command"]),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=service.directory,
+                env={"PATH": os.environ["PATH"]},
+            )
+
+    def wait_healthy(self, service: Service) -> None:
+        check = service.spec["healthcheck"]
+        deadline = time.monotonic() + seconds(check["interval"]) * check["retries"]
+        while (code := self.check(service)) != 0:
+            assert service.process is not None
+            assert service.process.poll() is None, service.log
+            assert time.monotonic() < deadline, (code, service.log)
+            time.sleep(0.2)
+
+    def check(self, service: Service) -> int:
+        """Run a service's health check once; returns its exit code."""
+        kind, *words = service.spec["healthcheck"]["test"]
+        assert kind == "CMD"
+        done = subprocess.run(
+            self.local(service, words),
+            capture_output=True,
+            timeout=60,
+            check=False,
+            env={"PATH": os.environ["PATH"]},
+        )
+        assert b"Traceback" not in done.stderr, done.stderr
+        return done.returncode
+
+    def stop(self, name: str) -> int:
+        """Stop a service as docker does; returns its exit code."""
+        process = self.services[name].process
+        assert process is not None
+        process.send_signal(signal.SIGTERM)
+        return process.wait(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        for service in self.services.values():
+            if service.process is not None and service.process.poll() is None:
+                service.process.kill()
+                service.process.wait()

@@ -1,0 +1,77 @@
+"""What docker-compose.yml describes works: its commands, health checks and a client on top."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rocketpy
+import rocketpy.admin
+from tests.integration.compose.stack import ROOT, Stack, load
+
+MESSAGES = 40
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.2", 0))
+    except OSError:
+        pytest.skip("this machine has one loopback address only")
+    made = Stack(tmp_path)
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+def test_every_service_has_what_it_needs() -> None:
+    document = load()
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert set(document["services"]) == {"namesrv", "broker-a", "broker-b"}
+    for name, service in document["services"].items():
+        [volume] = service["volumes"]
+        assert volume == f"{name}:/data"
+        assert name in document["volumes"]
+        assert service["healthcheck"]["test"][:4] == ["CMD", "rocketpy", "cluster", "ping"]
+        assert service["image"] == "rocketpy"
+        assert service["restart"] == "unless-stopped"
+        [published] = service["ports"]
+        inside = published.rpartition(":")[2]
+        assert inside in dockerfile.partition("EXPOSE ")[2].partition("\n")[0].split()
+        assert any(inside in word for word in service["command"])
+
+
+async def exchange(namesrv: str) -> tuple[set[str], set[bytes]]:
+    """Send to both brokers and receive everything; returns broker names and bodies."""
+    async with rocketpy.admin.connect(namesrv) as admin:
+        await admin.create_topic("compose", queues=4)
+    async with rocketpy.connect(namesrv) as client:
+        producer = client.producer()
+        results = [await producer.send("compose", f"m{n}".encode()) for n in range(MESSAGES)]
+        received: set[bytes] = set()
+        consumer = client.consumer("compose", group="readers", start="earliest")
+        async with consumer, asyncio.timeout(60):
+            async for message in consumer:
+                received.add(message.body)
+                if len(received) == MESSAGES:
+                    break
+    return {result.queue.broker_name for result in results}, received
+
+
+def test_the_services_start_answer_and_stop(stack: Stack) -> None:
+    stack.start()
+    assert all(stack.check(service) == 0 for service in stack.services.values())
+
+    brokers, received = asyncio.run(exchange(stack.services["namesrv"].endpoint))
+    assert brokers == {"broker-a", "broker-b"}
+    assert received == {f"m{n}".encode() for n in range(MESSAGES)}
+    for name in ("broker-a", "broker-b"):
+        assert list((stack.services[name].directory / "store" / "commitlog").iterdir())
+
+    for name in ("broker-b", "broker-a", "namesrv"):
+        assert stack.stop(name) == 0, stack.services[name].log
+        assert stack.check(stack.services[name]) == 1
