@@ -31,14 +31,17 @@ from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
 from rocketpy.broker.processor.lock import LockProcessor
 from rocketpy.broker.processor.offsets import OffsetProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
+from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.processor.send_rules import SendRules
 from rocketpy.broker.put_tally import PutTally
 from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
+from rocketpy.broker.request_modes import MessageRequestModes
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topic_queues import TopicQueues
 from rocketpy.broker.topics import TopicConfig, TopicTable
 from rocketpy.proto.codes import RequestCode
 from rocketpy.remoting.channel import Channel
@@ -137,6 +140,8 @@ class Broker:
             consumers=parts.consumers,
             clock=clock,
         )
+        root = Path(store_config.store_path_root_dir) / "config"
+        self._modes = MessageRequestModes(JsonFile(root / "messageRequestMode.json", files))
         self._servers: list[RemotingServer] = []
         self._loop_services: LoopServices | None = None
         self._threads: list[ServiceThread] = []
@@ -166,7 +171,7 @@ class Broker:
         """
         self._store.open()
         try:
-            for table in (self._topics, self._groups, self._offsets):
+            for table in (self._topics, self._groups, self._offsets, self._modes):
                 table.load()
             await self._listen()
         except BaseException:
@@ -265,6 +270,7 @@ class Broker:
         add(manage.processors.items(), "consumerManage")
         add(OffsetProcessor(store).processors.items(), "consumerManage")
         add(LockProcessor(parts.locks, self._clock).processors.items(), "consumerManage")
+        add(self._build_assignments().processors.items(), "loadBalance")
         query = QueryMessageProcessor(
             store,
             default_count=self._configs.store.default_query_max_num,
@@ -272,6 +278,23 @@ class Broker:
         )
         add(query.processors.items(), "query")
         return table
+
+    def _build_assignments(self) -> QueryAssignmentProcessor:
+        link = self._name_servers
+        queues = TopicQueues(
+            lambda: link.fetch_route if link.addresses else None,
+            self._topics,
+            self._identity.broker_name,
+            self._clock,
+        )
+        return QueryAssignmentProcessor(
+            queues,
+            self._modes,
+            configs=self._configs,
+            topics=self._topics,
+            groups=self._groups,
+            consumers=self._parts.consumers,
+        )
 
     def _build_sends(self) -> SendMessageProcessor:
         counter = itertools.count()

@@ -140,8 +140,8 @@ class BrokerConfig:
     channel_expired_timeout: int = 120_000
     subscription_expired_timeout: int = 600_000
     lock_in_strict_mode: bool = False
-    default_message_request_mode: str = "PULL"
-    server_load_balancer_enable: bool = True
+    default_message_request_mode: str = option("PULL", choices=("PULL",))
+    server_load_balancer_enable: bool = _live(True)
 
     region_id: str = "DefaultRegion"
     trace_on: bool = _live(True)

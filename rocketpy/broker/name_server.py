@@ -16,9 +16,11 @@ import structlog
 
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.topic_queues import RouteAnswer
 from rocketpy.broker.topics import TopicConfig, TopicTable
-from rocketpy.errors import RocketPyError
-from rocketpy.proto.codes import RequestCode
+from rocketpy.errors import BadBodyError, RocketPyError
+from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 
@@ -29,6 +31,7 @@ logger = structlog.get_logger(__name__)
 _SECOND_REGISTRATION_MS: Final = 10_000
 _START_WAIT_MS: Final = 5_000
 _GOODBYE_MS: Final = 3_000
+_ROUTE_MS: Final = 3_000
 _CRC_MASK: Final = 0x7FFF_FFFF
 _READ_WRITE: Final = 6
 
@@ -107,6 +110,32 @@ class NameServerLink:
     async def register_all(self) -> None:
         """Send the whole topic table to every name server."""
         await self._register(self._topics.all().values())
+
+    async def fetch_route(self, topic: str) -> RouteAnswer:
+        """Ask the name servers, one after the other, for the route of a topic; any loop."""
+        loop = self._loop
+        if loop is None:
+            return RouteAnswer(was_reached=False)
+        if loop is asyncio.get_running_loop():
+            return await self._fetch_route(topic)
+        future = asyncio.run_coroutine_threadsafe(self._fetch_route(topic), loop)
+        return await asyncio.wrap_future(future)
+
+    async def _fetch_route(self, topic: str) -> RouteAnswer:
+        fields = {"acceptStandardJsonOnly": "true", "topic": topic}
+        for address in self.addresses:
+            request = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+            answer = await self._call(address, request, _ROUTE_MS)
+            if answer is None:
+                continue
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return RouteAnswer(was_reached=True)
+            try:
+                if answer.code == ResponseCode.SUCCESS:
+                    return RouteAnswer(True, TopicRouteData.decode(answer.body))
+            except BadBodyError as error:
+                logger.warning("route cannot be read", name_server=address, error=str(error))
+        return RouteAnswer(was_reached=False)
 
     async def _keep_registering(self) -> None:
         wait_ms = _SECOND_REGISTRATION_MS

@@ -59,6 +59,11 @@ def build_pools(config: BrokerConfig, clock: Clock) -> dict[str, BusinessPool]:
             config.wait_time_mills_in_heartbeat_queue,
         ),
         pool(
+            "loadBalance",
+            config.load_balance_processor_thread_pool_nums,
+            config.load_balance_thread_pool_queue_capacity,
+        ),
+        pool(
             "adminBroker",
             config.admin_broker_thread_pool_nums,
             config.admin_broker_thread_pool_queue_capacity,

@@ -1,5 +1,6 @@
 """Every setting that may change while a broker runs has an effect at once."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.topics import TopicConfig
 from rocketpy.errors import ConfigError, DiskFullError
+from rocketpy.proto.bodies.lock import QueryAssignmentResponseBody
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps, loads
@@ -164,6 +166,14 @@ class Kit:
         }
         return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code
 
+    def assigned(self) -> Any:
+        body = dumps({"topic": "T", "consumerGroup": "nobody", "clientId": "c"})
+        processor, _ = self.table[RequestCode.QUERY_ASSIGNMENT]
+        answer = asyncio.run(processor(FakeChannel(), request(400, {}, body)))  # type: ignore[arg-type]
+        assert isinstance(answer, RemotingCommand)
+        listed = QueryAssignmentResponseBody.decode(answer.body).message_queue_assignments
+        return None if listed is None else [one.message_queue.queue_id for one in listed]  # type: ignore[union-attr]
+
     def told(self) -> int:
         """How often a member hears that it came, and that another one came."""
         channel = self.heartbeat()
@@ -198,6 +208,7 @@ CASES: list[Case] = [
     ("useServerSideResetOffset", Kit.reset, True, "false", False),
     ("notifyConsumerIdsChangedEnable", Kit.told, 2, "false", 0),
     ("consumerOffsetUpdateVersionStep", Kit.version_steps, 0, 2, 3),
+    ("serverLoadBalancerEnable", Kit.assigned, None, "false", [0]),
     ("traceOn", lambda kit: kit.broker._sends._own["TRACE_ON"], "true", "false", "false"),
     ("maxMessageSize", lambda kit: kit.send(body=b"x" * 100), 0, 99, 13),
     (

@@ -20,6 +20,8 @@ class FakeClient:
         self.calls: list[tuple[str, RemotingCommand]] = []
         self.down: set[str] = set()
         self.closed = False
+        self.bodies: dict[int, bytes] = {}
+        self.codes: dict[int, int] = {}
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
@@ -27,7 +29,8 @@ class FakeClient:
         if address in self.down:
             raise ConnectError("down")
         self.calls.append((address, command))
-        return make_response(command)
+        code, body = self.codes.get(command.code, 0), self.bodies.get(command.code, b"")
+        return make_response(command, code, body=body)
 
     async def close(self) -> None:
         self.closed = True
@@ -118,3 +121,25 @@ async def test_without_name_servers_nothing_is_sent() -> None:
     await asyncio.sleep(0)
     await kit.link.stop()
     assert kit.client.calls == []
+
+
+async def test_routes_are_asked_of_the_first_name_server_that_answers() -> None:
+    kit = Kit()
+    assert not (await kit.link.fetch_route("T")).was_reached  # not started
+    kit.client.down = {"n1:1"}
+    await kit.link.start()
+    kit.client.bodies[105] = b'{"queueDatas":[{"brokerName":"o","readQueueNums":3,"perm":6}]}'
+    answer = await kit.link.fetch_route("T")
+    assert answer.route is not None
+    assert answer.route.queue_datas[0].read_queue_nums == 3
+    address, command = kit.sent(105)[0]
+    assert address == "n2:2"
+    assert command.ext_fields == {"acceptStandardJsonOnly": "true", "topic": "T"}
+    kit.client.codes[105] = 17
+    assert await kit.link.fetch_route("T") == (True, None)
+    kit.client.codes[105] = 0
+    kit.client.bodies[105] = b"["
+    assert not (await kit.link.fetch_route("T")).was_reached
+    kit.client.down = {"n1:1", "n2:2"}
+    assert not (await kit.link.fetch_route("T")).was_reached
+    await kit.link.stop()

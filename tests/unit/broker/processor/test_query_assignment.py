@@ -1,0 +1,168 @@
+from typing import Any
+
+import orjson
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
+from rocketpy.broker.registry import ClientChannel, ConsumerTable
+from rocketpy.broker.request_modes import MessageRequestModes
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topic_queues import RouteAnswer, TopicQueues
+from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.bodies.route import QueueData, TopicRouteData
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.store.config import MessageStoreConfig
+from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request
+
+ROUTE = TopicRouteData(
+    queue_datas=[
+        QueueData("b2", 2, 2, 6, 0),
+        QueueData("b1", 3, 3, 4, 0),
+        QueueData("b3", 4, 4, 2, 0),
+    ]
+)
+
+
+class Kit:
+    def __init__(self, route: TopicRouteData | None = ROUTE, **config: Any) -> None:
+        self.clock = FakeClock()
+        settings = BrokerConfig(broker_name="b1", **config)
+        self.topics = TopicTable(settings, MemoryFile(), self.clock)
+        self.topics.put(TopicConfig("T", 2, 2))
+        self.groups = SubscriptionGroupTable(settings, MemoryFile(), self.clock)
+        self.groups.get_or_create("g")
+        self.consumers = ConsumerTable()
+        self.answer = RouteAnswer(True, route)
+        self.asked: list[str] = []
+        self.file = MemoryFile()
+        self.queues = TopicQueues(lambda: self.fetch, self.topics, "b1", self.clock)
+        self.processor = QueryAssignmentProcessor(
+            self.queues,
+            MessageRequestModes(self.file),
+            configs=ConfigHolder(
+                settings, MessageStoreConfig(), RemotingServerConfig(), self.clock
+            ),
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+        )
+
+    async def fetch(self, topic: str) -> RouteAnswer:
+        self.asked.append(topic)
+        return self.answer
+
+    def join(self, *client_ids: str) -> None:
+        for port, client_id in enumerate(client_ids):
+            client = ClientChannel(FakeChannel(port=port), client_id, 0, 493, 0)  # type: ignore[arg-type]
+            self.consumers.register(
+                "g",
+                client,
+                [],
+                consume_type="CONSUME_PASSIVELY",
+                message_model="CLUSTERING",
+                consume_from_where="",
+            )
+
+    async def query(self, client_id: str = "c1", **more: Any) -> Any:
+        body = {
+            "clientId": client_id,
+            "consumerGroup": "g",
+            "messageModel": "CLUSTERING",
+            "strategyName": "AVG",
+            "topic": "T",
+            **more,
+        }
+        answer = await self.processor.query(
+            FakeChannel(),  # type: ignore[arg-type]
+            request(400, {}, orjson.dumps(body)),
+        )
+        assert answer.code == 0
+        listed = orjson.loads(answer.body).get("messageQueueAssignments")
+        if listed is None:
+            return None
+        assert all(one["mode"] == "PULL" for one in listed)
+        queues = [one["messageQueue"] for one in listed]
+        return [(one["brokerName"], one["queueId"]) for one in queues]
+
+    def set_mode(self, **fields: Any) -> Any:
+        body = {"topic": "T", "consumerGroup": "g", "mode": "PULL", **fields}
+        return self.processor.set_mode(
+            FakeChannel(),  # type: ignore[arg-type]
+            request(401, {}, orjson.dumps(body)),
+        )
+
+
+B1, B2 = [("b1", 0), ("b1", 1), ("b1", 2)], [("b2", 0), ("b2", 1)]
+
+
+async def test_members_share_the_readable_queues_of_the_whole_cluster() -> None:
+    kit = Kit()
+    kit.join("c2", "c1")
+    assert await kit.query("c1") == B1
+    assert await kit.query("c2") == B2
+    assert await kit.query("c2", strategyName="AVG_BY_CIRCLE") == [("b1", 1), ("b2", 0)]
+    assert await kit.query("stranger") == []
+
+
+async def test_broadcasting_gives_everything() -> None:
+    assert sorted(await Kit().query(messageModel="BROADCASTING")) == B1 + B2
+
+
+async def test_without_server_side_balance_everything() -> None:
+    kit = Kit(server_load_balancer_enable=False)
+    kit.join("c1", "c2")
+    assert sorted(await kit.query()) == B1 + B2
+
+
+@pytest.mark.parametrize(
+    "fields", [{"strategyName": "RANDOM"}, {"consumerGroup": "none"}, {"messageModel": "?"}]
+)
+async def test_what_cannot_be_told_keeps_what_the_client_has(fields: dict[str, str]) -> None:
+    kit = Kit()
+    kit.join("c1")
+    assert await kit.query(**fields) is None
+
+
+async def test_an_unknown_topic_keeps_what_the_client_has() -> None:
+    kit = Kit(route=None)
+    kit.join("c1")
+    assert await kit.query() is None
+
+
+async def test_a_body_that_is_none_is_an_error() -> None:
+    with pytest.raises(BadBodyError):
+        await Kit().processor.query(FakeChannel(), request(400, {}, b"["))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": "%RETRY%g"}, 16, "retry topic"),
+        ({"topic": "X"}, 17, "not exist"),
+        ({"consumerGroup": "x"}, 26, "not exist"),
+        ({"mode": "POP"}, 3, "POP is not supported"),
+        ({"mode": "PUSH"}, 29, "PUSH"),
+    ],
+)
+def test_modes_that_cannot_be_set(fields: dict[str, str], code: int, remark: str) -> None:
+    kit = Kit()
+    answer = kit.set_mode(**fields)
+    assert answer.code == code
+    assert remark in answer.remark
+    assert kit.file.saves == 0
+
+
+def test_pull_is_set_kept_and_listed() -> None:
+    kit = Kit()
+    assert kit.set_mode().code == 0
+    assert kit.set_mode().code == 0
+    assert kit.file.saves == 1
+    answer = kit.processor.modes(FakeChannel(), request(402))  # type: ignore[arg-type]
+    entry = {"consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0, "topic": "T"}
+    assert orjson.loads(answer.body) == {"messageRequestModeMap": {"T": {"g": entry}}}
+    again = MessageRequestModes(kit.file)
+    again.load()
+    assert orjson.loads(again.snapshot().encode()) == orjson.loads(answer.body)
