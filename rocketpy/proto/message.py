@@ -7,7 +7,7 @@ Source: MessageDecoder, MessageExt of 5.4.0.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
@@ -59,6 +59,7 @@ __all__ = [
     "encode_batch",
     "encode_message",
     "host_to_bytes",
+    "iter_batch",
     "iter_records",
     "pack_record",
     "patch_record",
@@ -388,27 +389,29 @@ def decode_batch(body: bytes) -> list[BatchItem]:
     Raises:
         BadBodyError: lengths that do not add up.
     """
-    items = []
+    return list(map(BatchItem._make, iter_batch(body)))
+
+
+def iter_batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield (flag, body, properties) of each message of a batch body, building nothing else.
+
+    Raises:
+        BadBodyError: lengths that do not add up.
+    """
     position = 0
     end = len(body)
+    unpack_head, unpack_short = _FIVE_INTS.unpack_from, _SHORT.unpack_from
     try:
         while position < end:
-            total, _, _, flag, body_bytes = _FIVE_INTS.unpack_from(body, position)
+            total, _, _, flag, body_bytes = unpack_head(body, position)
             following = position + total
             properties_at = position + 20 + body_bytes
             if body_bytes < 0 or properties_at + 2 > following or following > end:
                 raise BadBodyError("batch item's lengths do not add up")
-            (properties_bytes,) = _SHORT.unpack_from(body, properties_at)
+            (properties_bytes,) = unpack_short(body, properties_at)
             if properties_at + 2 + properties_bytes != following:
                 raise BadBodyError("batch item's lengths do not add up")
-            items.append(
-                BatchItem(
-                    flag,
-                    body[position + 20 : properties_at],
-                    body[properties_at + 2 : following],
-                )
-            )
+            yield flag, body[position + 20 : properties_at], body[properties_at + 2 : following]
             position = following
     except struct.error as error:
         raise BadBodyError("batch is cut short") from error
-    return items

@@ -65,23 +65,32 @@ class IndexKeyHasher:
 
     The index stores ``abs(hash("topic#key"))``. Each message's unique id is such a
     key: 32 or more characters of which only the last few change from one message to
-    the next. So the hash is put together from three remembered parts: everything
-    but the last 8 characters, and two chunks of 4. Every memory is bounded, and is
+    the next. So the hash is put together from remembered parts: the last 4 characters
+    and, of the topic last asked for, all that is before them; where that is new, all
+    but the last 8 characters and two chunks of 4. Every memory is bounded, and is
     emptied when full.
 
     Not synchronised: give each thread its own, or call it under one lock. (Concurrent use
     would still return right values; only the bound could be overshot.)
     """
 
-    __slots__ = ("_chunks", "_prefixes", "_topics")
+    __slots__ = ("_chunks", "_heads", "_prefixes", "_topics")
 
     def __init__(self) -> None:
+        self._heads: tuple[str, dict[str, int]] = ("", {})
         self._topics: dict[str, int] = {}
         self._prefixes: dict[str, int] = {}
         self._chunks: dict[str, int] = {}
 
     def hash(self, topic: str, key: str) -> int:
         """Return the index hash of ``topic#key``, from 0 to 2**31 - 1."""
+        head_topic, heads = self._heads
+        if head_topic == topic:
+            head = heads.get(key[:-4])
+            low = self._chunks.get(key[-4:])
+            if head is not None and low is not None:
+                value = (head + low) & _MASK
+                return value if value < _SIGN else (0 if value == _SIGN else (1 << 32) - value)
         topic_hash = self._topics.get(topic)
         if topic_hash is None:
             topic_hash = self._remember(self._topics, topic, _hash_unsigned(topic + "#"))
@@ -101,9 +110,12 @@ class IndexKeyHasher:
             low = self._chunks.get(chunk)
             if low is None:
                 low = self._remember(self._chunks, chunk, _hash_unsigned(chunk))
-            value = (
-                topic_hash * _POWERS[length] + prefix_hash * _POWER_8 + high * _POWER_4 + low
-            ) & _MASK
+            before = topic_hash * _POWERS[length] + prefix_hash * _POWER_8 + high * _POWER_4
+            value = (before + low) & _MASK
+            if head_topic != topic:
+                self._heads = (topic, {key[:-4]: before & _MASK})
+            else:
+                self._remember(heads, key[:-4], before & _MASK)
         if value & _SIGN:
             # Math.abs of the smallest int is itself; Java then takes 0.
             return 0 if value == _SIGN else (1 << 32) - value

@@ -99,8 +99,7 @@ class PutMessage:
     store_host: bytes = b""
 
 
-@dataclass(slots=True)
-class BatchEntry:
+class BatchEntry(NamedTuple):
     """One message of a batch: what differs from its neighbours."""
 
     body: bytes

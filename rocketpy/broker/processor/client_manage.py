@@ -26,7 +26,7 @@ from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.headers.client import UnregisterClientRequestHeader
 from rocketpy.proto.subscription import (
     EXPRESSION_TAG,
@@ -83,7 +83,7 @@ class ClientManageProcessor:
         Raises:
             BadBodyError: the body is no heartbeat.
         """
-        table = as_table(loads(request.body))
+        table = as_table(loads_plain(request.body))
         client_id = table.get("clientID")
         if not isinstance(client_id, str) or not client_id:
             raise BadBodyError("heartbeat without clientID")
@@ -122,7 +122,7 @@ class ClientManageProcessor:
 
     def check_config(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """46: may this subscription be used here."""
-        body = as_table(loads(request.body)) if request.body else {}
+        body = as_table(loads_plain(request.body)) if request.body else {}
         kind = as_table(body.get("subscriptionData")).get("expressionType")
         if kind is None or is_tag_type(str(kind)):
             return make_response(request)

@@ -10,7 +10,7 @@ from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
@@ -62,7 +62,7 @@ class LockProcessor:
 
 
 def _read(body: bytes) -> tuple[str, str, list[MessageQueue]]:
-    table = as_table(loads(body))
+    table = as_table(loads_plain(body))
     group, client_id, listed = (table.get(k) for k in ("consumerGroup", "clientId", "mqSet"))
     if not isinstance(group, str) or not isinstance(client_id, str):
         raise BadBodyError("consumerGroup and clientId must be text")

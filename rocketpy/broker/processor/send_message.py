@@ -34,7 +34,7 @@ from rocketpy.broker.processor.send_rules import (
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.message import decode_batch
+from rocketpy.proto.message import iter_batch
 from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
@@ -344,7 +344,7 @@ class SendMessageProcessor:
             BadBodyError: it is no batch.
         """
         entries: list[BatchEntry] = []
-        for flag, message_body, given in decode_batch(body):
+        for flag, message_body, given in iter_batch(body):
             scanned = self._scan(given)
             if scanned is not None and scanned[1].is_plain:
                 uniq_key, facts = scanned
