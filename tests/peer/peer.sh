@@ -118,7 +118,8 @@ case $verb in
     stop) stop "$@" ;;
     load) exec java -Xmx1g -Drocketmq.client.logUseSlf4j=false -cp "$class_path" Load "$@" 2>/dev/null ;;
     admin) namesrv=$1; shift; exec java -Xmx256m "${quiet[@]}" -cp "$class_path" org.apache.rocketmq.tools.command.MQAdminStartup "$@" -n "$namesrv" ;;
-    admins) exec java -Xmx256m "${quiet[@]}" -Djava.security.manager=allow -cp "$class_path" Admin "$@" ;;
+    # Some commands leave files in the working directory.
+    admins) cd "$cache/home"; exec java -Xmx256m "${quiet[@]}" -Djava.security.manager=allow -cp "$class_path" Admin "$@" ;;
     actor) exec java -Xmx256m "${quiet[@]}" -cp "$class_path" Actor "$@" ;;
     java) exec java -Xmx1g "${quiet[@]}" -cp "$class_path" "$@" ;;
     client498) exec java -Xmx1g "${quiet[@]}" --add-opens=java.base/java.lang=ALL-UNNAMED -cp "$classes498:$cache/lib498/*" "$@" ;;
