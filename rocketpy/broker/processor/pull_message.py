@@ -363,10 +363,8 @@ class PullMessageProcessor:
         self, request: RemotingCommand, topic: str, expression: str
     ) -> TagFilter | None:
         key = (topic, expression)
-        try:
+        if key in self._expressions:
             return self._expressions[key]
-        except KeyError:
-            pass
         try:
             found = filter_of(build_subscription(topic, expression))
         except ValueError as error:
