@@ -1,0 +1,77 @@
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.java_clients.cluster import Servers
+from tests.interop.java_clients.jvm import JavaClient
+
+Start = Callable[..., JavaClient]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "interop/java_clients" in str(item.path):
+            item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.timeout(180))
+
+
+@pytest.fixture(scope="session")
+def jdk() -> None:
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("needs a JDK and Maven")
+
+
+@pytest.fixture(scope="session")
+def servers(jdk: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """One name server and one broker for all tests of this folder."""
+    with Servers(tmp_path_factory.mktemp("servers")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def clients(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """A JVM for a version and serialization, started once."""
+    running: dict[tuple[str, bool], JavaClient] = {}
+
+    def start(version: str, binary: bool) -> JavaClient:
+        if (version, binary) not in running:
+            home = tmp_path_factory.mktemp("home")
+            running[version, binary] = JavaClient(version, servers.namesrv, home, binary=binary)
+        return running[version, binary]
+
+    yield start
+    for client in running.values():
+        client.close()
+
+
+@pytest.fixture(params=["5.4.0", "4.9.8"])
+def java(request: pytest.FixtureRequest, clients: Start) -> JavaClient:
+    """The Java client with JSON headers."""
+    return clients(request.param, False)
+
+
+@pytest.fixture(params=["5.4.0 JSON", "5.4.0 ROCKETMQ", "4.9.8 JSON", "4.9.8 ROCKETMQ"])
+def any_java(request: pytest.FixtureRequest, clients: Start) -> JavaClient:
+    """The Java client with either header serialization."""
+    version, serialization = request.param.split()
+    return clients(version, serialization == "ROCKETMQ")
+
+
+@pytest.fixture
+def other_home(tmp_path: Path) -> Path:
+    """A home for a JVM of the test's own."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic for the test alone; sending to it creates it."""
+    return "".join(c if c.isalnum() else "_" for c in request.node.name)[:60]
+
+
+@pytest.fixture
+def group(topic: str) -> str:
+    """A consumer group for the test alone."""
+    return "g_" + topic

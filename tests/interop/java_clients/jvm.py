@@ -1,0 +1,178 @@
+"""The official Java client as a child process: 5.4.0 or 4.9.8, JSON or binary headers."""
+
+import itertools
+import json
+import subprocess
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PEER = HERE.parents[1] / "peer"
+CACHE = Path.home() / ".cache" / "rocketpy-peer"
+SOURCES = (HERE / "java" / "Interop.java", PEER / "src" / "Lines.java")
+LIBRARIES = {"5.4.0": CACHE / "lib", "4.9.8": CACHE / "lib498"}
+# A small JVM that compiles little: most of these processes live for seconds.
+SMALL = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+_names = itertools.count(1)
+
+
+def compiled(version: str) -> Path:
+    """Classes for one version of the client, compiled once an edit of the sources."""
+    stamp = zlib.crc32(b"".join(source.read_bytes() for source in SOURCES))
+    classes = CACHE / f"interop-{version}-{stamp:08x}"
+    if not (classes / "Interop.class").exists():
+        subprocess.run([str(PEER / "peer.sh"), "fetch"], check=True, capture_output=True)
+        classes.mkdir(exist_ok=True)
+        command = ["javac", "-nowarn", "-Xlint:none", "-cp", f"{LIBRARIES[version]}/*"]
+        subprocess.run(
+            [*command, "-d", str(classes), *map(str, SOURCES)], check=True, capture_output=True
+        )
+    return classes
+
+
+class JavaError(Exception):
+    """A verb failed; `code` is the response code the client saw."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(f"{answer['error']}: {answer['text']}")
+        self.name = str(answer["error"])
+        self.code = int(answer["code"])
+
+
+class JavaClient:
+    """One JVM with any number of producers and consumers; see Interop.java for the verbs."""
+
+    def __init__(
+        self, version: str, namesrv: str, home: Path, *, binary: bool = False, tls: bool = False
+    ) -> None:
+        self.version = version
+        self.binary = binary
+        flags = [
+            f"-Duser.home={home}",
+            f"-Drocketmq.client.localOffsetStoreDir={home}/offsets",
+            "-Drocketmq.client.logUseSlf4j=false",
+            f"-Drocketmq.serialize.type={'ROCKETMQ' if binary else 'JSON'}",
+            f"-Dtls.enable={str(tls).lower()}",
+            "--add-opens=java.base/java.lang=ALL-UNNAMED",
+        ]
+        path = f"{compiled(version)}:{LIBRARIES[version]}/*"
+        self._process = subprocess.Popen(
+            ["java", *SMALL, *flags, "-cp", path, "Interop", namesrv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+        )
+
+    def do(self, verb: str, **options: object) -> dict[str, Any]:
+        """One verb; an error raises `JavaError`. `user_x` is the user property x."""
+        words = [verb]
+        for key, value in options.items():
+            name = "user." + key.removeprefix("user_") if key.startswith("user_") else key
+            words.append(f"{name}={value}")
+        escaped = (w.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for w in words)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join(escaped) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"the JVM ended at {words}"
+        found: dict[str, Any] = json.loads(answer)
+        if "error" in found:
+            raise JavaError(found)
+        return found
+
+    def producer(self, **options: object) -> str:
+        """Start a producer; returns its name."""
+        name = f"producer{next(_names)}"
+        self.do("producer", name=name, **options)
+        return name
+
+    def send(self, name: str, topic: str, **options: object) -> list[dict[str, Any]]:
+        """Send; every message must be stored. Returns the results."""
+        answer = self.do("send", name=name, topic=topic, **options)
+        assert answer["errors"] == [], answer
+        sent: list[dict[str, Any]] = answer["sent"]
+        assert {one.get("status", "SEND_OK") for one in sent} == {"SEND_OK"}
+        return sent
+
+    def refused(self, name: str, topic: str, **options: object) -> dict[str, Any]:
+        """Send one message that must fail; returns the error."""
+        answer = self.do("send", name=name, topic=topic, **options)
+        assert answer["sent"] == [], answer
+        (error,) = answer["errors"]
+        found: dict[str, Any] = error
+        return found
+
+    def push(self, group: str, topic: str, **options: object) -> str:
+        """Start a push consumer; returns its name."""
+        name = f"consumer{next(_names)}"
+        self.do("push", name=name, group=group, topic=topic, **options)
+        return name
+
+    def received(self, name: str) -> list[dict[str, Any]]:
+        """What a push consumer got since the last call."""
+        found: list[dict[str, Any]] = self.do("received", name=name)["messages"]
+        return found
+
+    def receive(self, name: str, count: int, timeout_s: float = 40) -> list[dict[str, Any]]:
+        """Wait for exactly so many messages."""
+        got: list[dict[str, Any]] = []
+
+        def has_all() -> bool:
+            got.extend(self.received(name))
+            return len(got) >= count
+
+        wait_for(has_all, timeout_s)
+        assert len(got) == count, [one["body"] for one in got]
+        return got
+
+    def owned(self, name: str) -> list[int]:
+        """Queue ids that a push consumer owns, retry topics left out."""
+        queues = self.do("owned", name=name)["queues"]
+        return [one["queueId"] for one in queues if not one["topic"].startswith("%")]
+
+    def poll(self, name: str, count: int, timeout_s: float = 40) -> list[dict[str, Any]]:
+        """Poll a lite pull consumer until it gave so many messages."""
+        got: list[dict[str, Any]] = []
+
+        def has_all() -> bool:
+            got.extend(self.do("poll", name=name, wait=500)["messages"])
+            return len(got) >= count
+
+        wait_for(has_all, timeout_s)
+        return got
+
+    def stop(self, name: str) -> None:
+        """Shut a producer or consumer down."""
+        assert self.do("stop", name=name)["ok"]
+
+    def close(self) -> None:
+        """End the JVM by closing its input."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)
+        self._process.stdout.close()
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 40) -> None:
+    """Poll until it holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def bodies(messages: list[dict[str, Any]]) -> list[str]:
+    """The bodies, sorted."""
+    return sorted(one["body"] for one in messages)

@@ -1,0 +1,36 @@
+"""What this version does not have, as the official Java client sees it."""
+
+import pytest
+
+from tests.interop.java_clients.cluster import Servers
+from tests.interop.java_clients.jvm import JavaClient, JavaError
+
+
+def test_delayed(java: JavaClient, servers: Servers, topic: str) -> None:
+    error = java.refused(java.producer(), topic, delay=3)
+    assert (error["error"], error["code"]) == ("MQBrokerException", 13)
+    assert "does not support delayed messages" in error["text"]
+    assert servers.stored(topic) == 0
+
+
+def test_transaction(java: JavaClient, servers: Servers, topic: str) -> None:
+    producer = java.producer(kind="transaction")
+    error = java.refused(producer, topic, mode="transaction")
+    assert error["error"] == "MQClientException"
+    assert "does not support transactional messages" in error["text"]
+    assert servers.stored(topic) == 0
+
+
+def test_sql_subscription(java: JavaClient, topic: str, group: str) -> None:
+    java.send(java.producer(), topic)
+    with pytest.raises(JavaError) as caught:
+        java.push(group, topic, sql="a > 1")
+    assert caught.value.name == "MQClientException"
+    print(caught.value)
+
+
+def test_request_reply(java: JavaClient, topic: str) -> None:
+    java.send(java.producer(), topic)
+    error = java.refused(java.producer(), topic, mode="request")
+    print(error)
+    assert error["error"] == "RequestTimeoutException"

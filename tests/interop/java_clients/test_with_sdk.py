@@ -1,0 +1,88 @@
+"""One side is the official Java client, the other RocketPy's own."""
+
+import zlib
+
+import pytest
+
+import rocketpy
+from rocketpy.sync import connect
+from tests.interop.java_clients.cluster import Servers
+from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
+
+
+def test_java_sends_python_consumes(
+    any_java: JavaClient, servers: Servers, topic: str, group: str
+) -> None:
+    producer = any_java.producer()
+    any_java.send(producer, topic, count=12, tags="A,B,C", key="k", body="grüße", user_x="ü")
+    any_java.send(producer, topic, size=100_000, tags="A")
+    any_java.send(producer, topic, mode="batch", count=6, tags="A,C", body="batch")
+    wanted = {f"grüße-{number}" for number in range(12) if number % 3 < 2}
+    wanted |= {f"batch-{number}" for number in (0, 2, 4)} | {"large"}
+    got: dict[str, rocketpy.ReceivedMessage] = {}
+    with (
+        connect(servers.namesrv, group=group) as client,
+        client.consumer(topic, group=group, filter="A || B", start="earliest") as consumer,
+    ):
+        for message in consumer:
+            large = len(message.body) == 100_000
+            got["large" if large else message.body.decode()] = message
+            if len(got) == len(wanted):
+                break
+    assert set(got) == wanted
+    one = got["grüße-4"]
+    assert (one.tag, one.keys, one.headers["x"]) == ("B", ["k-4", "all"], "ü")
+    body = b"body-0" + bytes(ord("a") + i % 23 for i in range(6, 100_000))
+    assert got["large"].body == body
+
+
+@pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
+def test_python_sends_java_consumes(
+    java: JavaClient, servers: Servers, topic: str, group: str, compression: str
+) -> None:
+    large = b"large " * 5_000
+    with connect(servers.namesrv, group=group) as client:
+        producer = client.producer(compression=compression)
+        producer.send(topic, large, tag="A", keys=["k1", "k2"], headers={"city": "münchen"})
+        producer.send(topic, "grüße 订单", tag="B")
+        producer.send(topic, b"filtered", tag="C")
+        producer.send_oneway(topic, b"oneway", tag="A")
+        results = producer.send_batch(topic, [b"batch-0", b"batch-1"], tag="B")
+    assert [result.status for result in results] == [rocketpy.SendStatus.SEND_OK] * 2
+    consumer = java.push(group, topic, expression="A || B")
+    got = java.receive(consumer, 5)
+    (big,) = [one for one in got if one["bytes"] == len(large)]
+    assert big["crc"] == zlib.crc32(large)
+    assert big["sysFlag"] >> 8 & 7 == {"lz4": 1, "zstd": 2, "zlib": 3}[compression]
+    assert (big["tags"], big["keys"]) == ("A", "k1 k2")
+    assert big["properties"]["city"] == "münchen"
+    small = [one for one in got if one is not big]
+    assert bodies(small) == ["batch-0", "batch-1", "grüße 订单", "oneway"]
+    batch = {one["msgId"] for one in small if one["body"].startswith("batch")}
+    assert batch == {result.msg_id for result in results}
+    java.stop(consumer)
+
+
+def test_java_and_python_share_a_group(
+    java: JavaClient, servers: Servers, topic: str, group: str
+) -> None:
+    producer = java.producer()
+    java.send(producer, topic, count=4, body="before")
+    consumer = java.push(group, topic)
+    java.receive(consumer, 4)
+    with (
+        connect(servers.namesrv, group=group) as client,
+        client.consumer(topic, group=group, start="earliest") as ours,
+    ):
+        wait_for(lambda: len(java.owned(consumer)) == 2)
+        sent = java.send(producer, topic, count=12, body="shared")
+        count = sum(one["queueId"] in java.owned(consumer) for one in sent)
+        theirs = java.receive(consumer, count)
+        mine: list[str] = []
+        for message in ours:
+            mine.append(message.body.decode())
+            if len(mine) == 12 - count:
+                break
+    assert sorted(mine + bodies(theirs)) == sorted(f"shared-{number}" for number in range(12))
+    wait_for(lambda: java.owned(consumer) == [0, 1, 2, 3])
+    java.stop(consumer)
