@@ -60,6 +60,16 @@ def test_broken_json(world: World, log: EventLog, kind: str, name: str) -> None:
         assert peer.call(7_777).code == 3, "the connection stays"
 
 
+@pytest.mark.parametrize("kind", ["heartbeat", "lock"])
+def test_json_that_takes_long_to_read(world: World, kind: str) -> None:
+    """Fastjson's own dialect is read by slow code, which fifteen megabytes must not reach."""
+    server, code, header = BODIES[kind]
+    with world.staying_well(), world.peer(server) as peer:
+        peer.socket.settimeout(3)
+        answer = peer.call(code, header, b"{1:[" + b"0," * 7_500_000)
+        assert answer.code == 1
+
+
 HEARTBEAT = {
     "clientID": "c",
     "consumerDataSet": [

@@ -114,3 +114,9 @@ def test_values_json_does_not_know_are_a_type_error():
 )
 def test_what_is_no_queue(value):
     assert fastjson.to_message_queue(value) is None
+
+
+def test_plain_json_only():
+    assert fastjson.loads_plain(b'{"a":[1]}') == {"a": [1]}
+    with pytest.raises(BadBodyError):
+        fastjson.loads_plain(b"{1:2}")
