@@ -29,7 +29,7 @@ def command() -> None:
     """Find messages."""
 
 
-@command.command("get", epilog="Example: rocketpy message get 7F0000010A9F00002A9F00000000 ...")
+@command.command("get", epilog="Example: rocketpy message get 7F00000100002A9F0000000000000000")
 @click.argument("message_id", metavar="ID")
 @click.option("--topic", help="ID may then be a producer's id (msg_id), too.")
 @namesrv_option

@@ -37,7 +37,7 @@ def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty
     names = list(columns) or list(every[0])
     cells = [[_cell(row[name]) for name in names] for row in every]
     widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(names)]
-    right = [isinstance(every[0][name], int | float) for name in names]
+    right = [type(every[0][name]) in {int, float} for name in names]
     for line in [[name.upper() for name in names], *cells]:
         padded = [
             text.rjust(width) if is_right else text.ljust(width)

@@ -1,7 +1,12 @@
 """Every command for daily use, against a real name server and a real broker in this process."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.cli.conftest import Cli
@@ -212,3 +217,34 @@ def test_bench(cli: Cli) -> None:
     assert received["messages"] == 300
     cli("bench", "consume", "--count", "300", "--timeout", "0.3", code=1)
     assert "299 messages failed" in cli.err or "300 messages failed" in cli.err
+
+
+def test_brokers_that_are_known_by_a_host_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_servers: None
+) -> None:
+    with ClusterThread(tmp_path, properties={"brokerIP1": "localhost"}) as cluster:
+        cli = Cli(cluster.namesrv, capsys)
+        on = ("-n", cluster.namesrv)
+        [row] = cli.json("cluster", "list", *on)
+        assert row["address"] == f"localhost:{cluster.brokers[0].port}"
+        [sent] = cli.json("send", "t", "x", *on)
+        assert sent["offset_msg_id"].startswith("7F000001")
+        [found] = cli.json("message", "get", sent["offset_msg_id"], *on)
+        assert found["body"] == "x"
+
+
+def test_a_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "rocketpy", "broker", "--log-level", "error"),
+            *("-D", "brokerIP1=no..host", "-D", "listenPort=0", "-D", "bindAddress=127.0.0.1"),
+            *("-D", f"storePathRootDir={tmp_path}"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("rocketpy: brokerIP1: the host name 'no..host' cannot be resolv")
+    assert done.stderr.count("\n") == 1

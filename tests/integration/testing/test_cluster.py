@@ -1,0 +1,133 @@
+"""The clusters and fixtures that the package gives to other people's tests."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rocketpy
+import rocketpy.sync
+from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.testing.cluster import ClusterThread, LocalCluster
+
+QUIET = ("-p", "no:cacheprovider")
+USERS_TEST = """
+import rocketpy.sync
+
+
+def test_orders(rocketpy_cluster):
+    with rocketpy.sync.connect(rocketpy_cluster.namesrv) as client:
+        client.producer().send("orders", b"x")
+        assert rocketpy_cluster.message_count("orders") == 1
+
+
+def test_a_fresh_one_each(rocketpy_cluster, rocketpy_broker):
+    assert rocketpy_cluster.message_count("orders") == 0
+    assert rocketpy_broker.address in rocketpy_cluster.broker_addresses
+
+
+async def test_async(rocketpy_cluster):
+    import rocketpy
+
+    async with rocketpy.connect(rocketpy_cluster.namesrv) as client:
+        result = await client.producer().send("orders", b"x")
+        assert result.status.name == "SEND_OK"
+"""
+
+
+def test_the_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_users.py").write_text(USERS_TEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nfilterwarnings = error\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *QUIET, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+def test_the_plugin_is_an_entry_point() -> None:
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    [found] = [each for each in entry_points(group="pytest11") if each.name == "rocketpy"]
+    assert found.value == "rocketpy.testing.plugin"
+    assert found.load().rocketpy_cluster is not None
+
+
+async def test_a_cluster_on_the_running_loop(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, brokers=2)
+    with pytest.raises(ClosedError, match="not started"):
+        _ = cluster.namesrv
+    async with cluster:
+        cluster.create_topic("t", queues=2)
+        assert cluster.message_count("t") == 0
+        async with rocketpy.connect(cluster.namesrv) as client:
+            producer = client.producer()
+            results = [await producer.send("t", b"x") for _ in range(8)]
+        assert {each.queue.broker_name for each in results} == {"broker-a", "broker-b"}
+        assert cluster.message_count("t") == 8
+        assert len(cluster.broker_addresses) == 2
+
+
+def test_a_cluster_in_a_thread_survives_a_restart_of_its_broker(tmp_path: Path) -> None:
+    with ClusterThread(tmp_path, properties={"autoCreateTopicEnable": "false"}) as cluster:
+        cluster.create_topic("t")
+        [address] = cluster.broker_addresses
+        with rocketpy.sync.connect(cluster.namesrv) as client:
+            client.producer().send("t", b"x")
+            with pytest.raises(RocketPyError):
+                client.producer().send("unknown", b"x")
+        cluster.restart_broker()
+        assert cluster.broker_addresses == [address]
+        assert cluster.message_count("t") == 1
+    cluster.stop()  # a second time does nothing
+
+
+def test_what_cannot_start_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RocketPyError, match="flushDiskType"):
+        ClusterThread(tmp_path, properties={"flushDiskType": "SOMETIMES"}).start()
+
+
+def start_child(*arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "rocketpy.testing", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_other_languages_get_a_line_of_json_and_end_it_by_closing_standard_input() -> None:
+    with start_child("--brokers", "2", "-D", "autoCreateTopicEnable=true") as child:
+        assert child.stdout is not None
+        addresses = json.loads(child.stdout.readline())
+        assert len(addresses["brokers"]) == 2
+        with rocketpy.sync.connect(addresses["namesrv"]) as client:
+            assert client.producer().send("t", b"x").status.name == "SEND_OK"
+        out, err = child.communicate(timeout=30)
+    assert (child.returncode, out, err) == (0, "", "")
+
+
+def test_a_signal_ends_it_too() -> None:
+    with start_child() as child:
+        assert child.stdout is not None
+        json.loads(child.stdout.readline())
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=30)
+    assert (child.returncode, out, err) == (0, "", "")
+
+
+def test_wrong_arguments_are_a_usage_error() -> None:
+    with start_child("-D", "nonsense") as child:
+        out, err = child.communicate(timeout=30)
+    assert child.returncode == 2
+    assert out == ""
+    assert "-D takes key=value" in err

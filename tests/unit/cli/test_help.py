@@ -1,0 +1,57 @@
+"""Every command has help with an example, and docs/cli.md knows every command."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rocketpy.cli.main import command
+
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+
+
+def paths(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        yield (*above, name)
+        if isinstance(found, click.Group):
+            yield from paths(found, *above, name)
+
+
+EVERY = sorted(paths(command))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_help_works_and_has_an_example(path: tuple[str, ...]) -> None:
+    for option in ("--help", "-h"):
+        result = CliRunner().invoke(command, [*path, option])
+        assert result.exit_code == 0, result.output
+        assert f"Example: rocketpy {' '.join(path)}" in result.output
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_the_manual_names_it(path: tuple[str, ...]) -> None:
+    assert f"rocketpy {' '.join(path)}" in DOCUMENT
+
+
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> None:
+    found: click.Command = command
+    for name in path:
+        assert isinstance(found, click.Group)
+        child = found.get_command(click.Context(found), name)
+        assert child is not None
+        found = child
+    if isinstance(found, click.Group) or path[0] in {"broker", "namesrv", "standalone"}:
+        return
+    options = {option for each in found.params for option in each.opts}
+    assert {"-n", "--namesrv", "-o", "--output"} <= options
+    [namesrv] = [each for each in found.params if "-n" in each.opts]
+    assert namesrv.envvar == "NAMESRV_ADDR"
+    assert namesrv.default == "127.0.0.1:9876"
+    assert found.help
+    assert found.help.splitlines()[0].endswith(".")

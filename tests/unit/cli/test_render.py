@@ -1,0 +1,67 @@
+import json
+
+import pytest
+
+from rocketpy.cli.render import as_json, iso, message_row, printable, show
+from rocketpy.proto.message import MessageExt
+
+ROWS = [
+    {"name": "a", "count": 5, "ok": True, "rate": 1234.56, "tags": ["x", "y"], "none": None},
+    {"name": "long" * 40, "count": 12_000, "ok": False, "rate": 0.0, "tags": [], "none": None},
+]
+
+
+def test_a_table_has_a_header_and_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, "table", columns=("count", "ok", "rate", "tags", "name"))
+    long = "long" * 14 + "l..."
+    assert capsys.readouterr().out.splitlines() == [
+        "COUNT  OK      RATE  TAGS  NAME",
+        "    5  yes  1,234.6  x y   a",
+        f"12000  no       0.0        {long}",
+    ]
+
+
+def test_json_has_every_key_whatever_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, "json", columns=("count",))
+    assert json.loads(capsys.readouterr().out) == ROWS
+    show([], "json", empty="nothing")
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_an_empty_table_is_a_sentence_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show([], "table", empty="no topics")
+    assert capsys.readouterr() == ("", "no topics\n")
+    show([], "table")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_could_command_a_terminal_is_shown_not_sent() -> None:
+    assert printable("a\x1b[31mb\nc\u202e") == "a\\x1b[31mb\\nc\\u202e"
+    assert printable("grün ☃") == "grün ☃"
+
+
+def test_times() -> None:
+    assert iso(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert iso(0) == iso(-1) == ""
+
+
+def test_messages_are_text_when_they_can_be() -> None:
+    def row(body: bytes) -> dict[str, object]:
+        return message_row(
+            MessageExt(
+                topic="t",
+                body=body,
+                properties={"TAGS": "x", "KEYS": "a b", "UNIQ_KEY": "U"},
+                store_host="1.2.3.4:5",
+                store_timestamp_ms=1,
+            )
+        )
+
+    text, binary = row("grün".encode()), row(b"\xff")
+    assert (text["body"], text["body_encoding"]) == ("grün", "utf-8")
+    assert (binary["body"], binary["body_encoding"]) == ("/w==", "base64")
+    assert (text["tag"], text["keys"], text["msg_id"]) == ("x", ["a", "b"], "U")
+    assert text["broker"] == "1.2.3.4:5"
+    assert json.loads(as_json(text)) == text
