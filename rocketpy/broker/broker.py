@@ -44,10 +44,11 @@ from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topic_queues import TopicQueues
 from rocketpy.broker.topics import TopicConfig, TopicTable
 from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.dispatch import Answer, Processor
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.live_settings import LiveSettings
@@ -69,6 +70,10 @@ _SENDS: Final = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
+)
+_TOPIC_MAKERS: Final = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
 )
 
 
@@ -248,7 +253,10 @@ class Broker:
         def add(processors: Iterable[tuple[int, Processor]], pool: str) -> None:
             table.update({int(code): (processor, pool) for code, processor in processors})
 
-        add(build_processors(parts).items(), "adminBroker")
+        admin = build_processors(parts)
+        for code in _TOPIC_MAKERS:
+            admin[code] = self._then_announced(admin[code])
+        add(admin.items(), "adminBroker")
         add(((code, self._sends.process) for code in _SENDS), "send")
         add([(RequestCode.PULL_MESSAGE, self._pulls.process)], "pull")
         add([(RequestCode.LITE_PULL_MESSAGE, self._pulls.process)], "litePull")
@@ -278,6 +286,16 @@ class Broker:
         )
         add(query.processors.items(), "query")
         return table
+
+    def _then_announced(self, processor: Processor) -> Processor:
+        """Answer operators when the name servers know what changed: they look for it at once."""
+
+        async def later(answer: Answer) -> RemotingCommand | bytes | None:
+            await self._name_servers.announced()
+            assert answer is None or isinstance(answer, RemotingCommand | bytes)
+            return answer
+
+        return lambda channel, request: later(processor(channel, request))
 
     def _build_assignments(self) -> QueryAssignmentProcessor:
         link = self._name_servers
@@ -312,6 +330,7 @@ class Broker:
             sync_flush=self._configs.store.is_sync_flush,
             new_uniq_key=new_uniq_key,
             rng=self._rng,
+            announced=self._name_servers.announced,
         )
 
     def _wire(self) -> None:
@@ -368,8 +387,8 @@ def _build_parts(
             config, JsonFile(root / "subscriptionGroup.json", files), clock
         ),
         offsets=ConsumerOffsets(config, JsonFile(root / "consumerOffset.json", files), clock),
-        producers=ProducerTable(),
-        consumers=ConsumerTable(),
+        producers=ProducerTable(config.max_groups_per_connection, config.max_client_registrations),
+        consumers=ConsumerTable(config.max_groups_per_connection, config.max_client_registrations),
         locks=QueueLocks(),
         stats=BrokerStats(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=topics.is_system

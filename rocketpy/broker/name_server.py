@@ -31,6 +31,7 @@ logger = structlog.get_logger(__name__)
 _SECOND_REGISTRATION_MS: Final = 10_000
 _START_WAIT_MS: Final = 5_000
 _GOODBYE_MS: Final = 3_000
+_ANNOUNCE_WAIT_MS: Final = 1_000
 _ROUTE_MS: Final = 3_000
 _CRC_MASK: Final = 0x7FFF_FFFF
 _READ_WRITE: Final = 6
@@ -55,7 +56,7 @@ class NameServerLink:
         self._periodic: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed: dict[str, TopicConfig] = {}
-        self._is_announcing = False
+        self._announcing: asyncio.Task[None] | None = None
         self._unreachable: set[str] = set()
 
     @property
@@ -96,6 +97,20 @@ class NameServerLink:
             loop.call_soon_threadsafe(self._announce_soon, topic)
         except RuntimeError:
             logger.debug("loop closed, topic not announced", topic=topic.topic_name)
+
+    async def announced(self) -> None:
+        """Wait (a second at most) until name servers know all changes so far; any loop.
+
+        Who is told that a topic was made may look for its route at once.
+        """
+        loop = self._loop
+        if loop is None:
+            return
+        if loop is asyncio.get_running_loop():
+            await self._wait_announced()
+        else:
+            waiting = asyncio.run_coroutine_threadsafe(self._wait_announced(), loop)
+            await asyncio.wrap_future(waiting)
 
     def register_soon(self) -> None:
         """Register everything again now; any thread."""
@@ -146,9 +161,8 @@ class NameServerLink:
 
     def _announce_soon(self, topic: TopicConfig) -> None:
         self._changed[topic.topic_name] = topic
-        if not self._is_announcing and self._loop is not None:
-            self._is_announcing = True
-            self._spawn(self._announce())
+        if self._announcing is None and self._loop is not None:
+            self._announcing = self._spawn(self._announce())
 
     async def _announce(self) -> None:
         try:
@@ -156,7 +170,11 @@ class NameServerLink:
                 changed, self._changed = self._changed, {}
                 await self._register(changed.values())
         finally:
-            self._is_announcing = False
+            self._announcing = None
+
+    async def _wait_announced(self) -> None:
+        if self._announcing is not None:
+            await asyncio.wait({self._announcing}, timeout=_ANNOUNCE_WAIT_MS / 1000)
 
     async def _register(self, topics: Iterable[TopicConfig]) -> None:
         body = self._body(topics)

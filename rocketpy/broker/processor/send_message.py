@@ -12,7 +12,7 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
@@ -39,6 +39,7 @@ from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Answer
 from rocketpy.store.results import (
     BatchEntry,
     PutBatch,
@@ -90,6 +91,8 @@ class SendMessageProcessor:
         sync_flush: answers wait until the message is on disk.
         new_uniq_key: makes an id for a message without one.
         rng: chooses a queue for those who leave it to the broker.
+        announced: waits until the name servers know a new topic; its first sender may be told
+            only then, because a consumer that starts right after looks for the route.
     """
 
     def __init__(
@@ -102,8 +105,10 @@ class SendMessageProcessor:
         sync_flush: bool,
         new_uniq_key: Callable[[], str],
         rng: random.Random,
+        announced: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
+        self._announced = announced
         self._put = store.put_message
         self._rules = rules
         self._facts = rules.known
@@ -138,7 +143,7 @@ class SendMessageProcessor:
         )
         self._rules.configure(config)
 
-    def process(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes | None:
+    def process(self, channel: Channel, request: RemotingCommand) -> Answer:
         """Store what a request brings; None when nobody waits or the answer comes later.
 
         This is the short way of an ordinary message to a topic that was sent to before;
@@ -192,12 +197,11 @@ class SendMessageProcessor:
             return self._process_any(channel, request)
         return self._store_one(channel, request, message, uniq_key, wait=common.waits)
 
-    def _process_any(
-        self, channel: Channel, request: RemotingCommand
-    ) -> RemotingCommand | bytes | None:
+    def _process_any(self, channel: Channel, request: RemotingCommand) -> Answer:
         fields = read_fields(request)
         topic = fields.topic
         facts = self._facts.get(topic)
+        is_new = facts is None
         if facts is None or not facts.is_open:
             admitted = self._rules.admit(fields)
             if not isinstance(admitted, TopicFacts):
@@ -209,8 +213,12 @@ class SendMessageProcessor:
         if queue_id < 0:
             queue_id = self._rng.randrange(facts.write_queue_nums or 1)
         if fields.is_batch or request.code == _SEND_BATCH:
-            return self._process_batch(channel, request, fields, facts, queue_id)
-        return self._process_single(channel, request, fields, facts, queue_id)
+            answer = self._process_batch(channel, request, fields, facts, queue_id)
+        else:
+            answer = self._process_single(channel, request, fields, facts, queue_id)
+        if is_new and answer is not None and self._announced is not None:
+            return _answer_after(self._announced, answer)
+        return answer
 
     def _process_single(
         self,
@@ -413,3 +421,10 @@ def _parse(given: bytes) -> tuple[str, PropertyFacts, str | None]:
         tags_code(tags) if tags else 0,
     )
     return uniq_key, facts, found.get("KEYS")
+
+
+async def _answer_after(
+    announced: Callable[[], Awaitable[None]], answer: RemotingCommand | bytes
+) -> RemotingCommand | bytes:
+    await announced()
+    return answer

@@ -1,6 +1,7 @@
 """Every setting that may change while a broker runs has an effect at once."""
 
 import asyncio
+import inspect
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,11 @@ from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.fakes import FakeChannel, request
+
+
+def _awaited(answer: Any) -> Any:
+    """The first send to a topic is answered by a coroutine."""
+    return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
 
 
 class Kit:
@@ -52,7 +58,7 @@ class Kit:
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Any:
         processor, _ = self.table[code]
-        answer = processor(FakeChannel(), request(code, ext, body))  # type: ignore[arg-type]
+        answer = _awaited(processor(FakeChannel(), request(code, ext, body)))  # type: ignore[arg-type]
         if isinstance(answer, bytes):
             return CommandReader().feed(answer)[0]
         assert answer is None or isinstance(answer, RemotingCommand)
@@ -80,9 +86,11 @@ class Kit:
             properties="",
             reconsume_times=0,
         )
-        answer = self.broker._sends.process(
-            FakeChannel(),  # type: ignore[arg-type]
-            request(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body),
+        answer = _awaited(
+            self.broker._sends.process(
+                FakeChannel(),  # type: ignore[arg-type]
+                request(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body),
+            )
         )
         if isinstance(answer, RemotingCommand):
             return answer.code
@@ -166,6 +174,11 @@ class Kit:
         }
         return self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code
 
+    def beats(self) -> Any:
+        body = dumps({"clientID": self.new_name()})
+        channel: Any = FakeChannel()
+        return self.broker._clients.heartbeat(channel, request(34, {}, body)).code
+
     def assigned(self) -> Any:
         body = dumps({"topic": "T", "consumerGroup": "nobody", "clientId": "c"})
         processor, _ = self.table[RequestCode.QUERY_ASSIGNMENT]
@@ -208,6 +221,7 @@ CASES: list[Case] = [
     ("useServerSideResetOffset", Kit.reset, True, "false", False),
     ("notifyConsumerIdsChangedEnable", Kit.told, 2, "false", 0),
     ("consumerOffsetUpdateVersionStep", Kit.version_steps, 0, 2, 3),
+    ("maxHeartbeatBytes", Kit.beats, 0, 10, 29),
     ("serverLoadBalancerEnable", Kit.assigned, None, "false", [0]),
     ("traceOn", lambda kit: kit.broker._sends._own["TRACE_ON"], "true", "false", "false"),
     ("maxMessageSize", lambda kit: kit.send(body=b"x" * 100), 0, 99, 13),
