@@ -14,6 +14,12 @@ from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.testing.cluster import ClusterThread, LocalCluster
 
 QUIET = ("-p", "no:cacheprovider")
+USERS_SETTINGS = """
+[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+"""
 USERS_TEST = """
 import rocketpy.sync
 
@@ -40,7 +46,7 @@ async def test_async(rocketpy_cluster):
 
 def test_the_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(USERS_TEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nfilterwarnings = error\n")
+    (tmp_path / "pytest.ini").write_text(USERS_SETTINGS)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *QUIET, str(tmp_path)],
         capture_output=True,
