@@ -3,11 +3,21 @@
 Source: AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle (5.4.0).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["allocate_average", "allocate_circle", "java_sorted", "sorted_queues"]
+__all__ = [
+    "Allocation",
+    "allocate_average",
+    "allocate_circle",
+    "find_allocation",
+    "java_sorted",
+    "sorted_queues",
+]
+
+Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 
 
 def java_sorted(names: Iterable[str]) -> list[str]:
@@ -46,3 +56,10 @@ def allocate_circle(
     if client_id not in client_ids:
         return []
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+def find_allocation(chosen: Literal["avg", "circle"] | Allocation) -> Allocation:
+    """Return the rule of that name, or the function itself."""
+    if callable(chosen):
+        return chosen
+    return allocate_circle if chosen == "circle" else allocate_average

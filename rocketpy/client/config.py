@@ -3,13 +3,12 @@
 Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullConsumer (5.4.0).
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from rocketpy.client.allocate import Allocation
 from rocketpy.client.serializers import PLAIN, Serializer
-from rocketpy.proto.message_queue import MessageQueue
 
 __all__ = [
     "Allocation",
@@ -26,7 +25,6 @@ FlowControlRetry = Literal["backoff", "immediate", "none"]
 LatencyProfile = Literal["4.x", "5.x"]
 Compression = Literal["zlib", "lz4", "zstd"]
 StartPosition = Literal["latest", "earliest"] | datetime | int
-Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

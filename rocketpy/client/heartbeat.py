@@ -37,6 +37,9 @@ def consumer_data(
     """Return one group's part of the heartbeat.
 
     Args:
+        group: its name.
+        subscriptions: what it wants.
+        broadcast: every member gets every message.
         active: a pull consumer.
         consume_from: ``CONSUME_FROM_LAST_OFFSET`` and its sisters.
     """

@@ -14,7 +14,7 @@ from rocketpy.errors import BadBodyError, NoRouteError, RocketPyError
 from rocketpy.proto import fastjson
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["BrokerOffsetStore", "LocalOffsetStore", "OffsetStore"]
+__all__ = ["BrokerOffsetStore", "LocalOffsetStore", "OffsetStore", "make_offset_store"]
 
 logger = logging.getLogger(__name__)
 
@@ -115,3 +115,13 @@ class LocalOffsetStore:
         if self._path.exists():
             Path(self._path).replace(self._path.with_name(self._path.name + ".bak"))
         Path(fresh).replace(self._path)
+
+
+def make_offset_store(
+    instance: Instance, group: str, *, broadcast: bool, directory: str
+) -> OffsetStore:
+    """Return the store a consumer needs; ``directory`` is for broadcasting, empty for the home."""
+    if not broadcast:
+        return BrokerOffsetStore(instance, group)
+    home = Path(directory) if directory else Path.home() / ".rocketmq_offsets"
+    return LocalOffsetStore(home / instance.client_id / group / "offsets.json")

@@ -4,6 +4,7 @@ Source: DefaultLitePullConsumerImpl (5.4.0).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from rocketpy.client.allocate import allocate_average, allocate_circle
+from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import PullConsumerConfig
 from rocketpy.client.heartbeat import consumer_data
 from rocketpy.client.instance import Instance
@@ -72,13 +73,10 @@ class PullConsumer:
         self._failure: Exception | None = None
         self._failures: dict[MessageQueue, str] = {}
         self._running = False
-        allocation = config.allocation
         self._rebalancer = Rebalancer(
             instance,
             group,
-            allocation
-            if callable(allocation)
-            else (allocate_circle if allocation == "circle" else allocate_average),
+            find_allocation(config.allocation),
             self._queues,
             acquire=self._acquire,
             release=self._release,
@@ -209,13 +207,11 @@ class PullConsumer:
         await self._auto_commit()
         messages = self._take(max_messages)
         if not messages and timeout > 0:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     while not messages:
                         await self._wait()
                         messages = self._take(max_messages)
-            except TimeoutError:
-                pass
         return messages
 
     def _take(self, max_messages: int) -> list[ReceivedMessage]:
@@ -311,10 +307,10 @@ class PullConsumer:
 
     async def _auto_commit(self) -> None:
         now = self._instance.clock.monotonic_ms()
-        if self.config.auto_commit and self._committable:
-            if now - self._last_commit_ms >= self.config.auto_commit_interval_ms:
-                self._last_commit_ms = now
-                await self._store_committable()
+        is_due = now - self._last_commit_ms >= self.config.auto_commit_interval_ms
+        if self.config.auto_commit and self._committable and is_due:
+            self._last_commit_ms = now
+            await self._store_committable()
 
     async def _store_committable(self) -> None:
         offsets = dict(self._committable)

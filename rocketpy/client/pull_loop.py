@@ -151,7 +151,7 @@ class PullLoop:
             pause_ms = 0
             try:
                 result = await self._pull()
-                if queue.dropped:
+                if self._queue.dropped:  # while we waited
                     return
                 await self._use(result)
             except RocketPyError as error:

@@ -5,29 +5,31 @@ Source: DefaultMQPushConsumerImpl (5.4.0).
 
 import asyncio
 import logging
-import traceback
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rocketpy.client.allocate import allocate_average, allocate_circle
-from rocketpy.client.config import Allocation, ConsumerConfig
+from rocketpy.client.allocate import find_allocation
+from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import ConsumeService, HandlerService, IteratorService
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Handler, Invoke, make_invoke
-from rocketpy.client.health import ConsumerHealth, QueueHealth
+from rocketpy.client.health import ConsumerHealth, queue_health
 from rocketpy.client.heartbeat import consumer_data
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.offset_store import BrokerOffsetStore, LocalOffsetStore, OffsetStore
-from rocketpy.client.outcomes import Retry, ToDLQ
+from rocketpy.client.offset_store import make_offset_store
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullLoop, PullSettings
 from rocketpy.client.rebalance import Rebalancer
-from rocketpy.client.reports import direct_result, running_info
+from rocketpy.client.reports import (
+    consume_and_report,
+    direct_result,
+    running_info,
+    send_back_fields,
+)
 from rocketpy.client.start_position import StartFinder, consume_from_where
 from rocketpy.errors import ClosedError, ConfigError, NoRouteError, RocketPyError
 from rocketpy.proto.message import MessageExt
@@ -87,7 +89,9 @@ class Consumer:
         self._quick_rounds = QUICK_ROUNDS
         self._stats = ConsumeStats(instance.clock)
         self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, config.max_span)
-        self._store: OffsetStore = self._make_store()
+        self._store = make_offset_store(
+            instance, group, broadcast=config.broadcast, directory=config.offset_dir
+        )
         self._finder = StartFinder(instance, self._store, config.start)
         self._executor: ThreadPoolExecutor | None = None
         self._invoke: Invoke | None = None
@@ -96,7 +100,7 @@ class Consumer:
         self._rebalancer = Rebalancer(
             instance,
             group,
-            None if config.broadcast else self._allocation(),
+            None if config.broadcast else find_allocation(config.allocation),
             self._owned,
             acquire=self._acquire,
             release=self._release,
@@ -116,18 +120,6 @@ class Consumer:
             error_pause_ms=config.pull_error_pause_ms,
             commit_offset=not config.broadcast,
         )
-
-    def _make_store(self) -> OffsetStore:
-        if not self.config.broadcast:
-            return BrokerOffsetStore(self._instance, self.group)
-        home = Path(self.config.offset_dir or Path.home() / ".rocketmq_offsets")
-        return LocalOffsetStore(home / self._instance.client_id / self.group / "offsets.json")
-
-    def _allocation(self) -> Allocation:
-        chosen = self.config.allocation
-        if callable(chosen):
-            return chosen
-        return allocate_circle if chosen == "circle" else allocate_average
 
     # ---- life
 
@@ -399,19 +391,9 @@ class Consumer:
         if address is None:
             raise NoRouteError(f"broker {broker_name} has no master")
         retries = self.config.max_retries
-        await self._instance.api.send_back(
-            address,
-            {
-                "group": self.group,
-                "offset": str(message.ext.phy_offset),
-                "delayLevel": str(delay_level),
-                "originMsgId": message.ext.msg_id,
-                "originTopic": message.topic,
-                "unitMode": "false",
-                "maxReconsumeTimes": str(DEFAULT_MAX_RETRIES if retries < 0 else retries),
-                "bname": broker_name,
-            },
-        )
+        limit = DEFAULT_MAX_RETRIES if retries < 0 else retries
+        fields = send_back_fields(self.group, message, delay_level, limit)
+        await self._instance.api.send_back(address, fields)
 
     def _deliver_again(self, message: ReceivedMessage) -> None:
         if self._running and message.process_queue.holds(message):
@@ -498,15 +480,9 @@ class Consumer:
             self._limits,
             serializer=self.config.serializer,
         )
-        started_ms = self._instance.clock.monotonic_ms()
-        result, remark = "CR_SUCCESS", ""
-        try:
-            await self._invoke([ReceivedMessage(message, place)])
-        except (Retry, ToDLQ) as order:
-            result, remark = "CR_LATER", repr(order)
-        except Exception as error:  # noqa: BLE001 - the user's handler may raise anything
-            result, remark = "CR_THROW_EXCEPTION", "".join(traceback.format_exception(error))
-        return direct_result(result, self._instance.clock.monotonic_ms() - started_ms, remark)
+        return await consume_and_report(
+            self._invoke, ReceivedMessage(message, place), self._instance.clock
+        )
 
     def health(self) -> ConsumerHealth:
         """Return the state of every queue and what fails in the background."""
@@ -516,13 +492,7 @@ class Consumer:
         return ConsumerHealth(
             self.group,
             {
-                queue: QueueHealth(
-                    entry.commit_offset or 0,
-                    entry.lag,
-                    len(entry.messages),
-                    entry.last_pull_ms,
-                    self._pull_failures.get(queue, ""),
-                )
+                queue: queue_health(entry, self._pull_failures.get(queue, ""))
                 for queue, entry in self._owned.items()
             },
             failures,

@@ -52,7 +52,7 @@ class QueueTurn:
         self._turn = rng.randrange(1 << 31)
 
     def next(self, last_broker: str | None) -> MessageQueue:
-        """Return the next queue, preferably not of ``last_broker`` (where the last attempt failed)."""
+        """Return the next queue, preferably not of ``last_broker``, which has just failed."""
         if self._faults is not None:
             return self._next_available(self._faults, last_broker)
         return self._lap(last_broker) or self._plain()

@@ -1,18 +1,23 @@
-"""The reports a broker asks a consumer for.
+"""The reports a broker asks a consumer for, and the header that gives a message back.
 
 Source: ConsumerRunningInfo, ProcessQueueInfo, ConsumeMessageDirectlyResult (5.4.0).
 """
 
+import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rocketpy.client.handlers import Invoke
 from rocketpy.client.heartbeat import subscription_json
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.outcomes import Retry, ToDLQ
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.proto import fastjson
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.runtime.clock import Clock
 
-__all__ = ["direct_result", "running_info"]
+__all__ = ["consume_and_report", "direct_result", "running_info", "send_back_fields"]
 
 _MIB = 1024 * 1024
 
@@ -67,3 +72,34 @@ def direct_result(result: str, spent_ms: int, remark: str = "") -> dict[str, Any
     if remark:
         report["remark"] = remark
     return report
+
+
+async def consume_and_report(
+    invoke: Invoke, message: ReceivedMessage, clock: Clock
+) -> dict[str, Any]:
+    """Call the handler with one message, outside of any queue, and report how it went."""
+    started_ms = clock.monotonic_ms()
+    result, remark = "CR_SUCCESS", ""
+    try:
+        await invoke([message])
+    except (Retry, ToDLQ) as order:
+        result, remark = "CR_LATER", repr(order)
+    except Exception as error:  # noqa: BLE001 - the user's handler may raise anything
+        result, remark = "CR_THROW_EXCEPTION", "".join(traceback.format_exception(error))
+    return direct_result(result, clock.monotonic_ms() - started_ms, remark)
+
+
+def send_back_fields(
+    group: str, message: ReceivedMessage, delay_level: int, max_retries: int
+) -> dict[str, str]:
+    """Return the header of CONSUMER_SEND_MSG_BACK."""
+    return {
+        "group": group,
+        "offset": str(message.ext.phy_offset),
+        "delayLevel": str(delay_level),
+        "originMsgId": message.ext.msg_id,
+        "originTopic": message.topic,
+        "unitMode": "false",
+        "maxReconsumeTimes": str(max_retries),
+        "bname": message.queue.broker_name,
+    }

@@ -1,6 +1,6 @@
 """Which brokers and queues serve a topic, kept fresh from the name servers.
 
-Source: MQClientInstance.updateTopicRouteInfoFromNameServer, topicRouteData2TopicPublishInfo (5.4.0).
+Source: MQClientInstance.updateTopicRouteInfoFromNameServer (5.4.0).
 """
 
 import asyncio

@@ -33,7 +33,7 @@ class Remoting(Protocol):
         code: int,
         processor: Callable[
             [Any, RemotingCommand],
-            RemotingCommand | bytes | None | Awaitable[RemotingCommand | None],
+            RemotingCommand | bytes | Awaitable[RemotingCommand | None] | None,
         ],
     ) -> None:
         """Answer requests of this code that servers send to us."""

@@ -172,7 +172,7 @@ class SendOperation:
             elapsed_ms = sender.clock.monotonic_ms() - self._started_ms
             sender.faults.update(broker, elapsed_ms, failed=True, reachable=reachable)
         if isinstance(error, NoRouteError) or not reachable:
-            sender.route_doubtful(self.topic)
+            sender.routes_doubtful()
         if self.future.done() or self._attempt >= self._attempts or not self._is_retryable(error):
             self._finish_error(error)
             return

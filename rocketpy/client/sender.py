@@ -161,8 +161,8 @@ class Sender:
             header["m"] = "true"
         return header
 
-    def route_doubtful(self, topic: str) -> None:
-        """Have the topic's route fetched soon, because a broker did not answer."""
+    def routes_doubtful(self) -> None:
+        """Have the routes fetched soon, because a broker did not answer."""
         self._instance.refresh_routes_soon()
 
     @property

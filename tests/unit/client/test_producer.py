@@ -22,7 +22,7 @@ from rocketpy.errors import (
 from rocketpy.proto.compression import inflate
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.properties import parse_properties
-from tests.unit.client.sim import FakeCluster, run_sim
+from tests.unit.client.sim import FakeCluster, pass_time, run_sim
 
 SEND = 310
 
@@ -259,7 +259,7 @@ def test_cancelling_a_send_frees_its_place() -> None:
         async with cluster.client() as client:
             producer = client.producer()
             task = asyncio.create_task(producer.send("t", b"x"))
-            await asyncio.sleep(0.0015)
+            await pass_time(0.0015)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
