@@ -469,5 +469,8 @@ def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> 
             group = _default(defaults[name]) if is_class else getattr(base, name)
             arguments[name] = _rebuilt(group, inner, source)
         return base(**arguments) if is_class else dataclasses.replace(base, **arguments)
-    except ValueError as error:  # a rule between several keys, checked by the dataclass itself
+    except ValueError as error:  # a rule of the dataclass itself, perhaps between several keys
+        key, _, reason = str(error).partition(": ")
+        if reason and any(each.key == key for each in options_of(base if is_class else type(base))):
+            raise ConfigError(reason, key=key) from error
         raise ConfigError(str(error), source=source) from error

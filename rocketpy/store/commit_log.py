@@ -102,6 +102,7 @@ class CommitLog:
         Raises:
             StoreFormatError: a file that does not belong there.
         """
+        self._queue.check_no_directories()
         self._queue.load()
 
     def set_end(self, phy_offset: int) -> None:

@@ -134,7 +134,11 @@ class StoreFiles(Protocol):
         ...
 
     def list_files(self, directory: Path) -> list[str]:
-        """Names of the files in a directory, sorted; empty when there is none."""
+        """Names of the files in a directory, sorted; empty when there is none.
+
+        Raises:
+            StoreFormatError: something else has its name.
+        """
         ...
 
     def list_directories(self, directory: Path) -> list[str]:
@@ -281,6 +285,19 @@ class _RealRegion:
             self._buffer.close()
 
 
+def _is_directory(path: Path) -> bool:
+    """Whether there is a directory.
+
+    Raises:
+        StoreFormatError: there is something else.
+    """
+    if path.is_dir():
+        return True
+    if path.exists():
+        raise StoreFormatError(f"{path} is not a directory")
+    return False
+
+
 _locked_here: set[Path] = set()
 _locked_mutex = threading.Lock()
 
@@ -347,13 +364,13 @@ class RealFiles:
 
     def list_files(self, directory: Path) -> list[str]:
         """See `StoreFiles.list_files`."""
-        if not directory.is_dir():
+        if not _is_directory(directory):
             return []
         return sorted(each.name for each in directory.iterdir() if each.is_file())
 
     def list_directories(self, directory: Path) -> list[str]:
         """See `StoreFiles.list_directories`."""
-        if not directory.is_dir():
+        if not _is_directory(directory):
             return []
         return sorted(each.name for each in directory.iterdir() if each.is_dir())
 

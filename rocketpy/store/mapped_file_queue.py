@@ -85,6 +85,16 @@ class MappedFileQueue:
             loaded.append(mapped)
         self.files = tuple(loaded)
 
+    def check_no_directories(self) -> None:
+        """Refuse a directory that has the name of a file.
+
+        Raises:
+            StoreFormatError: there is one.
+        """
+        for name in self._store_files.list_directories(self.directory):
+            if len(name) == 20 and name.isdigit():
+                raise StoreFormatError(f"{self.directory / name} is a directory, not a log file")
+
     def _remove_from(self, names: list[str], first: str) -> None:
         for name in reversed(names[names.index(first) :]):
             logger.warning("a file that was never on disk is removed: name=%s", name)

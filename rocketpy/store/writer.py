@@ -6,6 +6,7 @@ Under the append lock a message gets its store time, its place in the log and in
 Source: DefaultMessageStore.asyncPutMessage, CommitLog.asyncPutMessage(s), HookUtils (5.4.0).
 """
 
+import logging
 import struct
 import threading
 import zlib
@@ -46,6 +47,11 @@ _V6_HOST_BYTES: Final = 20
 _BORN_V6: Final = 0x10
 _STORE_V6: Final = 0x20
 _LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
+
+logger = logging.getLogger(__name__)
+
+_QUIET_MS: Final = 10_000
+"""A full disk is not reported again sooner."""
 _REFUSALS: Final = (DiskFullError, StoreFormatError, struct.error, OSError)
 
 
@@ -90,6 +96,7 @@ class MessageWriter:
         self._max_topic_bytes = config.max_topic_length
         self._topics: dict[str, _Topic] = {}
         self._lock_begin_ms = 0
+        self._quiet_until_ms = 0
 
     def configure(self, config: MessageStoreConfig) -> None:
         """Take over changed limits."""
@@ -377,6 +384,12 @@ class MessageWriter:
 
     def _status_of(self, error: Exception) -> PutMessageStatus:
         if isinstance(error, DiskFullError):
+            now_ms = self._monotonic_ms()
+            if now_ms >= self._quiet_until_ms:
+                self._quiet_until_ms = now_ms + _QUIET_MS
+                logger.error(
+                    "no space, messages are refused: path=%s reason=%s", self._log.directory, error
+                )
             return PutMessageStatus.CREATE_MAPPED_FILE_FAILED
         if isinstance(error, OSError):
             self._parts.latch.trip("writing to the store", error)

@@ -223,7 +223,7 @@ def finished(
         [sys.executable, "-m", "rocketpy", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=20,
         check=False,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": os.getcwd(), **environ},

@@ -230,3 +230,18 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"a=\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
         Sources.from_file(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    delay_level: str = "1s"
+
+    def __post_init__(self) -> None:
+        if "x" in self.delay_level:
+            raise ValueError(f"delayLevel: {self.delay_level!r} is no delay")
+
+
+def test_a_rule_of_the_dataclass_names_file_and_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(Sources(text="# first\ndelayLevel=1x\n", name="b.conf"), [Delays])
+    assert str(caught.value) == "b.conf:2: delayLevel: '1x' is no delay"

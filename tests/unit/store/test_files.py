@@ -92,3 +92,14 @@ def test_a_lock_of_another_process_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(StoreLockedError, match="another process"):
             RealFiles().lock(tmp_path / "lock")
         holder.communicate(b"")
+
+
+def test_a_file_in_the_place_of_a_directory_is_an_error_not_an_empty_directory(
+    tmp_path: Path,
+) -> None:
+    files = RealFiles()
+    assert files.list_files(tmp_path / "none") == []
+    (tmp_path / "commitlog").write_text("in the way")
+    for look in (files.list_files, files.list_directories):
+        with pytest.raises(StoreFormatError, match="commitlog is not a directory"):
+            look(tmp_path / "commitlog")
