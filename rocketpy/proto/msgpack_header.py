@@ -1,11 +1,11 @@
-"""The header as a msgpack map (serialize type 2), spoken between RocketPy peers only.
+"""The header as a msgpack array (serialize type 2), spoken between RocketPy peers only.
 
-The keys are those of the JSON header, but ``language`` is a number. A peer that
-did not ask for this form never receives it, so reading is strict.
+Seven items: code, language, version, opaque, flag, remark or nil, ext fields (a map of text to
+text). A peer that did not ask for this form never receives it, so reading is strict.
 """
 
 import struct
-from typing import Any, Final
+from typing import Final
 
 import msgpack  # type: ignore[import-untyped]  # has no stubs
 
@@ -29,19 +29,9 @@ def encode_msgpack_header(  # noqa: PLR0917 - the header's own fields
     remark: str | None,
     ext_fields: dict[str, str],
 ) -> bytes:
-    """Return the header as a msgpack map."""
-    header: dict[str, Any] = {
-        "code": code,
-        "flag": flag,
-        "language": language if 0 <= language <= _MAX_LANGUAGE else _OTHER,
-        "opaque": opaque,
-        "version": version,
-    }
-    if ext_fields:
-        header["extFields"] = ext_fields
-    if remark is not None:
-        header["remark"] = remark
-    packed: bytes = msgpack.packb(header)
+    """Return the header as a msgpack array."""
+    known = language if 0 <= language <= _MAX_LANGUAGE else _OTHER
+    packed: bytes = msgpack.packb((code, known, version, opaque, flag, remark, ext_fields))
     return packed
 
 
@@ -49,7 +39,7 @@ def decode_msgpack_header(data: bytes | bytearray | memoryview) -> HeaderFields:
     """Read a msgpack header.
 
     Raises:
-        BadHeaderError: not msgpack, or not the map ``encode_msgpack_header`` writes.
+        BadHeaderError: not msgpack, or not the array ``encode_msgpack_header`` writes.
     """
     try:
         header = msgpack.unpackb(data, max_map_len=MAX_EXT_FIELDS)
@@ -57,22 +47,22 @@ def decode_msgpack_header(data: bytes | bytearray | memoryview) -> HeaderFields:
         msg = f"header is not msgpack: {error!r}"
         raise BadHeaderError(msg) from error
     try:
-        code = header["code"]
-        language = header["language"]
-        version = header["version"]
-        opaque = header["opaque"]
-        flag = header["flag"]
-        remark = header.get("remark")
-        ext_fields = header.get("extFields", {})
+        code, language, version, opaque, flag, remark, ext_fields = header
+        # Refuse what is no i32 and what is no text, each in one call.
         _FOUR_INTS.pack(code, version, opaque, flag)
-        "".join(ext_fields.keys())
+        "".join(ext_fields)
         "".join(ext_fields.values())
-    except (KeyError, TypeError, AttributeError, struct.error) as error:
+    except (ValueError, TypeError, AttributeError, struct.error) as error:
         msg = f"msgpack header has an absent or wrong field: {error!r}"
         raise BadHeaderError(msg) from error
-    numbers = (code, language, version, opaque, flag)
-    if any(number.__class__ is not int for number in numbers) or not (
-        remark is None or isinstance(remark, str)
+    if (
+        header.__class__ is not list
+        or code.__class__ is not int
+        or language.__class__ is not int
+        or version.__class__ is not int
+        or opaque.__class__ is not int
+        or flag.__class__ is not int
+        or not (remark is None or remark.__class__ is str)
     ):
         raise BadHeaderError("msgpack header has a field of a wrong type")
     if not 0 <= language <= _MAX_LANGUAGE:

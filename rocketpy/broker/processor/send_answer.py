@@ -18,11 +18,18 @@ __all__ = ["SendAnswers"]
 
 _JSON: Final = 0
 _ROCKETMQ: Final = 1
+_MSGPACK: Final = 2
 _PREFIX: Final = struct.Struct(">iI")
 _BINARY_FIXED: Final = struct.Struct(">hbhiiii")
 _LENGTH: Final = struct.Struct(">i")
+_MSGPACK_FIXED: Final = struct.Struct(">BBHBBHBiBB")
 _RESPONSE_FLAG: Final = 1
 _LANGUAGE: Final = LanguageCode.PYTHON
+
+
+def _text(text: bytes) -> bytes:
+    """A msgpack text of up to 255 bytes."""
+    return bytes((0xD9, len(text))) + text
 
 
 def _entry(key: str, value: bytes) -> bytes:
@@ -39,7 +46,7 @@ class SendAnswers:
         trace_on: value of TRACE_ON.
     """
 
-    __slots__ = ("_binary_tail", "_ids", "_json", "_region", "_trace")
+    __slots__ = ("_binary_tail", "_ids", "_json", "_msgpack_ext", "_region", "_trace")
 
     def __init__(self, store_host: bytes, *, region_id: str, trace_on: bool) -> None:
         self._ids = store_host.hex().upper()
@@ -66,6 +73,15 @@ class SendAnswers:
             + b"\0\5msgId"
             + _LENGTH.pack(msg_id_chars)
             + self._ids.encode()
+        )
+
+        self._msgpack_ext = b"".join(
+            (
+                b"\x86",
+                _text(b"MSG_REGION") + _text(region_id.encode()[:255]),
+                _text(b"TRACE_ON") + _text(self._trace.encode()),
+                _text(b"msgId") + bytes((0xD9, msg_id_chars)) + self._ids.encode(),
+            )
         )
 
     def msg_id(self, phy_offset: int) -> str:
@@ -114,9 +130,39 @@ class SendAnswers:
                 request.opaque, code, phy_offset, b"%d" % queue_id, b"%d" % queue_offset,
                 transaction_id.encode(),
             )  # fmt: skip
+        if kind == _MSGPACK and len(transaction_id) < 64:  # 255 bytes of UTF-8 at most
+            return self._msgpack(
+                request.opaque, code, phy_offset, b"%d" % queue_id, b"%d" % queue_offset,
+                transaction_id.encode(),
+            )  # fmt: skip
         return self.general(
             request, code, self.msg_id(phy_offset), queue_id, queue_offset, transaction_id
         )
+
+    def _msgpack(
+        self,
+        opaque: int,
+        code: int,
+        phy_offset: int,
+        queue_id: bytes,
+        queue_offset: bytes,
+        transaction_id: bytes,
+    ) -> bytes:
+        header = b"%b%b%016X\xa7queueId%c%b\xabqueueOffset%c%b\xadtransactionId\xd9%c%b" % (
+            _MSGPACK_FIXED.pack(
+                0x97, 0xCD, code, _LANGUAGE, 0xCD, RPC_VERSION, 0xD2, opaque, _RESPONSE_FLAG, 0xC0
+            ),
+            self._msgpack_ext,
+            phy_offset,
+            0xA0 | len(queue_id),
+            queue_id,
+            0xA0 | len(queue_offset),
+            queue_offset,
+            len(transaction_id),
+            transaction_id,
+        )
+        size = len(header)
+        return _PREFIX.pack(size + 4, _MSGPACK << 24 | size) + header
 
     def general(  # noqa: PLR0917 - the answer's own fields
         self,

@@ -5,7 +5,15 @@ from rocketpy.errors import BadHeaderError
 from rocketpy.proto.json_header import MAX_EXT_FIELDS
 from rocketpy.proto.msgpack_header import decode_msgpack_header, encode_msgpack_header
 
-FULL = {"code": 200_050, "flag": 2, "language": 3, "opaque": -3, "version": 493}
+FULL = {
+    "code": 200_050,
+    "language": 3,
+    "version": 493,
+    "opaque": -3,
+    "flag": 2,
+    "remark": None,
+    "extFields": {},
+}
 
 
 def test_round_trip():
@@ -13,15 +21,18 @@ def test_round_trip():
     assert decode_msgpack_header(encode_msgpack_header(*fields)) == fields
 
 
-def test_it_is_a_map_with_the_json_headers_keys():
-    packed = encode_msgpack_header(200_050, 3, 493, -3, 2, None, {})
-    assert msgpack.unpackb(packed) == FULL
+def packed(**changes):
+    return msgpack.packb(list({**FULL, **changes}.values()))
+
+
+def test_it_is_an_array_of_seven():
+    assert encode_msgpack_header(200_050, 3, 493, -3, 2, None, {}) == packed()
 
 
 @pytest.mark.parametrize("language", [14, -1])
 def test_unknown_languages(language):
-    assert decode_msgpack_header(msgpack.packb({**FULL, "language": language}))[1] == -1
-    assert msgpack.unpackb(encode_msgpack_header(1, language, 0, 0, 0, None, {}))["language"] == 7
+    assert decode_msgpack_header(packed(language=language))[1] == -1
+    assert msgpack.unpackb(encode_msgpack_header(1, language, 0, 0, 0, None, {}))[1] == 7
 
 
 @pytest.mark.parametrize(
@@ -42,19 +53,24 @@ def test_unknown_languages(language):
 )
 def test_wrong_types_are_refused(changes):
     with pytest.raises(BadHeaderError):
-        decode_msgpack_header(msgpack.packb({**FULL, **changes}))
+        decode_msgpack_header(packed(**changes))
 
 
 @pytest.mark.parametrize("key", list(FULL))
 def test_absent_fields_are_refused(key):
     with pytest.raises(BadHeaderError):
-        decode_msgpack_header(msgpack.packb({k: v for k, v in FULL.items() if k != key}))
+        decode_msgpack_header(msgpack.packb([v for k, v in FULL.items() if k != key]))
+
+
+def test_a_map_is_refused():
+    with pytest.raises(BadHeaderError):
+        decode_msgpack_header(msgpack.packb(FULL))
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"\xc1", b"\x80more", b"\x93\x01", b"\x91" * 2000, b"\xa1\xff", b"\x05"]
 )
-def test_what_is_no_map_is_refused(data):
+def test_what_is_no_array_is_refused(data):
     with pytest.raises(BadHeaderError):
         decode_msgpack_header(data)
 
