@@ -140,6 +140,15 @@ class AdminBase:
             raise ClientError(f"the name server knows no master of {wanted}")
         return found
 
+    async def broker_names(self) -> dict[str, str]:
+        """Return the name of the broker at each address, slaves included."""
+        info = await self.cluster_info()
+        return {
+            address: data.broker_name
+            for data in info.broker_addr_table.values()
+            for address in data.broker_addrs.values()
+        }
+
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Return who serves a topic.
 

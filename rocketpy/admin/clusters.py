@@ -11,12 +11,7 @@ from dataclasses import replace
 from rocketpy.admin.base import AdminBase, checked
 from rocketpy.admin.results import BrokerStatus
 from rocketpy.errors import BrokerError, RocketPyError
-from rocketpy.proto.bodies import (
-    BrokerStatsData,
-    KVTable,
-    decode_properties_text,
-    encode_properties_text,
-)
+from rocketpy.proto.bodies import BrokerStatsData, KVTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import make_request
 from rocketpy.proto.headers import (
@@ -28,6 +23,7 @@ from rocketpy.proto.headers import (
     ViewBrokerStatsDataRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
 )
+from rocketpy.runtime.properties_file import format_properties, read_properties
 
 __all__ = ["ClusterOperations"]
 
@@ -141,7 +137,7 @@ class ClusterOperations(AdminBase):
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return every configuration key of a broker with its value (26)."""
         answer = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
-        return decode_properties_text(answer.body)
+        return read_properties(answer.body)
 
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
         """Change keys of a running broker (25).
@@ -149,17 +145,17 @@ class ClusterOperations(AdminBase):
         Raises:
             BrokerError: it refuses a key or a value; nothing was changed.
         """
-        body = encode_properties_text(values)
+        body = format_properties(values).encode()
         await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
 
     async def namesrv_config(self) -> dict[str, dict[str, str]]:
         """Return the configuration of every name server by its address (319)."""
         answers = await self._tell_namesrvs(RequestCode.GET_NAMESRV_CONFIG)
-        return {address: decode_properties_text(answer.body) for address, answer in answers.items()}
+        return {address: read_properties(answer.body) for address, answer in answers.items()}
 
     async def update_namesrv_config(self, values: Mapping[str, str]) -> None:
         """Change keys of every name server (318); raises BrokerError when one refuses."""
-        body = encode_properties_text(values)
+        body = format_properties(values).encode()
         await self._tell_namesrvs(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
 
     # ---- the name servers' key-value table

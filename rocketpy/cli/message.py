@@ -40,13 +40,15 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
     ID is a broker's id (offset_msg_id), which says by itself where the message is.
     """
 
-    async def work() -> MessageExt:
+    async def work() -> dict[str, object]:
         async with rocketpy_admin.connect(namesrv) as admin:
             if topic:
-                return await admin.message_by_id(topic, message_id)
-            return await admin.message_by_offset_id(message_id)
+                found = await admin.message_by_id(topic, message_id)
+            else:
+                found = await admin.message_by_offset_id(message_id)
+            return message_row(found, await admin.broker_names())
 
-    row = message_row(run(work()))
+    row = run(work())
     if output == "json":
         show([row], output)
         return 0
@@ -92,26 +94,27 @@ def find(  # noqa: PLR0913 - one argument an option
     if [key is not None, unique is not None, by_place].count(True) != 1:
         raise click.UsageError("give --key, or --unique, or --queue with --offset")
 
-    async def work() -> list[MessageExt]:
-        async with rocketpy_admin.connect(namesrv) as admin:
-            if key is not None:
-                return await admin.messages_by_key(
-                    topic,
-                    key,
-                    max_count=max_count,
-                    begin_ms=_time_ms(begin, 0),
-                    end_ms=_time_ms(end, _LONG_MAX),
-                )
-            if unique is not None:
-                return [await admin.message_by_unique_id(topic, unique)]
-            assert queue is not None, "checked above"
-            assert offset is not None, "checked above"
-            return [await admin.message_at(queue_of(topic, queue), offset)]
+    async def look(admin: rocketpy_admin.Admin) -> list[MessageExt]:
+        if key is not None:
+            begin_ms, end_ms = _time_ms(begin, 0), _time_ms(end, _LONG_MAX)
+            return await admin.messages_by_key(
+                topic, key, max_count=max_count, begin_ms=begin_ms, end_ms=end_ms
+            )
+        if unique is not None:
+            return [await admin.message_by_unique_id(topic, unique)]
+        assert queue is not None, "checked above"
+        assert offset is not None, "checked above"
+        return [await admin.message_at(queue_of(topic, queue), offset)]
 
-    found = run(work())
-    if not found:
+    async def work() -> list[dict[str, object]]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            names = await admin.broker_names()
+            return [message_row(each, names) for each in await look(admin)]
+
+    rows = run(work())
+    if not rows:
         raise QueryNotFoundError(22, f"topic {topic} has no message with the key {key}")
-    show([message_row(each) for each in found], output, columns=_COLUMNS)
+    show(rows, output, columns=_COLUMNS)
     return 0
 
 

@@ -67,15 +67,22 @@ def printable(text: str) -> str:
     )
 
 
-def message_row(message: MessageExt, broker: str = "") -> dict[str, object]:
-    """Return a message as a row; a body that is no UTF-8 is Base64, ``body_encoding`` says so."""
+def message_row(message: MessageExt, brokers: Mapping[str, str] | str) -> dict[str, object]:
+    """Return a message as a row; a body that is no UTF-8 is Base64, ``body_encoding`` says so.
+
+    Args:
+        message: what to show.
+        brokers: the broker's name, or the names of all brokers by address.
+    """
+    host = message.store_host
+    broker = brokers if isinstance(brokers, str) else brokers.get(host, host)
     try:
         body, encoding = message.body.decode(), "utf-8"
     except UnicodeDecodeError:
         body, encoding = base64.b64encode(message.body).decode(), "base64"
     return {
         "topic": message.topic,
-        "broker": broker or message.store_host,
+        "broker": broker,
         "queue": message.queue_id,
         "offset": message.queue_offset,
         "tag": message.properties.get("TAGS", ""),
@@ -88,7 +95,7 @@ def message_row(message: MessageExt, broker: str = "") -> dict[str, object]:
         "born": iso(message.born_timestamp_ms),
         "stored": iso(message.store_timestamp_ms),
         "born_host": message.born_host,
-        "store_host": message.store_host,
+        "store_host": host,
         "reconsume_times": message.reconsume_times,
         "flag": message.flag,
         "properties": message.properties,

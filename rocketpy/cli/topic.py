@@ -18,7 +18,6 @@ from rocketpy.cli.common import (
 )
 from rocketpy.cli.render import iso, message_row, show
 from rocketpy.proto.bodies import TopicConfig
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.perm import perm_to_string
 
 __all__ = ["command"]
@@ -271,9 +270,9 @@ def peek(
     elif queue is not None:
         _, broker, number = queue_of(topic, queue)
 
-    async def work() -> list[MessageExt]:
+    async def work() -> list[dict[str, object]]:
         async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.peek(
+            found = await admin.peek(
                 topic,
                 max_count=max_count,
                 broker=broker,
@@ -282,8 +281,9 @@ def peek(
                 newest=newest,
                 tag=tag,
             )
+            names = await admin.broker_names()
+            return [message_row(each, names) for each in found]
 
-    rows = [message_row(each) for each in run(work())]
     columns = ("broker", "queue", "offset", "tag", "keys", "stored", "body")
-    show(rows, output, columns=columns, empty="no messages")
+    show(run(work()), output, columns=columns, empty="no messages")
     return 0

@@ -23,7 +23,9 @@ STOP_TIMEOUT_S = 30.0
 
 
 def load() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    """Read the file as docker does when no variable is set: ${NAME:-default} is the default."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    document: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
     return document
 
 
@@ -65,6 +67,8 @@ class Service:
 class Stack:
     def __init__(self, directory: Path) -> None:
         self.document = load()
+        self.elsewhere = directory / "elsewhere"  # nothing may be written where a container starts
+        self.elsewhere.mkdir()
         self.services = {
             name: Service(name, spec, number, directory)
             for number, (name, spec) in enumerate(self.document["services"].items(), start=2)
@@ -117,7 +121,7 @@ class Stack:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd=service.directory,
+                cwd=self.elsewhere,
                 env={"PATH": os.environ["PATH"]},
             )
 

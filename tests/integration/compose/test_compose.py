@@ -9,7 +9,7 @@ import pytest
 
 import rocketpy
 import rocketpy.admin
-from tests.integration.compose.stack import ROOT, Stack, load
+from tests.integration.compose.stack import Stack, load
 
 MESSAGES = 40
 
@@ -30,7 +30,6 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 def test_every_service_has_what_it_needs() -> None:
     document = load()
-    dockerfile = (ROOT / "Dockerfile").read_text()
     assert set(document["services"]) == {"namesrv", "broker-a", "broker-b"}
     for name, service in document["services"].items():
         [volume] = service["volumes"]
@@ -40,9 +39,10 @@ def test_every_service_has_what_it_needs() -> None:
         assert service["image"] == "rocketpy"
         assert service["restart"] == "unless-stopped"
         [published] = service["ports"]
-        inside = published.rpartition(":")[2]
-        assert inside in dockerfile.partition("EXPOSE ")[2].partition("\n")[0].split()
+        outside, _, inside = published.rpartition(":")
+        assert outside == inside  # what a broker tells clients is right for those outside, too
         assert any(inside in word for word in service["command"])
+        assert any(inside in word for word in service["healthcheck"]["test"])
 
 
 async def exchange(namesrv: str) -> tuple[set[str], set[bytes]]:
@@ -75,3 +75,4 @@ def test_the_services_start_answer_and_stop(stack: Stack) -> None:
     for name in ("broker-b", "broker-a", "namesrv"):
         assert stack.stop(name) == 0, stack.services[name].log
         assert stack.check(stack.services[name]) == 1
+    assert not list(stack.elsewhere.iterdir())

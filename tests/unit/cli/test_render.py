@@ -56,7 +56,8 @@ def test_messages_are_text_when_they_can_be() -> None:
                 properties={"TAGS": "x", "KEYS": "a b", "UNIQ_KEY": "U"},
                 store_host="1.2.3.4:5",
                 store_timestamp_ms=1,
-            )
+            ),
+            {"1.2.3.4:6": "broker-b"},
         )
 
     text, binary = row("grün".encode()), row(b"\xff")
@@ -65,3 +66,6 @@ def test_messages_are_text_when_they_can_be() -> None:
     assert (text["tag"], text["keys"], text["msg_id"]) == ("x", ["a", "b"], "U")
     assert text["broker"] == "1.2.3.4:5"
     assert json.loads(as_json(text)) == text
+    known = MessageExt(store_host="1.2.3.4:6")
+    assert message_row(known, {"1.2.3.4:6": "broker-b"})["broker"] == "broker-b"
+    assert message_row(known, "x")["broker"] == "x"
