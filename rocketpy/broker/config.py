@@ -58,6 +58,9 @@ class BrokerConfig:
         auto_create_subscription_group: a heartbeat or pull of an unknown group creates it.
         long_polling_enable: hold a pull until something arrives.
         short_polling_time_mills: how long a pull is held when long polling is off.
+        max_heartbeat_bytes: longer heartbeats are refused (ours).
+        max_groups_per_connection: producer groups, and consumer groups, of one connection (ours).
+        max_client_registrations: members of all producer groups, and of all consumer groups (ours).
         max_held_pulls: bound of pulls parked at the same time; the next is answered at once.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.
@@ -133,6 +136,9 @@ class BrokerConfig:
     filter_support_retry: bool = False
     use_server_side_reset_offset: bool = _live(True)
     enable_broadcast_offset_store: bool = True
+    max_heartbeat_bytes: int = _live(1 << 20, 1)
+    max_groups_per_connection: int = option(1_000, minimum=1)
+    max_client_registrations: int = option(200_000, minimum=1)
     notify_consumer_ids_changed_enable: bool = _live(True)
     real_time_notify_consumer_change: bool = True
     flush_consumer_offset_interval: int = 5_000

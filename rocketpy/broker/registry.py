@@ -15,9 +15,19 @@ from typing import Final
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
 
-__all__ = ["SCAN_INTERVAL_MS", "ClientChannel", "ConsumerGroup", "ConsumerTable", "ProducerTable"]
+__all__ = [
+    "MAX_GROUPS_PER_CHANNEL",
+    "MAX_MEMBERS",
+    "SCAN_INTERVAL_MS",
+    "ClientChannel",
+    "ConsumerGroup",
+    "ConsumerTable",
+    "ProducerTable",
+]
 
 SCAN_INTERVAL_MS: Final = 10_000
+MAX_GROUPS_PER_CHANNEL: Final = 1_000
+MAX_MEMBERS: Final = 200_000
 
 
 class ClientChannel:
@@ -43,17 +53,78 @@ class ClientChannel:
         self.last_update_ms = last_update_ms
 
 
-class ProducerTable:
-    """Producer groups and their connections; safe from any thread."""
+class _Memberships:
+    """Which groups each connection is in, and how many memberships there are; bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_per_channel: int, max_members: int) -> None:
+        self.max_per_channel = max_per_channel
+        self.max_members = max_members
+        self.count = 0
+        self._groups: dict[Channel, set[str]] = {}
+
+    def groups_of(self, channel: Channel) -> list[str]:
+        return list(self._groups.get(channel, ()))
+
+    def add(self, channel: Channel, group: str) -> None:
+        groups = self._groups.setdefault(channel, set())
+        if group not in groups:
+            groups.add(group)
+            self.count += 1
+
+    def remove(self, channel: Channel, group: str) -> None:
+        groups = self._groups.get(channel)
+        if groups is None or group not in groups:
+            return
+        groups.remove(group)
+        self.count -= 1
+        if not groups:
+            del self._groups[channel]
+
+    def has_room(self, channel: Channel, groups: set[str]) -> bool:
+        present = self._groups.get(channel, set())
+        new = len(groups - present)
+        return not new or (
+            len(present) + new <= self.max_per_channel and self.count + new <= self.max_members
+        )
+
+
+class ProducerTable:
+    """Producer groups and their connections; safe from any thread.
+
+    Args:
+        max_per_channel: groups one connection may be in.
+        max_members: members of all groups together.
+    """
+
+    def __init__(
+        self,
+        max_per_channel: int = MAX_GROUPS_PER_CHANNEL,
+        max_members: int = MAX_MEMBERS,
+    ) -> None:
         self._lock = threading.Lock()
         self._groups: dict[str, dict[Channel, ClientChannel]] = {}
+        self._memberships = _Memberships(max_per_channel, max_members)
+
+    @property
+    def max_per_channel(self) -> int:
+        """Groups one connection may be in."""
+        return self._memberships.max_per_channel
+
+    @property
+    def max_members(self) -> int:
+        """Members of all groups together."""
+        return self._memberships.max_members
+
+    def has_room(self, channel: Channel, groups: set[str]) -> bool:
+        """Whether a connection may be in these groups too."""
+        with self._lock:
+            return self._memberships.has_room(channel, groups)
 
     def register(self, group: str, client: ClientChannel) -> None:
         """Add a client to a group, or refresh it."""
         with self._lock:
             self._groups.setdefault(group, {})[client.channel] = client
+            self._memberships.add(client.channel, group)
 
     def unregister(self, group: str, channel: Channel) -> None:
         """Remove a client which says good-bye."""
@@ -63,7 +134,7 @@ class ProducerTable:
     def forget_channel(self, channel: Channel) -> None:
         """Remove a closed connection from every group."""
         with self._lock:
-            for group in [name for name, members in self._groups.items() if channel in members]:
+            for group in self._memberships.groups_of(channel):
                 self._remove(group, channel)
 
     def expire(self, older_than_ms: int) -> list[Channel]:
@@ -97,6 +168,7 @@ class ProducerTable:
         return None
 
     def _remove(self, group: str, channel: Channel) -> None:
+        self._memberships.remove(channel, group)
         members = self._groups.get(group)
         if members is not None and members.pop(channel, None) is not None and not members:
             del self._groups[group]
@@ -185,14 +257,38 @@ class ConsumerGroup:
 class ConsumerTable:
     """Consumer groups which have members; safe from any thread.
 
+    Args:
+        max_per_channel: groups one connection may be in.
+        max_members: members of all groups together.
+
     Attributes:
         on_change: called (without a lock held) with a group whose members or topics changed.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        max_per_channel: int = MAX_GROUPS_PER_CHANNEL,
+        max_members: int = MAX_MEMBERS,
+    ) -> None:
         self.on_change: Callable[[ConsumerGroup], None] | None = None
         self._lock = threading.Lock()
         self._groups: dict[str, ConsumerGroup] = {}
+        self._memberships = _Memberships(max_per_channel, max_members)
+
+    @property
+    def max_per_channel(self) -> int:
+        """Groups one connection may be in."""
+        return self._memberships.max_per_channel
+
+    @property
+    def max_members(self) -> int:
+        """Members of all groups together."""
+        return self._memberships.max_members
+
+    def has_room(self, channel: Channel, groups: set[str]) -> bool:
+        """Whether a connection may be in these groups too."""
+        with self._lock:
+            return self._memberships.has_room(channel, groups)
 
     def register(
         self,
@@ -226,6 +322,7 @@ class ConsumerTable:
             entry.consume_from_where = consume_from_where
             entry.last_update_ms = client.last_update_ms
             changed = entry.put_member(client)
+            self._memberships.add(client.channel, group)
             if subscriptions is not None and entry.put_subscriptions(subscriptions):
                 changed = True
         if changed:
@@ -242,7 +339,7 @@ class ConsumerTable:
     def forget_channel(self, channel: Channel) -> None:
         """Remove a closed connection from every group."""
         with self._lock:
-            names = list(self._groups)
+            names = self._memberships.groups_of(channel)
             touched = [entry for name in names if (entry := self._remove(name, channel))]
         for entry in touched:
             self._report(entry)
@@ -281,6 +378,7 @@ class ConsumerTable:
         return {entry.name for entry in self.groups() if topic in entry.subscriptions}
 
     def _remove(self, group: str, channel: Channel) -> ConsumerGroup | None:
+        self._memberships.remove(channel, group)
         entry = self._groups.get(group)
         if entry is None or entry.remove_member(channel) is None:
             return None

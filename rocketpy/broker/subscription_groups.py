@@ -6,11 +6,12 @@ Source: SubscriptionGroupManager.java, SubscriptionGroupConfig.java (5.4.0).
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.runtime.clock import Clock
 
 __all__ = ["MAX_GROUPS", "SYSTEM_GROUPS", "SubscriptionGroupConfig", "SubscriptionGroupTable"]
@@ -32,92 +33,6 @@ _GROUP_CHARS: Final = frozenset(
     "%|abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 )
 _READ_FORBIDDEN_INDEX: Final = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionGroupConfig:
-    """One consumer group as this broker has it.
-
-    Attributes:
-        group_name: its name.
-        consume_enable: off refuses every pull of the group.
-        consume_from_min_enable: kept for tools.
-        consume_broadcast_enable: off refuses broadcasting members.
-        consume_message_orderly: POP hands out in order.
-        retry_queue_nums: queues of %RETRY%group; 0 turns retries off.
-        retry_max_times: deliveries before the dead-letter queue.
-        broker_id: where to pull from, 0 the master.
-        which_broker_when_consume_slowly: suggested when the group lags far behind.
-        notify_consumer_ids_changed_enable: tell members about each other.
-        group_sys_flag: unit bits.
-        consume_timeout_minute: kept for tools.
-        group_retry_policy: delays between deliveries, as JSON.
-        subscription_data_set: fixed subscriptions as JSON, or None.
-        attributes: free for tools.
-    """
-
-    group_name: str
-    consume_enable: bool = True
-    consume_from_min_enable: bool = True
-    consume_broadcast_enable: bool = True
-    consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
-    notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
-    group_retry_policy: dict[str, Any] = field(default_factory=lambda: {"type": "CUSTOMIZED"})
-    subscription_data_set: list[Any] | None = None
-    attributes: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, value: object, name: str = "") -> "SubscriptionGroupConfig":
-        """Read one entry of the file or of an admin request; missing keys keep the default."""
-        table = as_table(value)
-        subscriptions = table.get("subscriptionDataSet")
-        return cls(
-            group_name=str(table.get("groupName") or name),
-            consume_enable=table.get("consumeEnable", True) is not False,
-            consume_from_min_enable=table.get("consumeFromMinEnable", True) is not False,
-            consume_broadcast_enable=table.get("consumeBroadcastEnable", True) is not False,
-            consume_message_orderly=table.get("consumeMessageOrderly") is True,
-            retry_queue_nums=as_int(table.get("retryQueueNums"), 1),
-            retry_max_times=as_int(table.get("retryMaxTimes"), 16),
-            broker_id=as_int(table.get("brokerId"), 0),
-            which_broker_when_consume_slowly=as_int(table.get("whichBrokerWhenConsumeSlowly"), 1),
-            notify_consumer_ids_changed_enable=(
-                table.get("notifyConsumerIdsChangedEnable", True) is not False
-            ),
-            group_sys_flag=as_int(table.get("groupSysFlag"), 0),
-            consume_timeout_minute=as_int(table.get("consumeTimeoutMinute"), 15),
-            group_retry_policy=as_table(table.get("groupRetryPolicy")) or {"type": "CUSTOMIZED"},
-            subscription_data_set=subscriptions if isinstance(subscriptions, list) else None,
-            attributes={str(k): str(v) for k, v in as_table(table.get("attributes")).items()},
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in subscriptionGroup.json and on the wire."""
-        value: dict[str, Any] = {
-            "attributes": dict(self.attributes),
-            "brokerId": self.broker_id,
-            "consumeBroadcastEnable": self.consume_broadcast_enable,
-            "consumeEnable": self.consume_enable,
-            "consumeFromMinEnable": self.consume_from_min_enable,
-            "consumeMessageOrderly": self.consume_message_orderly,
-            "consumeTimeoutMinute": self.consume_timeout_minute,
-            "groupName": self.group_name,
-            "groupRetryPolicy": self.group_retry_policy,
-            "groupSysFlag": self.group_sys_flag,
-            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
-            "retryMaxTimes": self.retry_max_times,
-            "retryQueueNums": self.retry_queue_nums,
-            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
-        }
-        if self.subscription_data_set is not None:
-            value["subscriptionDataSet"] = self.subscription_data_set
-        return value
 
 
 class SubscriptionGroupTable:
@@ -143,7 +58,9 @@ class SubscriptionGroupTable:
         value = as_table(self._file.load())
         with self._lock:
             for name, entry in as_table(value.get("subscriptionGroupTable")).items():
-                self._groups[name] = SubscriptionGroupConfig.from_json(entry, name)
+                self._groups[name] = replace(
+                    SubscriptionGroupConfig.from_json(entry), group_name=name
+                )
             for group, topics in as_table(value.get("forbiddenTable")).items():
                 self._forbidden[group] = {
                     topic: as_int(bits, 0) for topic, bits in as_table(topics).items()

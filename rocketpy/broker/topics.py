@@ -8,13 +8,14 @@ Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
+from rocketpy.broker.document import DataVersion, JsonDocument, as_table
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.runtime.clock import Clock
 
 __all__ = [
@@ -52,65 +53,6 @@ NOT_SENDABLE_TOPICS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """One topic as this broker has it.
-
-    Attributes:
-        topic_name: its name.
-        read_queue_nums: queues consumers may read.
-        write_queue_nums: queues producers may write.
-        perm: 2 write, 4 read, 1 inherit (a template for auto-creation).
-        topic_filter_type: SINGLE_TAG or MULTI_TAG.
-        topic_sys_flag: unit bits.
-        order: globally ordered.
-        attributes: such as ``message.type`` and ``queue.type``.
-    """
-
-    topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = PERM_READ | PERM_WRITE
-    topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
-    order: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, value: object, name: str = "") -> "TopicConfig":
-        """Read one entry of topics.json or of an admin request; missing keys keep the default."""
-        table = as_table(value)
-        attributes = as_table(table.get("attributes"))
-        return cls(
-            topic_name=str(table.get("topicName") or name),
-            read_queue_nums=as_int(table.get("readQueueNums"), 16),
-            write_queue_nums=as_int(table.get("writeQueueNums"), 16),
-            perm=as_int(table.get("perm"), PERM_READ | PERM_WRITE),
-            topic_filter_type=str(table.get("topicFilterType") or "SINGLE_TAG"),
-            topic_sys_flag=as_int(table.get("topicSysFlag"), 0),
-            order=table.get("order") is True,
-            attributes={str(key): str(text) for key, text in attributes.items()},
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in topics.json and on the wire."""
-        return {
-            "attributes": dict(self.attributes),
-            "order": self.order,
-            "perm": self.perm,
-            "readQueueNums": self.read_queue_nums,
-            "topicFilterType": self.topic_filter_type,
-            "topicName": self.topic_name,
-            "topicSysFlag": self.topic_sys_flag,
-            "writeQueueNums": self.write_queue_nums,
-        }
-
-    @property
-    def is_batch_cq(self) -> bool:
-        """Whether its queues keep whole batches (queue.type BatchCQ)."""
-        return self.attributes.get("queue.type") == "BatchCQ"
-
-
 class TopicTable:
     """Every topic of this broker; safe from any thread, reads take no lock.
 
@@ -145,7 +87,7 @@ class TopicTable:
         value = as_table(self._file.load())
         with self._lock:
             for name, entry in as_table(value.get("topicConfigTable")).items():
-                self._topics[name] = TopicConfig.from_json(entry, name)
+                self._topics[name] = replace(TopicConfig.from_json(entry), topic_name=name)
             for name, topic in self._system.items():
                 self._topics.setdefault(name, topic)
             self._version.load(value.get("dataVersion"))

@@ -39,6 +39,8 @@ __all__ = ["Body", "body"]
 
 Convert = Callable[[Any], Any]
 
+_INT_LIMIT: Final = 1 << 63
+
 
 class _FieldSpec(NamedTuple):
     name: str
@@ -185,13 +187,15 @@ def _as_list(value: object) -> list[Any]:
 def _read_int(value: object) -> int:
     if isinstance(value, bool):
         raise TypeError("not a number")
-    if isinstance(value, int):
-        return value
     if (isinstance(value, str) and len(value) <= 20) or (
         isinstance(value, float) and value.is_integer()
     ):
-        return int(value)
-    raise TypeError("not a number")
+        value = int(value)
+    if not isinstance(value, int):
+        raise TypeError("not a number")
+    if not -_INT_LIMIT <= value < _INT_LIMIT:
+        raise OverflowError("a number of more than 64 bits")
+    return value
 
 
 def _read_float(value: object) -> float:

@@ -13,7 +13,7 @@ from typing import Final
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config import ConfigSet, Sources, load
-from rocketpy.runtime.properties_file import format_properties, parse_properties
+from rocketpy.runtime.properties_file import format_properties, read_properties
 
 __all__ = ["LIVE_FILE_NAME", "LiveSettings", "load_with_live_file", "replace_file"]
 
@@ -49,13 +49,9 @@ class LiveSettings:
         """
         try:
             data = self._read(self._path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise ConfigError("the file is not UTF-8 text", source=str(self._path)) from error
-        return {each.key: each.value for each in parse_properties(text, source=str(self._path))}
+        return read_properties(data, source=str(self._path))
 
     def add(self, changes: Mapping[str, str]) -> None:
         """Write more changes beside those that are there.
@@ -84,8 +80,8 @@ def load_with_live_file(
     path = path_of(load(sources, classes))
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        text = ""
+    except (FileNotFoundError, NotADirectoryError):
+        text = ""  # what is wrong with the directory is said by those who need it
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the live settings: {error}", source=str(path)) from error
     return load(replace(sources, live_text=text, live_name=str(path)), classes)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rocketpy.errors import ConfigError
 
-__all__ = ["Property", "format_properties", "parse_properties"]
+__all__ = ["Property", "format_properties", "parse_properties", "read_properties"]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
@@ -52,6 +52,23 @@ def parse_properties(text: str, *, source: str = "") -> list[Property]:
         # Java keeps blanks at the end of a value; nobody ever meant them.
         found.append(Property(key, value.strip(), line))
     return found
+
+
+def read_properties(data: bytes, *, source: str = "") -> dict[str, str]:
+    """Read a whole file or body into a table; of a key given twice the last one counts.
+
+    Args:
+        data: UTF-8 text.
+        source: its name, for the error.
+
+    Raises:
+        ConfigError: not UTF-8, or a broken unicode escape.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError("the text is not utf-8", source=source) from error
+    return {each.key: each.value for each in parse_properties(text, source=source)}
 
 
 def format_properties(values: Mapping[str, str]) -> str:
@@ -124,4 +141,6 @@ def _unescape(text: str) -> str:
         else:
             parts.append(_ESCAPES.get(escaped, escaped))
     parts.append(text[position:])
-    return "".join(parts)
+    # An escaped surrogate pair is one character; half a pair becomes U+FFFD.
+    plain = "".join(parts)
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -67,7 +67,7 @@ def test_json_that_takes_long_to_read(world: World, kind: str) -> None:
     with world.staying_well(), world.peer(server) as peer:
         peer.socket.settimeout(3)
         answer = peer.call(code, header, b"{1:[" + b"0," * 7_500_000)
-        assert answer.code == 1
+        assert answer.code in {1, 29}
 
 
 HEARTBEAT = {

@@ -16,7 +16,6 @@ from rocketpy.proto.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketpy.proto.bodies.properties_text import decode_properties_text, encode_properties_text
 from rocketpy.proto.compression import deflate, inflate
 from rocketpy.proto.headers import SendMessageRequestHeader
 from rocketpy.proto.message import (
@@ -318,18 +317,3 @@ def test_compressed_registration_garbage(data):
             RegisterBrokerBody.decode_any(body)
         except BadBodyError:
             continue
-
-
-@given(
-    st.dictionaries(
-        st.text("abc.XYZ09", min_size=1, max_size=10),
-        st.text("abc 1=:#\t", max_size=12).map(str.strip),
-    )
-)
-def test_properties_text_round_trip(properties):
-    assert decode_properties_text(encode_properties_text(properties)) == properties
-
-
-@given(st.binary(max_size=80) | TEXT)
-def test_properties_text_never_raises(data):
-    assert isinstance(decode_properties_text(data), dict)

@@ -18,8 +18,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
-from rocketpy.runtime.config import options_of
-from rocketpy.runtime.properties_file import parse_properties
+from rocketpy.runtime.properties_file import read_properties
 
 __all__ = ["ConfigAdmin"]
 
@@ -47,11 +46,10 @@ class ConfigAdmin:
         if len(request.body) > MAX_BODY_BYTES:
             return refuse(request, ResponseCode.INVALID_PARAMETER, "the configuration is too long")
         try:
-            text = request.body.decode("utf-8")
-            changes = {one.key: one.value for one in parse_properties(text)}
-        except (UnicodeDecodeError, ConfigError):
+            changes = read_properties(request.body)
+        except ConfigError:
             return refuse(request, ResponseCode.SYSTEM_ERROR, "string2Properties error")
-        refused = sorted(set(changes) - self._live_keys())
+        refused = sorted(set(changes) - configs.current.live_keys())
         if refused:
             _log.warning("configuration refused", keys=refused, peer=channel.remote_address)
             remark = f"Can not update config: {', '.join(refused)[:1024]}"
@@ -69,8 +67,3 @@ class ConfigAdmin:
         version = dumps(configs.data_version).decode()
         body = configs.current.as_properties().encode("utf-8")
         return ok_bytes(request, body, {"version": version})
-
-    def _live_keys(self) -> set[str]:
-        configs = self._parts.configs
-        kinds: list[type] = [type(one) for one in (configs.broker, configs.store, configs.server)]
-        return {option.key for kind in kinds for option in options_of(kind) if option.live}

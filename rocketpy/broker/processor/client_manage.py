@@ -10,10 +10,12 @@ them; a broker which does not (it restarted) says so with IS_SUB_CHANGE.
 Source: ClientManageProcessor.java, DefaultConsumerIdsChangeListener.java (5.4.0).
 """
 
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
+
+import structlog
 
 from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.document import as_int, as_table
 from rocketpy.broker.registry import (
     SCAN_INTERVAL_MS,
     ClientChannel,
@@ -24,12 +26,19 @@ from rocketpy.broker.registry import (
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError
+from rocketpy.proto.bodies.heartbeat import (
+    CONSUME_ACTIVELY,
+    MODEL_CLUSTERING,
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+)
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.headers.client import UnregisterClientRequestHeader
 from rocketpy.proto.subscription import (
-    EXPRESSION_TAG,
+    SUB_ALL,
     SubscriptionData,
     build_subscription,
     is_tag_type,
@@ -39,7 +48,9 @@ from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["ClientManageProcessor", "read_subscription"]
+__all__ = ["ClientManageProcessor", "complete_subscription"]
+
+_log = structlog.get_logger(__name__)
 
 _UNIT_SUB: Final = 2
 
@@ -83,26 +94,28 @@ class ClientManageProcessor:
         Raises:
             BadBodyError: the body is no heartbeat.
         """
-        table = as_table(loads_plain(request.body))
-        client_id = table.get("clientID")
-        if not isinstance(client_id, str) or not client_id:
+        limit_bytes = self._configs.broker.max_heartbeat_bytes
+        if len(request.body) > limit_bytes:
+            remark = f"the heartbeat is longer than {limit_bytes} bytes (maxHeartbeatBytes)"
+            return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
+        data = HeartbeatData.from_json(loads_plain(request.body))
+        if not data.client_id:
             raise BadBodyError("heartbeat without clientID")
         client = ClientChannel(
-            channel, client_id, request.language, request.version, self._clock.time_ms()
+            channel, data.client_id, request.language, request.version, self._clock.time_ms()
         )
-        fingerprint = as_int(table.get("heartbeatFingerprint"), 0)
-        without_sub = table.get("withoutSub") is True
+        refusal = self._refusal(client, data)
+        if refusal is not None:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, refusal)
         sub_changed = False
         # A client with many new groups costs one write of each file, not one a group.
         with self._topics.one_write(), self._groups.one_write():
-            for entry in _list(table.get("consumerDataSet")):
-                group = as_table(entry)
-                if self._take_consumer(client, group, fingerprint, without_sub=without_sub):
+            for entry in data.consumer_data_set:
+                if self._take_consumer(client, entry, data):
                     sub_changed = True
-        for entry in _list(table.get("producerDataSet")):
-            name = as_table(entry).get("groupName")
-            if isinstance(name, str) and name:
-                self._producers.register(name, client)
+        for producer in data.producer_data_set:
+            if producer.group_name:
+                self._producers.register(producer.group_name, client)
         return make_response(
             request,
             ext_fields={
@@ -122,9 +135,9 @@ class ClientManageProcessor:
 
     def check_config(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """46: may this subscription be used here."""
-        body = as_table(loads_plain(request.body)) if request.body else {}
-        kind = as_table(body.get("subscriptionData")).get("expressionType")
-        if kind is None or is_tag_type(str(kind)):
+        body = CheckClientRequestBody.from_json(loads_plain(request.body or b"{}"))
+        kind = None if body.subscription_data is None else body.subscription_data.expression_type
+        if is_tag_type(kind):
             return make_response(request)
         return make_response(
             request,
@@ -155,40 +168,54 @@ class ClientManageProcessor:
                 self._fingerprints.pop(name, None)
         return now_ms + SCAN_INTERVAL_MS
 
+    def _refusal(self, client: ClientChannel, data: HeartbeatData) -> str | None:
+        """Say why the tables have no room for the groups of a client; None when they have."""
+        for table, names in (
+            (self._producers, {one.group_name for one in data.producer_data_set}),
+            (self._consumers, {one.group_name for one in data.consumer_data_set}),
+        ):
+            if not table.has_room(client.channel, names):
+                _log.warning("no room for a client", client=client.client_id, groups=len(names))
+                return (
+                    f"too many groups: at most {table.max_per_channel} on one connection, "
+                    f"{table.max_members} members in all"
+                )
+        return None
+
     def _take_consumer(
-        self, client: ClientChannel, entry: dict[str, Any], fingerprint: int, *, without_sub: bool
+        self, client: ClientChannel, entry: ConsumerData, data: HeartbeatData
     ) -> bool:
-        name = entry.get("groupName")
-        group = self._groups.get_or_create(name) if isinstance(name, str) else None
+        group = self._groups.get_or_create(entry.group_name)
         if group is None:
             return False
         name = group.group_name
         config = self._configs.broker
-        if config.reject_pull_consumer_enable and entry.get("consumeType") == "CONSUME_ACTIVELY":
+        if config.reject_pull_consumer_enable and entry.consume_type == CONSUME_ACTIVELY:
             return False
         if group.retry_queue_nums > 0:
-            sys_flag = _UNIT_SUB if entry.get("unitMode") is True else 0
             self._topics.create_on_send_back(
-                RETRY_PREFIX + name, group.retry_queue_nums, topic_sys_flag=sys_flag
+                RETRY_PREFIX + name,
+                group.retry_queue_nums,
+                topic_sys_flag=_UNIT_SUB if entry.unit_mode else 0,
             )
         members = self._consumers.group(name)
         subscriptions = None
-        if not without_sub:
-            listed = _list(entry.get("subscriptionDataSet"))
-            subscriptions = [read_subscription(as_table(one)) for one in listed]
+        if not data.without_sub:
+            subscriptions = [complete_subscription(one) for one in entry.subscription_data_set]
         self._consumers.register(
             name,
             client,
             subscriptions,
-            consume_type=str(entry.get("consumeType") or ""),
-            message_model=str(entry.get("messageModel") or "CLUSTERING"),
-            consume_from_where=str(entry.get("consumeFromWhere") or ""),
+            consume_type=entry.consume_type or "",
+            message_model=entry.message_model or MODEL_CLUSTERING,
+            consume_from_where=entry.consume_from_where or "",
         )
+        fingerprint = data.heartbeat_fingerprint
         if not fingerprint:
             return False
         known = self._fingerprints.get(name)
         self._fingerprints[name] = fingerprint
-        if without_sub:
+        if data.without_sub:
             return members is None or not members.subscriptions or known != fingerprint
         return known is not None and known != fingerprint
 
@@ -209,35 +236,17 @@ class ClientManageProcessor:
             )
 
 
-def read_subscription(table: dict[str, Any]) -> SubscriptionData:
-    """Read one subscription of a heartbeat.
+def complete_subscription(sent: SubscriptionData) -> SubscriptionData:
+    """Fill in what a client left to the broker: tags and codes of an expression.
 
     Raises:
-        BadBodyError: it has no topic.
+        BadBodyError: it has no topic, or its expression no tag.
     """
-    topic = table.get("topic")
-    if not isinstance(topic, str) or not topic:
+    if not sent.topic:
         raise BadBodyError("subscription without topic")
-    expression = str(table.get("subString") or "*")
-    kind = str(table.get("expressionType") or EXPRESSION_TAG)
-    version = as_int(table.get("subVersion"), 0)
-    codes = {one for one in _list(table.get("codeSet")) if isinstance(one, int)}
-    tags = {str(one) for one in _list(table.get("tagsSet"))}
-    if is_tag_type(kind) and not codes and not tags:
-        try:
-            return build_subscription(topic, expression, kind, sub_version=version)
-        except ValueError as error:
-            raise BadBodyError(f"subscription of {topic}: {error}") from None
-    return SubscriptionData(
-        topic,
-        expression,
-        tags,
-        codes,
-        version,
-        kind,
-        class_filter_mode=table.get("classFilterMode") is True,
-    )
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if not is_tag_type(sent.expression_type) or sent.code_set or sent.tags_set:
+        return replace(sent, sub_string=sent.sub_string or SUB_ALL)
+    try:
+        return build_subscription(sent.topic, sent.sub_string, sub_version=sent.sub_version)
+    except ValueError as error:
+        raise BadBodyError(f"subscription of {sent.topic}: {error}") from None

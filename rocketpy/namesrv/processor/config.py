@@ -13,7 +13,7 @@ from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.remoting.channel import Channel
-from rocketpy.runtime.properties_file import parse_properties
+from rocketpy.runtime.properties_file import read_properties
 
 __all__ = ["ConfigProcessor"]
 
@@ -33,15 +33,14 @@ class ConfigProcessor:
     def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_NAMESRV_CONFIG (318): all of the keys, or none."""
         try:
-            text = request.body.decode()
-            changes = {each.key: each.value for each in parse_properties(text)}
+            changes = read_properties(request.body)
             for key in changes:
                 if key not in self._settings.live_keys:
                     remark = f"{key[:100]} cannot be changed while running"
                     _logger.warning("update refused", peer=channel.remote_address, reason=remark)
                     return make_response(request, ResponseCode.NO_PERMISSION, remark)
             self._settings.update(changes)
-        except (ConfigError, UnicodeDecodeError) as error:
+        except ConfigError as error:
             return make_response(request, ResponseCode.INVALID_PARAMETER, str(error))
         _logger.info("settings changed", peer=channel.remote_address, changes=changes)
         return make_response(request)

@@ -50,10 +50,6 @@ from rocketpy.proto.bodies.offset import (
     QueryCorrectionOffsetBody,
     ResetOffsetBody,
 )
-from rocketpy.proto.bodies.properties_text import (
-    decode_properties_text,
-    encode_properties_text,
-)
 from rocketpy.proto.bodies.register import (
     RegisterBrokerBody,
 )
@@ -198,6 +194,4 @@ __all__ = [
     "TopicRouteData",
     "TopicStatsTable",
     "UnlockBatchRequestBody",
-    "decode_properties_text",
-    "encode_properties_text",
 ]

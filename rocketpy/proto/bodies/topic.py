@@ -56,6 +56,11 @@ class TopicConfig(Body):
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_batch_cq(self) -> bool:
+        """Whether its queues keep whole batches (queue.type BatchCQ)."""
+        return self.attributes.get("queue.type") == "BatchCQ"
+
 
 @body
 class TopicConfigAndMapping(TopicConfig):

@@ -89,3 +89,26 @@ def test_a_heartbeat_without_subscriptions_keeps_them() -> None:
     assert not changed
     assert table.subscription("g", "T") is not None
     assert table.groups_of_topic("T") == {"g"}
+
+
+def test_connections_and_tables_have_room_for_so_many_groups() -> None:
+    producers, consumers = ProducerTable(2, 3), ConsumerTable(2, 3)
+    one, two = FakeChannel(port=1), FakeChannel(port=2)
+    for table in (producers, consumers):
+        assert table.has_room(one, {"a", "b"})  # type: ignore[arg-type]
+        assert not table.has_room(one, {"a", "b", "c"})  # type: ignore[arg-type]
+    for group in ("a", "b", "a"):
+        producers.register(group, client(one))
+    assert producers.has_room(one, {"a", "b"})  # type: ignore[arg-type]
+    assert not producers.has_room(one, {"c"})  # type: ignore[arg-type]
+    producers.register("a", client(two))
+    assert not producers.has_room(two, {"b"})  # type: ignore[arg-type]
+    producers.unregister("b", one)  # type: ignore[arg-type]
+    assert producers.has_room(two, {"b"})  # type: ignore[arg-type]
+    producers.forget_channel(one)  # type: ignore[arg-type]
+    producers.forget_channel(two)  # type: ignore[arg-type]
+    assert producers._memberships.count == 0
+    register(consumers, client(one), "T")
+    assert consumers._memberships.count == 1
+    consumers.expire(5_000)
+    assert consumers._memberships.count == 0

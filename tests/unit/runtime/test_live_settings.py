@@ -51,7 +51,7 @@ def test_a_value_that_does_not_fit_is_an_error_with_its_place(tmp_path: Path) ->
     (tmp_path / "live.properties").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"live\.properties"):
         loaded(tmp_path)
-    with pytest.raises(ConfigError, match="UTF-8"):
+    with pytest.raises(ConfigError, match="utf-8"):
         LiveSettings(tmp_path / "live.properties").load()
 
 

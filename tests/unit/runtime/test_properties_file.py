@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpy.errors import ConfigError
-from rocketpy.runtime.properties_file import Property, format_properties, parse_properties
+from rocketpy.runtime.properties_file import (
+    Property,
+    format_properties,
+    parse_properties,
+    read_properties,
+)
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
@@ -36,11 +41,19 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ("a=1\na=2", [("a", "1"), ("a", "2")]),
         ("\ufeffa=1", [("a", "1")]),
         ("path=C:\\\\temp", [("path", "C:\\temp")]),
+        ("a\\ b\\=c=\\u00e9\\ud83d\\ude80", [("a b=c", "é🚀")]),
+        ("half=\\ud83d", [("half", "\ufffd")]),
         ("delay=1s 5s 10s", [("delay", "1s 5s 10s")]),
     ],
 )
 def test_reads_as_java_does(text: str, expected: list[tuple[str, str]]) -> None:
     assert pairs(text) == expected
+
+
+def test_a_whole_body_becomes_a_table() -> None:
+    assert read_properties(b"a=1\nb=2\na=3") == {"a": "3", "b": "2"}
+    with pytest.raises(ConfigError, match=r"x\.conf: .*utf-8"):
+        read_properties(b"a=\xff", source="x.conf")
 
 
 def test_lines_are_counted_from_one_and_name_where_a_property_begins() -> None:

@@ -5,11 +5,12 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.processor.client_manage import ClientManageProcessor, read_subscription
+from rocketpy.broker.processor.client_manage import ClientManageProcessor, complete_subscription
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
 from rocketpy.broker.topics import TopicConfig, TopicTable
 from rocketpy.errors import BadBodyError
+from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.tags import tags_code
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
@@ -132,18 +133,40 @@ def test_no_auto_creation_no_member() -> None:
     assert kit.topics.get("%RETRY%g") is None
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":5}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clientID":""}', b'{"clientID":[]}'])
 def test_bad_bodies(body: bytes) -> None:
     with pytest.raises(BadBodyError):
         Kit().processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
 
 
 def test_a_subscription_needs_a_topic_and_a_tag() -> None:
-    for bad in ({}, {"topic": "T", "subString": "||"}):
+    for bad in (SubscriptionData(), SubscriptionData("T", "||")):
         with pytest.raises(BadBodyError):
-            read_subscription(bad)
-    given = read_subscription({"topic": "T", "subString": "a", "codeSet": [97], "tagsSet": ["a"]})
-    assert (given.code_set, given.tags_set) == ({97}, {"a"})
+            complete_subscription(bad)
+    given = complete_subscription(SubscriptionData("T", "a", {"a"}, {97}, 5))
+    assert (given.code_set, given.tags_set, given.sub_version) == ({97}, {"a"}, 5)
+    assert complete_subscription(SubscriptionData("T", "")).sub_string == "*"
+
+
+def test_a_heartbeat_that_is_too_long_is_refused() -> None:
+    kit = Kit(max_heartbeat_bytes=20)
+    body = orjson.dumps({"clientID": "a long client id", "producerDataSet": []})
+    answer = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+    assert answer.code == 29
+    assert "maxHeartbeatBytes" in (answer.remark or "")
+
+
+def test_a_connection_is_in_so_many_groups_only() -> None:
+    kit = Kit()
+    kit.producers._memberships.max_per_channel = 2
+    kit.beat(FakeChannel())
+    body = orjson.dumps(
+        {"clientID": "c", "producerDataSet": [{"groupName": f"p{one}"} for one in range(3)]}
+    )
+    answer = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+    assert answer.code == 1
+    assert "at most 2 on one connection" in (answer.remark or "")
+    assert kit.producers.groups().keys() == {"p"}
 
 
 @pytest.mark.parametrize(("kind", "code"), [("TAG", 0), ("SQL92", 1)])
