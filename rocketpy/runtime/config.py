@@ -471,6 +471,7 @@ def _rebuilt(base: Any, changes: Mapping[tuple[str, ...], Any], source: str) -> 
         return base(**arguments) if is_class else dataclasses.replace(base, **arguments)
     except ValueError as error:  # a rule of the dataclass itself, perhaps between several keys
         key, _, reason = str(error).partition(": ")
-        if reason and any(each.key == key for each in options_of(base if is_class else type(base))):
+        owner: type = base if is_class else type(base)
+        if reason and any(each.key == key for each in options_of(owner)):
             raise ConfigError(reason, key=key) from error
         raise ConfigError(str(error), source=source) from error

@@ -1,0 +1,285 @@
+"""Writes docs/configuration.md from the configuration dataclasses.
+
+    python scripts/config_docs.py            # write it
+    python scripts/config_docs.py --check    # exit code 1 when it is out of date
+
+What a key does comes from the ``Attributes`` section of its dataclass; families of Apache's keys
+that the docstring does not repeat one by one are described in ``MORE``.
+"""
+
+import dataclasses
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    ProducerConfig,
+    PullConsumerConfig,
+)
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.runtime.config import Option, options_of
+from rocketpy.runtime.config_values import allowed, value_text
+from rocketpy.store.config import MessageStoreConfig
+
+OUTPUT = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+INLINE = "A hand-off costs more than the work ([decision 2](decisions/0002-inline-by-default.md))"
+
+APACHE: dict[str, str] = {
+    "sendMessageThreadPoolNums": "Apache: 1 to 4 by cores. " + INLINE,
+    "pullMessageThreadPoolNums": "Apache: 16 + 2 x cores. " + INLINE,
+    "litePullMessageThreadPoolNums": "Apache: 16 + 2 x cores. " + INLINE,
+    "queryMessageThreadPoolNums": "Apache: 8 + cores. One Python thread runs at a time anyway",
+    "adminBrokerThreadPoolNums": "Apache: 16. One Python thread runs at a time anyway",
+    "clientManageThreadPoolNums": "Apache: 32. " + INLINE,
+    "consumerManageThreadPoolNums": "Apache: 32. " + INLINE,
+    "heartbeatThreadPoolNums": "Apache: by cores, 32 at most. " + INLINE,
+    "serverSelectorThreads": "Apache: 3. More than one was slower under the GIL",
+    "defaultThreadPoolNums": "Apache: 16. " + INLINE,
+    "clientRequestThreadPoolNums": "Apache: 8. " + INLINE,
+    "storePathRootDir": "Apache: `~/store`. A relative name here, so that nothing is written to a home directory unasked",
+    "fastListenEnable": "Apache always listens there; no client since 4.5.1 needs it",
+    "writeBufferHighWaterMark": "Apache: 0, Netty's 64 KiB without a limit above it; ours bounds the memory a slow reader costs",
+    "writeBufferLowWaterMark": "Apache: 0, Netty's 32 KiB",
+}
+"""Where our default is not Apache's, and why."""
+
+MORE: dict[str, str] = {
+    "ha_listen_port": "port told to slaves; 0 picks one.",
+    "cluster_topic_enable": "the topic named as the cluster may be read and written.",
+    "broker_topic_enable": "the topic named as the broker may be read and written.",
+    "trace_topic_enable": "have the topic of message traces from the start.",
+    "msg_trace_topic_name": "name of that topic.",
+    "validate_system_topic_when_update_topic": "topics of the system cannot be changed by operators.",
+    "broker_fast_failure_enable": "requests that waited too long in a pool are answered with code 2.",
+    "start_accept_send_request_time_stamp": "wall time, ms, before which sends are refused; 0 is never.",
+    "lite_pull_message_enable": "serve LITE_PULL_MESSAGE (361).",
+    "reject_pull_consumer_enable": "ignore heartbeats of pull consumers.",
+    "slave_read_enable": "tell consumers far behind to read from a slave.",
+    "enable_property_filter": "accepted for Apache's files; SQL filters are not served yet.",
+    "filter_support_retry": "accepted for Apache's files; SQL filters are not served yet.",
+    "use_server_side_reset_offset": "a reset is kept by the broker and given out with the next pull.",
+    "enable_broadcast_offset_store": "accepted for Apache's files; kept by the clients.",
+    "notify_consumer_ids_changed_enable": "tell the members of a group when one comes or goes.",
+    "real_time_notify_consumer_change": "tell them at once.",
+    "consumer_offset_update_version_step": "commits after which the table counts as changed.",
+    "subscription_expired_timeout": "a subscription not repeated for so long is forgotten, ms.",
+    "lock_in_strict_mode": "accepted for Apache's files.",
+    "default_message_request_mode": "PULL or POP, told to clients that ask.",
+    "server_load_balancer_enable": "assign queues to clients that ask for it (400).",
+    "register_broker_timeout_mills": "limit of one registration, ms.",
+    "force_register": "register every time, whether or not anything changed.",
+    "compressed_register": "accepted for Apache's files; bodies are sent plain.",
+    "enable_detail_stat": "count by topic, queue and group.",
+    "account_stats_enable": "accepted for Apache's files.",
+    "reject_transaction_message": "refuse transactional messages (they are refused anyway).",
+    "transaction_time_out": "for transactional messages, which are not there yet, ms.",
+    "transaction_check_max": "for transactional messages, which are not there yet.",
+    "transaction_check_interval": "for transactional messages, which are not there yet, ms.",
+    "store_reply_message_enable": "for request and reply, which is not there yet.",
+    "recall_message_enable": "for recalling delayed messages, which is not there yet.",
+    "route_refresh_interval_ms": "pause between looks for changed routes.",
+    "heartbeat_interval_ms": "pause between heartbeats to every broker.",
+    "persist_interval_ms": "pause between commits of consumed offsets.",
+    "expression_type": "``TAG`` or ``SQL92``.",
+    "offset_dir": "where a broadcast consumer keeps its offsets.",
+    "serializer": "turns the bytes of a body into what the application gets.",
+    "pull_batch": "messages asked for at once.",
+    "pull_batch_bytes": "bytes asked for at once.",
+    "pull_interval_ms": "pause between two pulls of a queue.",
+    "max_cached_messages": "messages of one queue held here, from which on it is not pulled.",
+    "max_cached_bytes": "the same in bytes.",
+    "max_cached_messages_all": "messages of all queues held here, from which on none is pulled.",
+    "max_span": "distance of the first and last message in hand, from which on a queue is not pulled.",
+    "suspend_ms": "how long a broker may hold a pull that finds nothing.",
+    "pull_timeout_ms": "limit of one pull, its hold included.",
+    "pull_error_pause_ms": "pause after a failed pull.",
+    "rebalance_interval_ms": "pause between looks at who reads which queue.",
+    "takeover_pause_ms": "pause before a queue of a member that left is read.",
+    "auto_commit_interval_ms": "pause between commits.",
+    "start": "where a group without a stored offset begins.",
+    "allocation": "``\"avg\"``, ``\"circle\"``, or a function.",
+}  # fmt: skip
+
+HEAD = """# Configuration
+
+<!-- Written by scripts/config_docs.py; change the dataclasses, or the script, and run it again. -->
+
+## Where a value comes from
+
+Strongest first:
+
+1. the command line: `-D key=value`, repeatable (and the options that stand for a key: `-p`, `-n`, `--port`, `--host`);
+2. the environment: `ROCKETPY_<KEY>` in upper or lower case, underscores and dots left out or put in as you like
+   (`ROCKETPY_LISTEN_PORT`, `ROCKETPY_LISTENPORT`); `NAMESRV_ADDR` is read as the weakest source of `namesrvAddr`;
+3. `live.properties`, what was changed while the server ran (docs/decisions/0003-live-configuration.md);
+4. the file of `-c`: Java properties text with Apache's key names;
+5. the default.
+
+## Mistakes
+
+- A value that does not fit is one sentence with file, line and key, and exit code 2; so is a rule between keys.
+- An unknown key in a file is a warning with the nearest known key; `--strict-config` makes it an error. On the command line it always is one.
+- A key of Apache's that has no effect here is a warning that says so.
+- An environment variable `ROCKETPY_...` that names no key is ignored: other programs may use the prefix.
+- `--print-config` prints every effective value, secrets hidden; at start the log lists all that are no defaults.
+
+Each case has a test: [bad-input.md](bad-input.md).
+
+## Reading the tables
+
+*Live*: may be changed while the server runs, by UPDATE_BROKER_CONFIG (25) or UPDATE_NAMESRV_CONFIG (318); every other key is refused from the
+network with code 16. Names, units and defaults are Apache's where the last column says nothing else; "(ours)" marks keys Apache does not have.
+Times are milliseconds and sizes bytes unless the table says otherwise.
+"""
+
+
+def main() -> int:
+    """Write the page, or compare it."""
+    text = render()
+    if "--check" in sys.argv[1:]:
+        return 0 if OUTPUT.exists() and OUTPUT.read_text(encoding="utf-8") == text else 1
+    OUTPUT.write_text(text, encoding="utf-8")
+    return 0
+
+
+def render() -> str:
+    """Return the whole page.
+
+    Raises:
+        ValueError: a key that nothing describes.
+    """
+    parts = [HEAD]
+    for title, words, classes in (
+        ("Broker", "`broker.conf`, `rocketpy broker -c`: the broker itself.", [BrokerConfig]),
+        ("Message store", "The same file: the store directory.", [MessageStoreConfig]),
+        (
+            "Remoting server",
+            "The same file, and that of the name server: connections, limits, TLS. The broker's port is `listenPort` above.",
+            [RemotingServerConfig],
+        ),
+        ("Name server", "`namesrv.conf`, `rocketpy namesrv -c`.", [NamesrvConfig]),
+    ):
+        parts.append(f"\n## {title}\n\n{words}\n\n" + "".join(map(file_table, classes)))
+    parts.append(
+        "\n## Client\n\nThe client is configured in Python: keyword arguments of `rocketpy.connect`, `client.producer`, `client.consumer` and\n"
+        "`client.pull_consumer`; connections by `remoting=RemotingClientConfig(...)`. `NAMESRV_ADDR` is used when no name server is given.\n"
+    )
+    for title, config_class in (
+        ("rocketpy.connect", ClientConfig),
+        ("client.producer", ProducerConfig),
+        ("client.consumer", ConsumerConfig),
+        ("client.pull_consumer", PullConsumerConfig),
+    ):
+        parts.append(f"\n### {title}\n\n{client_table(config_class)}")
+    parts.append(f"\n### RemotingClientConfig\n\n{file_table(RemotingClientConfig)}")
+    return "".join(parts)
+
+
+def file_table(config_class: type) -> str:
+    """Return the table of a dataclass that a file fills."""
+    lines = ["| key | default | values | live | what it does |", "|---|---|---|---|---|"]
+    for each in options_of(config_class):
+        if config_class is NamesrvConfig and each.path[0] == "server":
+            continue  # has a table of its own
+        owner = owner_of(config_class, each.path)
+        apache = APACHE.get(each.key, "")
+        what = describe(owner, each.path[-1]) + (f" *{apache}.*" if apache else "")
+        live = "yes" if each.live else ""
+        cells = (f"`{each.key}`", default_text(each), allowed_text(each), live, what)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def client_table(config_class: type) -> str:
+    """Return the table of a dataclass that keyword arguments fill."""
+    lines = ["| name | default | type | what it does |", "|---|---|---|---|"]
+    for each in dataclasses.fields(config_class):
+        default = repr(each.default) if isinstance(each.default, _PLAIN) else "plain bytes"
+        cells = (f"`{each.name}`", f"`{default}`", type_text(each.type))
+        lines.append("| " + " | ".join((*cells, describe(config_class, each.name))) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def type_text(kind: object) -> str:
+    """Return a type in words."""
+    if getattr(kind, "__name__", "") in {"int", "str", "float", "bool", "Serializer"}:
+        return str(getattr(kind, "__name__", ""))
+    words = re.sub(r"(?<!['\w.])(?:[a-z_]+\.)+(?=[A-Za-z])", "", str(kind))
+    words = words.removeprefix("<class '").removesuffix("'>")
+    return words.replace(" | ", " or ").replace("|", " or ")
+
+
+_PLAIN = (str, int, float, bool, tuple, type(None))
+
+
+def owner_of(config_class: type, path: tuple[str, ...]) -> type:
+    """Return the dataclass that has the last attribute of a path."""
+    for name in path[:-1]:
+        config_class = get_type_hints(config_class)[name]
+    return config_class
+
+
+def default_text(each: Option) -> str:
+    """Return a default as it would stand in a file."""
+    if each.key == "brokerName":
+        return "the host's name"
+    text = value_text(each.default, each.type)
+    return f"`{text}`" if text else "empty"
+
+
+def allowed_text(each: Option) -> str:
+    """Return limits and unit."""
+    words = allowed(each.type)
+    return words if words == "text" or not each.unit else f"{words}, {each.unit}"
+
+
+def describe(config_class: type, name: str) -> str:
+    """Return what a key does.
+
+    Raises:
+        ValueError: nobody says so.
+    """
+    text = attributes(config_class).get(name) or MORE.get(name) or family(name)
+    if text is None:
+        raise ValueError(f"{config_class.__name__}.{name}: describe it in the docstring")
+    return text.replace("|", "\\|").replace("``", "`")
+
+
+def family(name: str) -> str | None:
+    """Describe the pools and queues of the broker by their names."""
+    kind = re.sub(
+        r"_(message_)?(processor_)?thread_pool.*|_pool_queue_capacity|_broker_thread.*", "", name
+    )
+    kind = kind.replace("_", " ")
+    if name.endswith("thread_pool_nums"):
+        return f"threads for {kind} requests; 0 runs them inline."
+    if name.endswith("queue_capacity"):
+        return f"{kind} requests that may wait for a thread; more are answered with code 2."
+    if match := re.fullmatch(r"wait_time_mills_in_(\w+)_queue", name):
+        return f"{match[1].replace('_', ' ')} requests that waited longer are answered with code 2."
+    return None
+
+
+def attributes(config_class: type) -> dict[str, str]:
+    """Read the ``Attributes`` section of a docstring."""
+    found: dict[str, str] = {}
+    name = ""
+    section = (inspect.getdoc(config_class) or "").partition("Attributes:\n")[2]
+    for line in section.splitlines():
+        if match := re.fullmatch(r"    (\w+): (.*)", line):
+            name = match[1]
+            found[name] = match[2]
+        elif name and line.startswith("        "):
+            found[name] += " " + line.strip()
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

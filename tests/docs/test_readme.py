@@ -1,0 +1,77 @@
+"""The README's examples run, and the commands it names are there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import rocketpy
+import rocketpy.sync
+from rocketpy.cli.main import COMMANDS, command
+from rocketpy.testing.cluster import ClusterThread
+
+README = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
+
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code]
+TESTS = [code for code in PYTHON if "def test_" in code]
+CALLS = sorted(
+    set(re.findall(r"(?:^ +|; )(rocketpy(?:-\w+)?(?: [a-z][\w-]*)*)", README, re.MULTILINE))
+)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterThread:
+    cluster = ClusterThread(tmp_path / "cluster")
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+def test_every_example_is_covered() -> None:
+    assert PROGRAMS
+    assert TESTS
+    assert len(PROGRAMS) + len(TESTS) == len(PYTHON)
+    assert CALLS
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_program(cluster: ClusterThread, code: str) -> None:
+    assert "127.0.0.1:9876" in code
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code.replace("127.0.0.1:9876", cluster.namesrv)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "SEND_OK" in done.stdout
+    assert "b'hello'" in done.stdout
+
+
+@pytest.mark.parametrize("code", TESTS)
+def test_fixture_example(cluster: ClusterThread, code: str) -> None:
+    names: dict[str, object] = {"rocketpy": rocketpy}
+    exec(code, names)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert tests
+    for test in tests:
+        test(cluster)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_command_is_there(call: str) -> None:
+    program, *words = call.split()
+    if program != "rocketpy":
+        assert program.removeprefix("rocketpy-") in COMMANDS
+        return
+    while words:  # the words after the command are its arguments
+        result = CliRunner().invoke(command, [*words, "--help"])
+        if result.exit_code == 0 and "Usage:" in result.output:
+            break
+        words.pop()
+    assert words, f"no such command: {call}"
