@@ -1,11 +1,17 @@
-"""Who in a group reads which queue; every member computes the same answer on its own.
+"""Who in a group reads which queue: the rule a consumer was given, by name or as a function.
 
-Source: AllocateMessageQueueAveragely, AllocateMessageQueueAveragelyByCircle (5.4.0).
+The rules themselves are `rocketpy.proto.allocation`'s: brokers that balance use them too.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
+from rocketpy.proto.allocation import (
+    allocate_average,
+    allocate_circle,
+    java_sorted,
+    sorted_queues,
+)
 from rocketpy.proto.message_queue import MessageQueue
 
 __all__ = [
@@ -18,44 +24,6 @@ __all__ = [
 ]
 
 Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
-
-
-def java_sorted(names: Iterable[str]) -> list[str]:
-    """Sort as Java's String.compareTo does, by UTF-16 units; mixed groups depend on it."""
-    return sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
-
-
-def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Sort by topic, broker name and queue id, strings as Java does."""
-    return sorted(
-        queues,
-        key=lambda queue: (
-            queue.topic.encode("utf-16-be"),
-            queue.broker_name.encode("utf-16-be"),
-            queue.queue_id,
-        ),
-    )
-
-
-def allocate_average(
-    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """Give contiguous pages; the first ``len(queues) % len(client_ids)`` members get one more."""
-    if client_id not in client_ids:
-        return []
-    index = client_ids.index(client_id)
-    size, extra = divmod(len(queues), len(client_ids))
-    start = index * size + min(index, extra)
-    return list(queues[start : start + size + (1 if index < extra else 0)])
-
-
-def allocate_circle(
-    client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """Deal the queues out one by one."""
-    if client_id not in client_ids:
-        return []
-    return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
 def find_allocation(chosen: Literal["avg", "circle"] | Allocation) -> Allocation:
