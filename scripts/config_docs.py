@@ -7,6 +7,8 @@ What a key does comes from the ``Attributes`` section of its dataclass; families
 that the docstring does not repeat one by one are described in ``MORE``.
 """
 
+# ruff: noqa: E501, INP001 - sentences stand on one line; not a package
+
 import dataclasses
 import inspect
 import re
@@ -104,7 +106,7 @@ MORE: dict[str, str] = {
     "takeover_pause_ms": "pause before a queue of a member that left is read.",
     "auto_commit_interval_ms": "pause between commits.",
     "start": "where a group without a stored offset begins.",
-    "allocation": "``\"avg\"``, ``\"circle\"``, or a function.",
+    "allocation": '``"avg"``, ``"circle"``, or a function.',
 }  # fmt: skip
 
 HEAD = """# Configuration

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request
 from rocketpy.proto.frame import CommandReader
@@ -56,7 +56,7 @@ class Wire:
         self._ready: list[RemotingCommand] = []
         self._opaque = 0
 
-    def __enter__(self) -> "Wire":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -126,14 +126,35 @@ class Wire:
 
 def send_header(topic: str = "Bad", queue_id: int = 0) -> dict[str, str]:
     """The one-letter fields of a send."""
-    return {"a": "P", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
-            "g": "1700000000000", "h": "0", "i": "", "j": "0", "k": "false", "m": "false"}  # fmt: skip
+    return {
+        "a": "P",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue_id),
+        "f": "0",
+        "g": "1700000000000",
+        "h": "0",
+        "i": "",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
 
 
 def pull_header(topic: str = "Bad", offset: int = 0) -> dict[str, str]:
-    return {"consumerGroup": "Readers", "topic": topic, "queueId": "0", "queueOffset": str(offset),
-            "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
-            "subscription": "*", "subVersion": "0"}  # fmt: skip
+    return {
+        "consumerGroup": "Readers",
+        "topic": topic,
+        "queueId": "0",
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+    }
 
 
 def frame(header: bytes, body: bytes = b"", serialize_type: int = 0) -> bytes:

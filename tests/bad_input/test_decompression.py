@@ -1,4 +1,4 @@
-"""Bodies that inflate without end: the broker stores them as they are, our consumer gives up on them."""
+"""Bodies that inflate without end: stored as they are, and no danger to our consumers."""
 
 import asyncio
 import zlib

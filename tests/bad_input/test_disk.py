@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.bad_input.kit import EventLog, Wire, World, daemon, log_until, running
+from tests.bad_input.kit import EventLog, Wire, daemon, log_until, running
 
 MEGABYTE = bytes(1 << 20)
 

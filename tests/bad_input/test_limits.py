@@ -167,7 +167,7 @@ def test_batch_over_the_limit(world: World) -> None:
 
 
 def test_batch_of_very_many_small_messages(world: World) -> None:
-    """The answer lists every id: a header of megabytes, which our own client must be able to read."""
+    """The answer lists every id: a header of megabytes, which our client can read."""
     with world.staying_well(), world.peer() as peer:
         answer = peer.call(
             320, {**_batch_header(), "e": "3"}, encode_batch([BatchItem(0, b"", b"")] * 150_000)

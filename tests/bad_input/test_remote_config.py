@@ -10,7 +10,7 @@ REFUSED = {
     "broker": (
         "storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog", "brokerConfigPath",
         "rocketmqHome", "configBlackList", "namesrvAddr", "brokerIP1", "brokerIP2", "listenPort",
-        "bindAddress", "brokerName", "defaultTopicQueueNumsX", "brokerClusterName", "brokerId", "haMasterAddress",
+        "bindAddress", "brokerName", "brokerClusterName", "brokerId", "haMasterAddress",
         "flushDiskType", "mappedFileSizeCommitLog", "messageStorePlugIn", "serverSelectorThreads",
         "tls.server.keyPath", "tls.server.trustCertPath", "filterServerNums",
         "authenticationProvider", "metricsExporterType", "no.such.key",

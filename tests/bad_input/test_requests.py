@@ -1,4 +1,4 @@
-"""Requests that are frames but make no sense: an answer with the code Apache gives, naming the field."""
+"""Requests that make no sense: an answer with the code Apache gives, naming the field."""
 
 import pytest
 
@@ -7,14 +7,36 @@ from tests.bad_input.kit import EventLog, World, pull_header, send_header
 UNKNOWN_CODES = (0, -1, 7_777, 99_999, 2**31 - 1)
 
 QUEUE = {"topic": "Bad", "queueId": "0"}
-LONG_SEND = {"producerGroup": "P", "topic": "Bad", "defaultTopic": "TBW102",
-             "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0",
-             "bornTimestamp": "1", "flag": "0", "properties": "", "reconsumeTimes": "0"}  # fmt: skip
-TOPIC = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4",
-         "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}  # fmt: skip
+LONG_SEND = {
+    "producerGroup": "P",
+    "topic": "Bad",
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "4",
+    "queueId": "0",
+    "sysFlag": "0",
+    "bornTimestamp": "1",
+    "flag": "0",
+    "properties": "",
+    "reconsumeTimes": "0",
+}
+TOPIC = {
+    "topic": "New",
+    "defaultTopic": "TBW102",
+    "readQueueNums": "4",
+    "writeQueueNums": "4",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": "0",
+    "order": "false",
+}
 QUERY = {"topic": "Bad", "key": "k", "maxNum": "1", "beginTimestamp": "0", "endTimestamp": "9"}
-REGISTER = {"brokerName": "x", "brokerAddr": "127.0.0.1:1", "clusterName": "C", "brokerId": "1",
-            "haServerAddr": "127.0.0.1:2"}  # fmt: skip
+REGISTER = {
+    "brokerName": "x",
+    "brokerAddr": "127.0.0.1:1",
+    "clusterName": "C",
+    "brokerId": "1",
+    "haServerAddr": "127.0.0.1:2",
+}
 
 # server, code, a header that would be fine, numbers that must be there, texts that must be there
 HEADERS = {
@@ -23,13 +45,24 @@ HEADERS = {
         "broker",
         11,
         pull_header(),
-        ("queueId", "queueOffset", "maxMsgNums", "sysFlag", "commitOffset",
-         "suspendTimeoutMillis", "subVersion"),
+        (
+            "queueId",
+            "queueOffset",
+            "maxMsgNums",
+            "sysFlag",
+            "commitOffset",
+            "suspendTimeoutMillis",
+            "subVersion",
+        ),
         ("topic", "consumerGroup"),
     ),
     "query": ("broker", 12, QUERY, ("maxNum", "beginTimestamp", "endTimestamp"), ()),
     "query_offset": (
-        "broker", 14, {**QUEUE, "consumerGroup": "Readers"}, ("queueId",), ("topic", "consumerGroup")
+        "broker",
+        14,
+        {**QUEUE, "consumerGroup": "Readers"},
+        ("queueId",),
+        ("topic", "consumerGroup"),
     ),
     "commit": (
         "broker",
@@ -44,7 +77,11 @@ HEADERS = {
     "earliest": ("broker", 32, QUEUE, ("queueId",), ("topic",)),
     "view": ("broker", 33, {"offset": "0"}, ("offset",), ()),
     "create_topic": (
-        "broker", 17, TOPIC, ("readQueueNums", "writeQueueNums", "perm"), ("topic", "topicFilterType")
+        "broker",
+        17,
+        TOPIC,
+        ("readQueueNums", "writeQueueNums", "perm"),
+        ("topic", "topicFilterType"),
     ),
     "delete_topic": ("broker", 215, {"topic": "Nobody"}, (), ("topic",)),
     "delete_group": ("broker", 207, {"groupName": "Nobody"}, (), ("groupName",)),
@@ -58,11 +95,16 @@ HEADERS = {
         ("brokerName", "brokerAddr", "clusterName"),
     ),
     "route": ("namesrv", 105, {"topic": "Kept"}, (), ("topic",)),
-    "kv_put": ("namesrv", 100, {"namespace": "n", "key": "k", "value": "v"}, (),
-               ("namespace", "key", "value")),
+    "kv_put": (
+        "namesrv",
+        100,
+        {"namespace": "n", "key": "k", "value": "v"},
+        (),
+        ("namespace", "key", "value"),
+    ),
     "kv_get": ("namesrv", 101, {"namespace": "n", "key": "k"}, (), ("namespace", "key")),
     "wipe": ("namesrv", 205, {"brokerName": "x"}, (), ("brokerName",)),
-}  # fmt: skip
+}
 
 NOT_NUMBERS = {
     "letters": "abc",
@@ -72,9 +114,7 @@ NOT_NUMBERS = {
     "very_long": "9" * 5_000,
 }
 
-MISSING = [
-    (name, field) for name, parts in HEADERS.items() for field in (*parts[3], *parts[4])
-]  # fmt: skip
+MISSING = [(name, field) for name, parts in HEADERS.items() for field in (*parts[3], *parts[4])]
 NUMBERS = [(name, field) for name, parts in HEADERS.items() for field in parts[3]]
 
 # The one-letter fields of SEND_MESSAGE_V2 and what they are called in full.

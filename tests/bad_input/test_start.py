@@ -1,8 +1,10 @@
 """What keeps a server from starting: one sentence on standard error, exit code 1 or 2."""
 
+import contextlib
 import json
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,34 +29,39 @@ def broker_arguments(store: Path, *more: str) -> list[str]:
     return ["broker", *(word for text in settings for word in ("-D", text))]
 
 
-def make_store(directory: Path) -> Path:
-    """A store with one acknowledged message, closed cleanly."""
-    store = directory / "store"
+@contextlib.contextmanager
+def served(store: Path) -> Iterator[Wire]:
+    """Run a broker on a store and connect to it."""
     with daemon(*broker_arguments(store)) as process:
         with Wire(log_until(process, "ready")[-1]["broker"]) as peer:
-            assert peer.send(b"kept", "Kept").code == 0
+            yield peer
         process.terminate()
         process.communicate(timeout=30)
         assert process.returncode == 0
+
+
+def make_store(directory: Path) -> Path:
+    """A store with one acknowledged message, closed cleanly."""
+    store = directory / "store"
+    with served(store) as peer:
+        assert peer.send(b"kept", "Kept").code == 0
     return store
 
 
 def kept_bodies(store: Path) -> list[bytes]:
-    with daemon(*broker_arguments(store)) as process:
-        with Wire(log_until(process, "ready")[-1]["broker"]) as peer:
-            return peer.bodies("Kept")
+    with served(store) as peer:
+        return peer.bodies("Kept")
 
 
 def test_locked_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with daemon(*broker_arguments(store)) as process:
-        with Wire(log_until(process, "ready")[-1]["broker"]) as peer:
-            assert peer.send(b"kept", "Kept").code == 0
-            sentence = last_sentence(finished(*broker_arguments(store)), 1)
-            assert str(store) in sentence
-            assert "lock" in sentence
-            assert peer.send(b"after", "Kept").code == 0
-            assert peer.bodies("Kept") == [b"kept", b"after"]
+    with served(store) as peer:
+        assert peer.send(b"kept", "Kept").code == 0
+        sentence = last_sentence(finished(*broker_arguments(store)), 1)
+        assert str(store) in sentence
+        assert "lock" in sentence
+        assert peer.send(b"after", "Kept").code == 0
+        assert peer.bodies("Kept") == [b"kept", b"after"]
 
 
 def test_locked_standalone(tmp_path: Path) -> None:

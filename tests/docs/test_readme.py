@@ -3,13 +3,12 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-import rocketpy
-import rocketpy.sync
 from rocketpy.cli.main import COMMANDS, command
 from rocketpy.testing.cluster import ClusterThread
 
@@ -24,7 +23,7 @@ CALLS = sorted(
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> ClusterThread:
+def cluster(tmp_path: Path) -> Iterator[ClusterThread]:
     cluster = ClusterThread(tmp_path / "cluster")
     cluster.start()
     yield cluster
@@ -55,7 +54,7 @@ def test_program(cluster: ClusterThread, code: str) -> None:
 
 @pytest.mark.parametrize("code", TESTS)
 def test_fixture_example(cluster: ClusterThread, code: str) -> None:
-    names: dict[str, object] = {"rocketpy": rocketpy}
+    names: dict[str, object] = {}
     exec(code, names)
     tests = [value for name, value in names.items() if name.startswith("test_")]
     assert tests
