@@ -17,6 +17,7 @@ from typing import Final
 from rocketpy.namesrv.names import is_address, is_name, is_topic
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpy.proto.fastjson import check_quick
 
 __all__ = ["Registration", "body_matches", "decode_topics"]
 
@@ -111,10 +112,17 @@ def decode_topics(body: bytes, version: int) -> RegisteredTopics:
         return RegisteredTopics(DataVersion(), {}, (), {}, ())
     if body.startswith(_ZLIB):
         whole = RegisterBrokerBody.decode_compressed(body, version)
-    elif version >= V3_0_11:
+        return _checked(whole)
+    check_quick(body)
+    if version >= V3_0_11:
         whole = RegisterBrokerBody.decode(body)
     else:
         whole = RegisterBrokerBody(TopicConfigSerializeWrapper.decode(body))
+    return _checked(whole)
+
+
+def _checked(whole: RegisterBrokerBody) -> RegisteredTopics:
+    """Leave out what breaks a rule."""
     wrapper = whole.topic_config_serialize_wrapper
     topics: dict[str, TopicConfig] = {}
     refused: list[str] = []

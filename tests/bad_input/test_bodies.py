@@ -60,7 +60,9 @@ def test_broken_json(world: World, log: EventLog, kind: str, name: str) -> None:
         assert peer.call(7_777).code == 3, "the connection stays"
 
 
-@pytest.mark.parametrize("kind", ["heartbeat", "lock"])
+@pytest.mark.parametrize(
+    "kind", ["heartbeat", "lock", "create_group", "create_topics", "register", "register_topic"]
+)
 def test_json_that_takes_long_to_read(world: World, kind: str) -> None:
     """Fastjson's own dialect is read by slow code, which fifteen megabytes must not reach."""
     server, code, header = BODIES[kind]

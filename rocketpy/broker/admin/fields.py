@@ -6,7 +6,7 @@ from typing import Any
 from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.fastjson import dumps, loads
+from rocketpy.proto.fastjson import check_quick, dumps, loads
 from rocketpy.proto.headers.base import parse_bool, parse_int64
 
 __all__ = ["body_object", "boolean", "integer", "ok", "ok_bytes", "optional", "refuse", "required"]
@@ -60,6 +60,7 @@ def body_object(request: RemotingCommand) -> dict[str, Any]:
     Raises:
         BadBodyError: it is not one.
     """
+    check_quick(request.body)
     value = loads(request.body)
     if not isinstance(value, dict):
         raise BadBodyError("the body is not a JSON object")

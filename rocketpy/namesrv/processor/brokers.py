@@ -16,6 +16,7 @@ from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.fastjson import check_quick
 from rocketpy.proto.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
@@ -107,6 +108,7 @@ class BrokerProcessor:
     def query_data_version(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322): must the broker register again?"""
         header = QueryDataVersionRequestHeader.from_ext(request.ext_fields)
+        check_quick(request.body)
         theirs = DataVersion.decode(request.body)
         key = BrokerKey(header.cluster_name, header.broker_addr)
         ours = self._routes.data_version(key)
@@ -127,6 +129,7 @@ class BrokerProcessor:
     def register_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """REGISTER_TOPIC_IN_NAMESRV (217): a broker's new topic, without all the others."""
         topic = RegisterTopicRequestHeader.from_ext(request.ext_fields).topic
+        check_quick(request.body)
         route = TopicRouteData.decode(request.body)
         if not is_topic(topic):
             return make_response(request, ResponseCode.SYSTEM_ERROR, "topic is not a name")

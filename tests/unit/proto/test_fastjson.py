@@ -120,3 +120,10 @@ def test_plain_json_only():
     assert fastjson.loads_plain(b'{"a":[1]}') == {"a": [1]}
     with pytest.raises(BadBodyError):
         fastjson.loads_plain(b"{1:2}")
+
+
+def test_what_is_long_must_be_plain():
+    fastjson.check_quick(b"{1:2}")
+    fastjson.check_quick(b"[" + b"0," * fastjson.MAX_DIALECT_BYTES + b"0]")
+    with pytest.raises(BadBodyError):
+        fastjson.check_quick(b"{1:[" + b"0," * fastjson.MAX_DIALECT_BYTES + b"0]}")
