@@ -175,6 +175,22 @@ def test_registration_that_inflates_without_end(world: World) -> None:
         assert peer.call(103, header, bomb[:100]).code == 1
 
 
+def test_registration_that_inflates_to_json_that_takes_long_to_read(world: World) -> None:
+    header = {
+        "brokerName": "x",
+        "brokerAddr": "127.0.0.1:1",
+        "clusterName": "C",
+        "brokerId": "0",
+        "haServerAddr": "",
+        "compressed": "true",
+    }
+    text = b"{1:[" + b"0," * 20_000_000
+    body = zlib.compress(len(text).to_bytes(4, "big") + text, 1)
+    with world.staying_well(), world.peer("namesrv") as peer:
+        peer.socket.settimeout(3)
+        assert peer.call(103, header, body).code == 1
+
+
 def test_registration_with_a_wrong_checksum(world: World) -> None:
     header = {"brokerName": "x", "brokerAddr": "127.0.0.1:1", "clusterName": "C", "brokerId": "0",
               "haServerAddr": "", "bodyCrc32": "12345"}  # fmt: skip

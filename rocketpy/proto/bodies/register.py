@@ -60,7 +60,8 @@ class RegisterBrokerBody(Body):
             BadBodyError: lengths that do not add up, wrong texts, or more than 64 MiB inflated.
         """
         reader = _Sections(inflate(data, CompressionType.ZLIB, MAX_INFLATED_BYTES))
-        wrapper = TopicConfigSerializeWrapper(data_version=DataVersion.decode(reader.text()))
+        version = DataVersion.from_json(_parse_json(reader.text()))
+        wrapper = TopicConfigSerializeWrapper(data_version=version)
         for _ in range(reader.number()):
             topic = _parse_topic(reader.text())
             wrapper.topic_config_table[topic.topic_name] = topic
