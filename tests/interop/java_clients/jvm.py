@@ -120,12 +120,14 @@ class JavaClient:
         found: list[dict[str, Any]] = self.do("received", name=name)["messages"]
         return found
 
-    def receive(self, name: str, count: int, timeout_s: float = 40) -> list[dict[str, Any]]:
-        """Wait for exactly so many messages."""
+    def receive(
+        self, name: str, count: int, timeout_s: float = 40, *, only: str = ""
+    ) -> list[dict[str, Any]]:
+        """Wait for exactly so many messages; `only` skips bodies that begin otherwise."""
         got: list[dict[str, Any]] = []
 
         def has_all() -> bool:
-            got.extend(self.received(name))
+            got.extend(one for one in self.received(name) if (one["body"] or "").startswith(only))
             return len(got) >= count
 
         wait_for(has_all, timeout_s)

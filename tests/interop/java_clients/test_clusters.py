@@ -49,8 +49,10 @@ def test_two_brokers_two_name_servers(jdk: None, tmp_path: Path, version: str) -
 def test_tls(jdk: None, tmp_path: Path, version: str) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)],
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)),
+        ],
         check=True,
         capture_output=True,
     )
@@ -78,7 +80,7 @@ def test_where_a_new_group_starts(jdk: None, tmp_path: Path, version: str) -> No
         producer = java.producer()
         java.send(producer, "Where", count=8, body="old")
         time.sleep(2)  # the setting's resolution is a second
-        between = time.strftime("%Y%m%d%H%M%S", time.localtime(time.time()))
+        between = time.strftime("%Y%m%d%H%M%S")
         time.sleep(1)
         java.send(producer, "Where", count=8, body="middle")
         last = java.push("gLast", "Where", **{"from": "last"})

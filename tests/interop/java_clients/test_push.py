@@ -1,6 +1,7 @@
 """Push consumers of the official Java client."""
 
 from tests.interop.java_clients.cluster import Servers
+from tests.interop.java_clients.conftest import Start
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
 
 
@@ -33,12 +34,16 @@ def test_members_share_and_take_over(java: JavaClient, topic: str, group: str) -
     assert sorted(java.owned(first) + java.owned(second)) == [0, 1, 2, 3]
     sent = java.send(producer, topic, count=20, body="shared")
     mine = sum(one["queueId"] in java.owned(first) for one in sent)
-    got_first, got_second = java.receive(first, mine), java.receive(second, 20 - mine)
+    # The second may get again what the first had not yet said that it has done.
+    got_first = java.receive(first, mine, only="shared")
+    got_second = java.receive(second, 20 - mine, only="shared")
     assert bodies(got_first + got_second) == sorted(f"shared-{number}" for number in range(20))
     java.stop(first)
     wait_for(lambda: java.owned(second) == [0, 1, 2, 3])
     java.send(producer, topic, count=8, body="alone")
-    assert bodies(java.receive(second, 8)) == [f"alone-{number}" for number in range(8)]
+    assert bodies(java.receive(second, 8, only="alone")) == [
+        f"alone-{number}" for number in range(8)
+    ]
     java.stop(second)
 
 
@@ -63,8 +68,10 @@ def test_offsets_survive_restarts(
 
 
 def test_running_consumer_survives_a_broker_restart(
-    java: JavaClient, servers: Servers, topic: str, group: str
+    clients: Start, servers: Servers, topic: str, group: str
 ) -> None:
+    # 5.4.0 sees the lost connection; 4.9.8 waits until its pull's 30 s are over, with any broker.
+    java = clients("5.4.0", False)
     producer = java.producer()
     java.send(producer, topic, count=4, body="before")
     consumer = java.push(group, topic)
