@@ -221,7 +221,8 @@ class ConsumeQueue:
         if queue_offset > self.max_offset:
             raise QueueGapError(expected=self.max_offset, got=queue_offset)
         self.next_offset = queue_offset
-        self.reserve()
+        if queue_offset >= self.reserved_offset or self._file is None:
+            self.reserve()
         self.put(queue_offset, phy_offset, size_bytes, tags_code)
         self.next_offset = queue_offset + 1
         return True

@@ -152,6 +152,11 @@ class ConsumeQueueTable:
         """Delete files whose messages are all gone; return how many."""
         return sum(queue.delete_expired(min_phy_offset) for queue in self)
 
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes of all queues that are written but not known to be on disk."""
+        return sum(queue.dirty_bytes for queue in self)
+
     def flush(self, least_dirty_bytes: int = 1) -> None:
         """Bring queues with at least so many dirty bytes to disk.
 

@@ -78,7 +78,8 @@ class LogScan:
             if found.verdict is Verdict.RECORD:
                 if self._has_torn_text(position, found):
                     break
-                yield from self._settled(unproven)
+                if unproven:
+                    yield from self._settled(unproven)
                 self.last_ms = max(self.last_ms, found.store_timestamp_ms)
                 yield position, found
             elif found.verdict is Verdict.DAMAGED:
@@ -95,7 +96,8 @@ class LogScan:
                 continue
             position += found.size_bytes
             if found.verdict is not Verdict.DAMAGED:
-                yield from self._settled(unproven)
+                if unproven:
+                    yield from self._settled(unproven)
                 self.end = position
         keep_until_ms = max(self._vouched_ms, self._search_until_ms)
         while unproven and unproven[0][1].store_timestamp_ms <= keep_until_ms:

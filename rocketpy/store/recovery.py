@@ -217,15 +217,17 @@ class Recovery:
             check_crc=self._check_crc,
             power_cut=self._power_cut,
         )
+        delays_ms = self._delays_ms
+        judged: dict[str, bool] = {}
         for phy_offset, found in scan:
             report.record_count += 1
-            record = read_back(found, phy_offset, self._delays_ms)
-            if record is None or not is_safe_topic(record.topic) or record.queue_id < 0:
+            record = read_back(found, phy_offset, delays_ms)
+            if record is None or record.queue_id < 0 or not self._is_safe(record.topic, judged):
                 scan.damaged.append(phy_offset)
                 continue
             if record.has_queue_entry and not self._table.is_batch_topic(record.topic):
                 report.entry_count += self._put_entry(record, start, scan)
-            if found.verdict is Verdict.RECORD and phy_offset >= index_from:
+            if phy_offset >= index_from and found.verdict is Verdict.RECORD:
                 self._put_index(record)
         if 0 < self._assumed_last_ms < scan.last_ms:
             self._assumed_last_ms = 0
@@ -237,6 +239,14 @@ class Recovery:
         report.damaged, report.holes = scan.damaged, scan.holes
         self._log.last_store_timestamp_ms = scan.last_ms
         return report
+
+    @staticmethod
+    def _is_safe(topic: str, judged: dict[str, bool]) -> bool:
+        """Judge each topic once; this is asked for every record."""
+        safe = judged.get(topic)
+        if safe is None:
+            safe = judged[topic] = is_safe_topic(topic)
+        return safe
 
     def _put_index(self, record: DispatchRecord) -> None:
         if self._index is not None and record.has_index_entries:
