@@ -215,7 +215,13 @@ def type_text(kind: object) -> str:
         return str(getattr(kind, "__name__", ""))
     words = re.sub(r"(?<!['\w.])(?:[a-z_]+\.)+(?=[A-Za-z])", "", str(kind))
     words = words.removeprefix("<class '").removesuffix("'>")
+    # Equal literals share one spelling in a process: the first that was made.
+    words = re.sub(r"Literal\[(.*?)\]", _sorted_literal, words)
     return words.replace(" | ", " or ").replace("|", " or ")
+
+
+def _sorted_literal(match: re.Match[str]) -> str:
+    return f"Literal[{', '.join(sorted(match[1].split(', ')))}]"
 
 
 _PLAIN = (str, int, float, bool, tuple, type(None))
