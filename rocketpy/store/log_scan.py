@@ -78,8 +78,7 @@ class LogScan:
             if found.verdict is Verdict.RECORD:
                 if self._has_torn_text(position, found):
                     break
-                if unproven:
-                    yield from self._settled(unproven)
+                yield from self._settled(unproven) if unproven else ()
                 self.last_ms = max(self.last_ms, found.store_timestamp_ms)
                 yield position, found
             elif found.verdict is Verdict.DAMAGED:
