@@ -3,11 +3,12 @@
 from rocketpy.proto.message import decode_message
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.results import GetMessageStatus, PutMessage
+from rocketpy.store.results import GetMessageStatus, PutMessage, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
 
 TOPIC = "Topic"
+OK = PutMessageStatus.PUT_OK
 
 
 class Kit:
@@ -64,3 +65,12 @@ def bodies(store: MessageStore, queue_id: int = 0, start: int | None = None) -> 
             return found
         assert result.next_begin_offset > offset
         offset = result.next_begin_offset
+
+
+def put_many(store: MessageStore, count: int, start: int = 0, size: int = 100) -> list[bytes]:
+    sent = []
+    for number in range(start, start + count):
+        body = f"{number:08d}".encode().ljust(size, b".")
+        assert store.put_message(message(body)).status is OK
+        sent.append(body)
+    return sent

@@ -1,0 +1,270 @@
+"""Kills, power cuts, full disks and failing flushes take nothing that was promised."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rocketpy.store.results import (
+    PutMessageStatus,
+)
+from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies, message, put_many
+
+LOG = Path("/store/commitlog")
+
+
+# -- crashes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_killed_process_loses_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    kit = Kit()
+    sent: list[bytes] = []
+    for _ in range(4):
+        store = kit.open()
+        assert bodies(store) == sent
+        for _ in range(rng.randint(0, 150)):
+            kit.clock.advance(rng.randint(0, 200))
+            sent += put_many(store, 1, len(sent), rng.randint(8, 600))
+            if rng.random() < 0.1:
+                rng.choice(store.services).step(kit.clock.monotonic_ms())
+        kit.files.kill()
+    assert bodies(kit.open()) == sent
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_takes_no_durable_message(seed: int) -> None:
+    rng = random.Random(seed)
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    acknowledged: list[bytes] = []
+    attempted: set[bytes] = set()
+    number = 0
+    for _ in range(3):
+        store = kit.open()
+        seen = bodies(store)
+        assert [each for each in seen if each in set(acknowledged)] == acknowledged
+        assert set(seen) <= attempted
+        assert len(set(seen)) == len(seen)
+        for _ in range(rng.randint(1, 120)):
+            number += 1
+            body = b"%08d" % number + bytes(rng.randint(0, 900))
+            attempted.add(body)
+
+            def durable(is_durable: bool, body: bytes = body) -> None:
+                assert is_durable
+                acknowledged.append(body)
+
+            store.when_durable(store.put_message(message(body)).phy_end, durable)
+            kit.clock.advance(rng.randint(0, 300))
+            for service in store.services:
+                if rng.random() < 0.15:
+                    service.step(kit.clock.monotonic_ms())
+        kit.files.power_cut(rng)
+    final = bodies(kit.open())
+    assert [each for each in final if each in set(acknowledged)] == acknowledged
+
+
+def test_a_torn_tail_is_erased() -> None:
+    kit = Kit()
+    store = kit.open()
+    sent = put_many(store, 20)
+    end = store.max_phy_offset
+    kit.files.kill()
+    node = kit.files._names[LOG / f"{0:020d}"]
+    assert node is not None
+    node.memory[end - 60 :] = bytes(len(node.memory) - end + 60)
+    node.memory[end - 60 : end - 40] = b"\x01" * 20
+    again = kit.open()
+    assert bodies(again) == sent[:-1]
+    assert bytes(node.memory[again.max_phy_offset :]).strip(b"\0") == b""
+    sent[-1:] = put_many(again, 1, 77)
+    assert bodies(again) == sent
+
+
+def test_a_broken_frame_in_flushed_data_costs_only_itself() -> None:
+    kit = Kit()
+    store = kit.open()
+    sent = put_many(store, 60)
+    victim = store.put_message(message(b"victim"))
+    kit.clock.advance(5_000)
+    sent += put_many(store, 60, 60)
+    store.close()
+    node = kit.files._names[LOG / f"{0:020d}"]
+    assert node is not None
+    node.memory[victim.phy_offset : victim.phy_offset + 8] = b"\xff" * 8
+    kit.files.remove(Path("/store/checkpoint.bak"))
+    kit.files.remove_tree(Path("/store/consumequeue"))
+    again = kit.open()
+    assert again.recovery.holes == [(victim.phy_offset, victim.size_bytes)]
+    assert bodies(again) == sent
+    assert again.max_offset(TOPIC, 0) == 121
+
+
+# -- disk ----------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_a_status_and_sending_resumes() -> None:
+    kit = Kit()
+    kit.files.capacity_bytes = 200 * 1024
+    store = kit.open()
+    sent = []
+    statuses = set()
+    for number in range(1500):
+        body = b"%06d" % number + bytes(200)
+        result = store.put_message(message(body, queue_id=number % 3))
+        statuses.add(result.status)
+        if result.status is OK:
+            sent.append(body)
+    assert statuses == {OK, PutMessageStatus.CREATE_MAPPED_FILE_FAILED}
+    assert kit.files.unallocated_writes() == []
+    seen = [body for queue_id in range(3) for body in bodies(store, queue_id)]
+    assert sorted(seen) == sent
+
+    kit.files.capacity_bytes = None
+    for number in range(1500, 1600):
+        body = b"%06d" % number + bytes(200)
+        assert store.put_message(message(body, queue_id=number % 3)).status is OK
+        sent.append(body)
+    kit.files.kill()
+    again = kit.open()
+    seen = [body for queue_id in range(3) for body in bodies(again, queue_id)]
+    assert sorted(seen) == sent
+
+
+def test_sync_flush_shows_messages_only_when_they_are_on_disk() -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    store = kit.open()
+    answers: list[bool] = []
+    result = store.put_message(message(b"later"))
+    assert result.status is OK
+    store.when_durable(result.phy_end, answers.append)
+    assert (answers, kit.arrivals, bodies(store)) == ([], [], [])
+    assert store.look_message(0) is None
+    assert store.dispatch_behind_bytes == result.size_bytes
+
+    kit.step(store, "GroupCommitService")
+    assert (answers, bodies(store)) == ([True], [b"later"])
+    assert kit.arrivals == [(TOPIC, 0, 1, 0)]
+    assert store.look_message(0) is not None
+    assert store.dispatch_behind_bytes == 0
+    store.when_durable(result.phy_end, answers.append)
+    assert answers == [True, True]
+
+
+def test_one_flush_answers_all_who_wait() -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    store = kit.open()
+    store.put_message(message(b"first"))
+    kit.step(store, "GroupCommitService")
+    before = kit.files.flush_count
+    answers: list[bool] = []
+    for number in range(20):
+        result = store.put_message(message(b"%d" % number))
+        store.when_durable(result.phy_end, answers.append)
+    kit.step(store, "GroupCommitService")
+    assert answers == [True] * 20
+    assert kit.files.flush_count == before + 1
+
+
+@pytest.mark.parametrize("mode", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_the_first_failed_flush_makes_the_store_read_only(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kit = Kit(flush_disk_type=mode, flush_commit_log_least_pages=0)
+    store = kit.open()
+    answers: list[bool] = []
+    store.put_message(message(b"good"))
+    service = "GroupCommitService" if mode == "SYNC_FLUSH" else "FlushRealTimeService"
+    kit.step(store, service)
+    kit.files.fail_flushes("commitlog")
+    result = store.put_message(message(b"lost"))
+    if mode == "SYNC_FLUSH":
+        store.when_durable(result.phy_end, answers.append)
+    for _ in range(5):
+        kit.step(store, service)
+    kit.files.on_flush = None
+    kit.step(store, service)
+    if mode == "SYNC_FLUSH":
+        assert answers == [False]
+        assert bodies(store) == [b"good"]
+        store.when_durable(result.phy_end, answers.append)
+        assert answers == [False, False]
+    assert not store.is_writable
+    assert "simulated disk failure" in str(store.read_only_reason)
+    assert store.put_message(message(b"no")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert len([each for each in caplog.records if each.levelname == "CRITICAL"]) == 1
+    store.close()
+    assert kit.files.exists(Path("/store/abort"))
+    kit.files.power_cut(random.Random(1))
+    again = kit.open()
+    assert bodies(again)[:1] == [b"good"]
+    assert again.is_writable
+
+
+def test_a_flush_that_takes_too_long_is_answered() -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=5_000)
+    store = kit.open()
+    answers: list[bool] = []
+    store.when_durable(store.put_message(message(b"slow")).phy_end, answers.append)
+    kit.clock.advance(4_999)
+    kit.step(store, "FlushDeadlineService")
+    assert answers == []
+    kit.clock.advance(1)
+    kit.step(store, "FlushDeadlineService")
+    assert answers == [False]
+    kit.step(store, "GroupCommitService")
+    assert answers == [False]
+
+
+def test_the_warning_level_stops_puts_and_space_starts_them() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 5)
+    kit.files.capacity_bytes = kit.files.used_bytes
+    kit.step(store, "CleanCommitLogService")
+    kit.clock.advance(70_000)
+    kit.step(store, "CleanCommitLogService")
+    assert store.put_message(message(b"x")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert store.read_only_reason == "the disk is nearly full"
+    kit.files.capacity_bytes = None
+    kit.clock.advance(70_000)
+    kit.step(store, "CleanCommitLogService")
+    assert store.put_message(message(b"x")).status is OK
+
+
+def test_messages_are_found_by_key_also_after_a_crash() -> None:
+    kit = Kit()
+    store = kit.open()
+    places = []
+    for number in range(120):
+        put = message(b"%d" % number)
+        put.properties = b"UNIQ_KEY\x01u%d\x02KEYS\x01a b%d\x02TAGS\x01t\x02" % (number, number)
+        put.uniq_key, put.keys, put.tags = f"u{number}", f"a b{number}", "t"
+        places.append(store.put_message(put).phy_offset)
+        kit.clock.advance(100)
+    assert store.query_index(TOPIC, "b77", 32, 0, 1 << 60).phy_offsets == [places[77]]
+    kit.step(store, "FlushRealTimeService")
+    kit.step(store, "FlushConsumeQueueService")
+    kit.files.kill()
+    again = kit.open()
+    for _ in range(20):
+        kit.step(again, "IndexCatchUpService")
+    for number in (0, 50, 119):
+        found = again.query_index(TOPIC, f"u{number}", 32, 0, 1 << 60).phy_offsets
+        assert set(found) == {places[number]}
+
+
+def test_runtime_info_has_the_keys_admin_tools_read() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 10)
+    kit.clock.advance(1_000)
+    kit.step(store, "StoreStatsService")
+    bodies(store)
+    info = store.runtime_info()
+    assert info["putTps"].split(" ")[0] == "10.0"
+    assert info["putMessageDistributeTime"].startswith("[<=0ms]:10 ")
+    assert info["putMessageTimesTotal"] == "10"
+    assert info["commitLogMaxOffset"] == str(store.max_phy_offset)
+    assert 0.0 <= float(info["commitLogDiskRatio"]) <= 1.0
