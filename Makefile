@@ -25,12 +25,13 @@ demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, c
 
 test: setup jdk check ## everything CI runs
 	@bash tests/peer/peer.sh fetch
-	$(PYTEST) tests -q
+	$(PYTEST) tests -q -m "not interop" -n 2 --dist loadfile
+	$(PYTEST) tests -q -m interop
 
 check: setup fmt-check lint types layers ## formatting, lint, types, layers
 
 unit: setup ## tests that need no JDK
-	$(PYTEST) tests -q -m "not interop and not crash"
+	$(PYTEST) tests -q -m "not interop and not crash" -n 2 --dist loadfile
 
 interop: setup jdk ## the official Java clients, mqadmin and broker against ours
 	$(PYTEST) tests -q -m interop
