@@ -5,6 +5,7 @@ import zlib
 import pytest
 
 import rocketpy
+from rocketpy.client.config import Compression
 from rocketpy.sync import connect
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
@@ -38,7 +39,7 @@ def test_java_sends_python_consumes(
 
 @pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
 def test_python_sends_java_consumes(
-    java: JavaClient, servers: Servers, topic: str, group: str, compression: str
+    java: JavaClient, servers: Servers, topic: str, group: str, compression: Compression
 ) -> None:
     large = b"large " * 5_000
     with connect(servers.namesrv, group=group) as client:
