@@ -394,7 +394,9 @@ def _build_parts(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=topics.is_system
         ),
         name_servers=NameServerLink(client, configs=configs, identity=identity, topics=topics),
-        holds=PullRequestHold(store.max_offset, config.max_held_pulls),
+        holds=PullRequestHold(
+            store.max_offset, config.max_held_pulls, config.max_held_pulls_per_queue
+        ),
         clock=clock,
         pools=build_pools(config, clock),
     )

@@ -61,6 +61,9 @@ class BrokerConfig:
         max_heartbeat_bytes: longer heartbeats are refused (ours).
         max_groups_per_connection: producer groups, and consumer groups, of one connection (ours).
         max_client_registrations: members of all producer groups, and of all consumer groups (ours).
+        max_topics_for_auto_create: with so many topics no send creates another one (ours).
+        max_groups_for_auto_create: the same for groups that clients bring along (ours).
+        max_held_pulls_per_queue: bound of pulls parked for one queue (ours).
         max_held_pulls: bound of pulls parked at the same time; the next is answered at once.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.
@@ -83,6 +86,8 @@ class BrokerConfig:
     broker_permission: int = _live(6)
     default_topic_queue_nums: int = 8
     auto_create_topic_enable: bool = _live(True)
+    max_topics_for_auto_create: int = _live(10_000, 0)
+    max_groups_for_auto_create: int = _live(10_000, 0)
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     auto_create_subscription_group: bool = _live(True)
@@ -129,6 +134,7 @@ class BrokerConfig:
     long_polling_enable: bool = _live(True)
     short_polling_time_mills: int = _live(1_000, 0)
     max_held_pulls: int = _live(100_000, 0)
+    max_held_pulls_per_queue: int = _live(10_000, 0)
     lite_pull_message_enable: bool = _live(True)
     reject_pull_consumer_enable: bool = _live(False)
     slave_read_enable: bool = False

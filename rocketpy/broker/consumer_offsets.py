@@ -15,9 +15,13 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["NO_OFFSET", "ConsumerOffsets"]
+__all__ = ["MAX_PAIRS", "MAX_QUEUES", "NO_OFFSET", "ConsumerOffsets"]
 
 NO_OFFSET: Final = -1
+MAX_PAIRS: Final = 200_000
+"""Pairs of topic and group with progress; Apache knows no bound."""
+MAX_QUEUES: Final = 65_536
+"""Queues of one pair."""
 
 
 class ConsumerOffsets:
@@ -79,22 +83,39 @@ class ConsumerOffsets:
             self._dirty = True
             raise
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember how far a group has consumed a queue; any value is accepted."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Remember how far a group has consumed a queue; any offset is accepted.
+
+        Returns:
+            False when the group has committed `MAX_QUEUES` other queues of the topic, or there
+            are `MAX_PAIRS` pairs of topic and group: it is not remembered then.
+        """
+        key = (topic, group)
         with self._lock:
-            self._table.setdefault((topic, group), {})[queue_id] = offset
+            queues = self._table.get(key)
+            if queues is None:
+                if len(self._table) >= MAX_PAIRS:
+                    return False
+                queues = self._table[key] = {}
+            if queue_id not in queues and len(queues) >= MAX_QUEUES:
+                return False
+            queues[queue_id] = offset
             self._dirty = True
             self._commits += 1
             if self._commits % self._version_step == 0:
                 self._version.bump(self._clock)
+        return True
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember how far a group has pulled a queue (for statistics only)."""
         queues = self._pulled.get((topic, group))
         if queues is None:
             with self._lock:
+                if len(self._pulled) >= MAX_PAIRS:
+                    return
                 queues = self._pulled.setdefault((topic, group), {})
-        queues[queue_id] = offset
+        if queue_id in queues or len(queues) < MAX_QUEUES:
+            queues[queue_id] = offset
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed (or just reset) offset, `NO_OFFSET` when there is none."""

@@ -64,18 +64,26 @@ class PullRequestHold:
     Args:
         max_offset: next offset of a queue.
         max_held: how many pulls may be parked.
+        max_held_per_queue: how many of them for one queue.
 
     Attributes:
         resume: runs a woken pull and returns its frame (None: nothing to send); set by the
             pull processor.
         max_held: how many pulls may be parked.
+        max_held_per_queue: how many of them for one queue.
     """
 
     name = "PullRequestHold"
 
-    def __init__(self, max_offset: Callable[[str, int], int], max_held: int = 100_000) -> None:
+    def __init__(
+        self,
+        max_offset: Callable[[str, int], int],
+        max_held: int = 100_000,
+        max_held_per_queue: int = 10_000,
+    ) -> None:
         self.resume: Callable[[HeldPull], bytes | None] = lambda _: None
         self.max_held = max_held
+        self.max_held_per_queue = max_held_per_queue
         self._max_offset = max_offset
         self._lock = threading.Lock()
         self._held: dict[tuple[str, int], list[HeldPull]] = {}
@@ -94,9 +102,12 @@ class PullRequestHold:
         """Let a pull wait; False when too many wait already."""
         key = (held.topic, held.queue_id)
         with self._lock:
-            if self._count >= self.max_held:
+            waiting = self._held.get(key)
+            if self._count >= self.max_held or self.max_held_per_queue <= len(waiting or ()):
                 return False
-            self._held.setdefault(key, []).append(held)
+            if waiting is None:
+                waiting = self._held[key] = []
+            waiting.append(held)
             self._count += 1
         if self._max_offset(held.topic, held.queue_id) > held.queue_offset:
             # Something arrived between the empty read and the parking.

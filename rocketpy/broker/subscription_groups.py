@@ -9,12 +9,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+import structlog
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.json_file import UnchangingJson
 
-__all__ = ["MAX_GROUPS", "SYSTEM_GROUPS", "SubscriptionGroupConfig", "SubscriptionGroupTable"]
+_log = structlog.get_logger(__name__)
+
+__all__ = ["SYSTEM_GROUPS", "SubscriptionGroupConfig", "SubscriptionGroupTable"]
 
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
@@ -26,8 +31,6 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
-MAX_GROUPS: Final = 100_000
-"""From here on no client creates another one; operators still may. Apache knows no bound."""
 _MAX_GROUP_CHARS: Final = 255
 _GROUP_CHARS: Final = frozenset(
     "%|abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
@@ -45,6 +48,8 @@ class SubscriptionGroupTable:
         self._lock = threading.RLock()
         self._is_gathering = False
         self._is_unwritten = False
+        self._said_full = False
+        self._documents: dict[str, tuple[SubscriptionGroupConfig, UnchangingJson]] = {}
         self._version = DataVersion(clock.time_ms())
         self._groups = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
@@ -95,7 +100,7 @@ class SubscriptionGroupTable:
             return found
         if not self._config.auto_create_subscription_group and not group.startswith("CID_RMQ_SYS_"):
             return None
-        if len(self._groups) >= MAX_GROUPS:
+        if self._is_full():
             return None
         if not group or len(group) > _MAX_GROUP_CHARS or not _GROUP_CHARS.issuperset(group):
             return None
@@ -105,6 +110,17 @@ class SubscriptionGroupTable:
                 found = SubscriptionGroupConfig(group)
                 self._put(found)
         return found
+
+    def _is_full(self) -> bool:
+        """Whether no client may create another group; operators still may."""
+        limit = self._config.max_groups_for_auto_create
+        if len(self._groups) < limit:
+            self._said_full = False
+            return False
+        if not self._said_full:
+            self._said_full = True
+            _log.warning("no more groups are created by clients", maxGroupsForAutoCreate=limit)
+        return True
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
         """A copy of the whole table."""
@@ -132,6 +148,7 @@ class SubscriptionGroupTable:
         """Forget a group; the one that was there, or None."""
         with self._lock:
             old = self._groups.pop(group, None)
+            self._documents.pop(group, None)
             self._forbidden.pop(group, None)
             if old is not None:
                 self._version.bump(self._clock)
@@ -168,4 +185,18 @@ class SubscriptionGroupTable:
     def _save(self) -> None:
         self._is_unwritten = self._is_gathering
         if not self._is_gathering:
-            self._file.save(self.to_json())
+            table = {name: self._document(name, group) for name, group in self.all().items()}
+            self._file.save(
+                {
+                    "dataVersion": self._version.to_json(),
+                    "forbiddenTable": {name: dict(one) for name, one in self._forbidden.items()},
+                    "subscriptionGroupTable": table,
+                }
+            )
+
+    def _document(self, name: str, group: SubscriptionGroupConfig) -> UnchangingJson:
+        """Return a group as it is written; made once, for the file is written with each change."""
+        known = self._documents.get(name)
+        if known is None or known[0] is not group:
+            known = self._documents[name] = group, UnchangingJson(group.to_json())
+        return known[1]

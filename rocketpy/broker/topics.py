@@ -13,14 +13,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+import structlog
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_table
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.json_file import UnchangingJson
+
+_log = structlog.get_logger(__name__)
 
 __all__ = [
     "AUTO_CREATE_TOPIC",
-    "MAX_TOPICS",
     "NOT_SENDABLE_TOPICS",
     "PERM_INHERIT",
     "PERM_READ",
@@ -37,8 +41,6 @@ PERM_READ: Final = 4
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 SCHEDULE_QUEUE_NUMS: Final = 18
-MAX_TOPICS: Final = 100_000
-"""From here on no send creates another one; operators still may. Apache knows no bound."""
 NOT_SENDABLE_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -70,6 +72,8 @@ class TopicTable:
         self._lock = threading.RLock()
         self._is_gathering = False
         self._is_unwritten = False
+        self._said_full = False
+        self._documents: dict[str, tuple[TopicConfig, UnchangingJson]] = {}
         self._version = DataVersion(clock.time_ms())
         self._system = {one.topic_name: one for one in system_topics(config)}
         self._topics: dict[str, TopicConfig] = dict(self._system)
@@ -143,6 +147,7 @@ class TopicTable:
         """Forget a topic; the one that was there, or None."""
         with self._lock:
             old = self._topics.pop(topic, None)
+            self._documents.pop(topic, None)
             if old is not None:
                 self._version.bump(self._clock)
                 self._save()
@@ -170,7 +175,7 @@ class TopicTable:
             return self._topics.get(topic)
         if template == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
             return self._topics.get(topic)
-        if len(self._topics) >= MAX_TOPICS:
+        if self._is_full():
             return self._topics.get(topic)
         nums = max(0, min(client_queue_nums, source.write_queue_nums))
         created = TopicConfig(
@@ -182,6 +187,25 @@ class TopicTable:
             topic_sys_flag=topic_sys_flag,
         )
         return self._put_if_absent(created)
+
+    def _is_full(self) -> bool:
+        """Whether no send may create another topic; operators still may. Apache has no bound."""
+        limit = self._config.max_topics_for_auto_create
+        if len(self._topics) < limit:
+            self._said_full = False
+            return False
+        if not self._said_full:
+            self._said_full = True
+            _log.warning("no more topics are created by sends", maxTopicsForAutoCreate=limit)
+        return True
+
+    def absence(self, topic: str) -> str:
+        """Say to a producer that a topic is not there, and why it was not created."""
+        remark = f"topic[{topic}] not exist, apply first please!"
+        if self._config.auto_create_topic_enable and self._is_full():
+            limit = self._config.max_topics_for_auto_create
+            remark += f" No more are created: there are {limit} (maxTopicsForAutoCreate)."
+        return remark
 
     def create_on_send_back(
         self,
@@ -221,7 +245,15 @@ class TopicTable:
     def _save(self) -> None:
         self._is_unwritten = self._is_gathering
         if not self._is_gathering:
-            self._file.save(self.to_json())
+            table = {name: self._document(name, topic) for name, topic in self.all().items()}
+            self._file.save({"dataVersion": self._version.to_json(), "topicConfigTable": table})
+
+    def _document(self, name: str, topic: TopicConfig) -> UnchangingJson:
+        """Return a topic as it is written; made once, for the file is written with each change."""
+        known = self._documents.get(name)
+        if known is None or known[0] is not topic:
+            known = self._documents[name] = topic, UnchangingJson(topic.to_json())
+        return known[1]
 
     def _report(self, topic: TopicConfig) -> None:
         if self.on_change is not None:

@@ -20,9 +20,25 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto import fastjson
 from rocketpy.store.files import StoreFiles
 
-__all__ = ["JsonFile", "dump_pretty"]
+__all__ = ["JsonFile", "UnchangingJson", "dump_pretty"]
 
 logger = logging.getLogger(__name__)
+
+
+class UnchangingJson(dict[str, object]):
+    """A JSON object that never changes, so that its text is made once.
+
+    A table of ten thousand entries is written again for each new one: making the text of all of
+    them anew took 0.15 s.
+    """
+
+    __slots__ = ("text", "text_line_end")
+
+    def __init__(self, value: dict[str, object]) -> None:
+        """Take the content; it must not be changed any more."""
+        super().__init__(value)
+        self.text = ""
+        self.text_line_end = ""
 
 
 class JsonFile:
@@ -91,7 +107,13 @@ def dump_pretty(value: object) -> str:
 
 
 def _append(pieces: list[str], value: object, line_end: str) -> None:
-    if isinstance(value, dict):
+    if isinstance(value, UnchangingJson):
+        if value.text_line_end != line_end:
+            own: list[str] = []
+            _append(own, dict(value), line_end)
+            value.text, value.text_line_end = "".join(own), line_end
+        pieces.append(value.text)
+    elif isinstance(value, dict):
         inner = line_end + "\t"
         opening = "{" + inner
         for key, item in value.items():

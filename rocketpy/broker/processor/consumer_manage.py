@@ -105,7 +105,9 @@ class ConsumerManageProcessor:
             group, topic, header.queue_id
         ):
             return make_response(request, remark="Offset has been previously reset")
-        self._offsets.commit(group, topic, header.queue_id, header.commit_offset)
+        if not self._offsets.commit(group, topic, header.queue_id, header.commit_offset):
+            remark = "the broker keeps no more offsets: too many queues, topics or groups"
+            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
         return make_response(request)
 
     def list_members(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:

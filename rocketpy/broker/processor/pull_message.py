@@ -214,6 +214,7 @@ class PullMessageProcessor:
         """Take over changed settings."""
         self._config = config
         self._holds.max_held = config.max_held_pulls
+        self._holds.max_held_per_queue = config.max_held_pulls_per_queue
 
     def process(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes | None:
         """Answer a pull; None when it waits (or nobody does).

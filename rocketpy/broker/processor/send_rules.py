@@ -274,7 +274,7 @@ class SendRules:
             return ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
         found = self._topics.get(topic) or self._create(fields)
         if found is None:
-            return ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            return ResponseCode.TOPIC_NOT_EXIST, self._topics.absence(topic)
         writable = bool(config.broker_permission & PERM_WRITE)
         if not writable and found.order:
             return (

@@ -1,5 +1,6 @@
 import pytest
 
+from rocketpy.broker import consumer_offsets
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.errors import DiskFullError
@@ -98,3 +99,17 @@ def test_version_moves_every_n_commits() -> None:
     for value in range(7):
         table.commit("g", "T", 0, value)
     assert table.data_version["counter"] == 2
+
+
+def test_only_so_many_queues_and_pairs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_offsets, "MAX_PAIRS", 2)
+    monkeypatch.setattr(consumer_offsets, "MAX_QUEUES", 3)
+    table, _ = offsets()
+    assert [table.commit("g", "T", queue, 1) for queue in range(4)] == [True, True, True, False]
+    assert table.commit("g", "T", 0, 9)
+    assert table.commit("h", "T", 0, 1)
+    assert not table.commit("i", "T", 0, 1)
+    assert table.query_all("g", "T") == {0: 9, 1: 1, 2: 1}
+    for queue in range(4):
+        table.commit_pull("g", "T", queue, 5)
+    assert [table.query_pull("g", "T", queue) for queue in range(4)] == [5, 5, 5, NO_OFFSET]

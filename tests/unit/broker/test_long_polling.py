@@ -121,3 +121,11 @@ def test_a_closed_channel_is_not_run() -> None:
     channel.is_open = False
     kit.loop.turn()
     assert kit.resumed == []
+
+
+def test_a_queue_holds_so_many_pulls_only() -> None:
+    kit = Kit()
+    kit.hold.max_held_per_queue = 2
+    assert [kit.hold.park(kit.held()) for _ in range(3)] == [True, True, False]
+    assert kit.hold.park(kit.held(queue_id=1))
+    assert (kit.hold.held_at("T", 0), len(kit.hold)) == (2, 3)

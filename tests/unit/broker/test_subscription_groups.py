@@ -1,6 +1,6 @@
 import pytest
+import structlog
 
-from rocketpy.broker import subscription_groups
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.subscription_groups import (
     SYSTEM_GROUPS,
@@ -93,9 +93,12 @@ def test_many_groups_in_one_write() -> None:
     assert {"a", "b"} < set(file.value["subscriptionGroupTable"])
 
 
-def test_clients_create_no_groups_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, _ = table()
-    monkeypatch.setattr(subscription_groups, "MAX_GROUPS", len(groups.all()) + 1)
+def test_clients_create_no_groups_without_end() -> None:
+    config = BrokerConfig(broker_name="b", max_groups_for_auto_create=len(SYSTEM_GROUPS) + 1)
+    groups = SubscriptionGroupTable(config, MemoryFile(), FakeClock())
     assert groups.get_or_create("a") is not None
-    assert groups.get_or_create("b") is None
+    with structlog.testing.capture_logs() as events:
+        assert groups.get_or_create("b") is None
+        assert groups.get_or_create("c") is None
+    assert [one["event"] for one in events] == ["no more groups are created by clients"]
     assert groups.get_or_create("a") is not None

@@ -1,10 +1,13 @@
 import json
+import random
+from pathlib import Path
 
-import pytest
+import structlog
 
-from rocketpy.broker import topics as topics_module
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.topics import TopicConfig, TopicTable, system_topics
+from rocketpy.store.json_file import JsonFile, dump_pretty
+from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
 
@@ -122,9 +125,45 @@ def test_many_changes_in_one_write() -> None:
     assert "%RETRY%later" in file.value["topicConfigTable"]
 
 
-def test_sends_create_no_topics_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    topics, _ = table()
-    monkeypatch.setattr(topics_module, "MAX_TOPICS", len(topics.all()) + 1)
+def test_sends_create_no_topics_without_end() -> None:
+    count = len(system_topics(BrokerConfig(broker_name="b")))
+    topics, _ = table(BrokerConfig(broker_name="b", max_topics_for_auto_create=count + 1))
     assert topics.create_on_send("One", "TBW102", 4) is not None
-    assert topics.create_on_send("Two", "TBW102", 4) is None
+    with structlog.testing.capture_logs() as events:
+        for name in ("Two", "Three"):
+            assert topics.create_on_send(name, "TBW102", 4) is None
+        assert "maxTopicsForAutoCreate" in topics.absence("Two")
+    assert [one["event"] for one in events] == ["no more topics are created by sends"]
     assert topics.create_on_send("One", "TBW102", 4) is not None
+    topics.put(TopicConfig("Two"))  # an operator still may
+    topics.delete("Two")
+    topics.delete("One")
+    assert topics.create_on_send("Two", "TBW102", 4) is not None
+    assert topics.absence("x").startswith("topic[x] not exist, apply first please!")
+
+
+def test_a_topic_is_on_disk_before_anyone_is_told() -> None:
+    files = SimFiles()
+    path = Path("/store/config/topics.json")
+    config = BrokerConfig(broker_name="b")
+    topics = TopicTable(config, JsonFile(path, files), FakeClock())
+    topics.load()
+    rng = random.Random(1)
+    for number in range(20):
+        created = topics.create_on_send(f"T{number}", "TBW102", 4)
+        files.power_cut(rng)
+        topics = TopicTable(config, JsonFile(path, files), FakeClock())
+        topics.load()
+        assert topics.get(f"T{number}") == created
+    assert topics.get("T0") is not None
+
+
+def test_the_file_is_the_table_also_after_changes_and_deletions() -> None:
+    files = SimFiles()
+    path = Path("/store/config/topics.json")
+    topics = TopicTable(BrokerConfig(broker_name="b"), JsonFile(path, files), FakeClock())
+    topics.put(TopicConfig("A", 4, 4, attributes={"a": "1"}))
+    topics.put(TopicConfig("B", 4, 4))
+    topics.put(TopicConfig("A", 8, 8))
+    topics.delete("B")
+    assert files.read_bytes(path).decode() == dump_pretty(topics.to_json())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.store.files import RealFiles
-from rocketpy.store.json_file import JsonFile, dump_pretty
+from rocketpy.store.json_file import JsonFile, UnchangingJson, dump_pretty
 from rocketpy.testing.sim_files import SimFiles
 
 OFFSETS = {"offsetTable": {"T@g": {0: 6, 10: 5}}, "groupTopicMap": {"g": ["T", "%RETRY%g"]}}
@@ -145,3 +145,14 @@ def test_a_failing_disk_is_told_and_keeps_the_old_content(tmp_path: Path) -> Non
     with pytest.raises(OSError, match="disk"):
         JsonFile(path, Failing()).save({"n": 1})
     assert JsonFile(path, RealFiles()).load() == {"n": 0}
+
+
+def test_the_text_of_what_never_changes_is_made_once() -> None:
+    value = {"b": {"1": 2}, "a": [1, "x"], "e": {}, "l": []}
+    kept = UnchangingJson(value)
+    for _ in range(2):
+        assert dump_pretty({"t": {"k": kept, "l": kept}}) == dump_pretty(
+            {"t": {"k": value, "l": value}}
+        )
+    assert kept.text
+    assert dump_pretty(kept) == dump_pretty(value)  # at another depth
