@@ -276,8 +276,8 @@ async def by_hand(client: rocketpy.Client) -> list[str]:
     producer.send_oneway(topic, b"one-way")
     lines.append("one-way  handed to the network, no answer asked for")
     results = await producer.send_batch(topic, [b"batch-1", b"batch-2", b"batch-3"])
-    stored = [len(part.offset_msg_id.split(",")) for part in results]
-    lines.append(f"batch    {sum(stored)} messages in {len(results)} request")
+    places = f"{results[0].queue} offsets {results[0].offset} to {results[-1].offset}"
+    lines.append(f"batch    {len(results)} messages in one request: {places}")
     bodies: set[bytes] = set()
     consumer = client.consumer(topic, group="by-hand-readers", start="earliest")
     async with consumer, asyncio.timeout(20):
