@@ -72,4 +72,5 @@ class ProgressBars:
         total, done = self._totals[name], self._done[name]
         filled = min(_WIDTH, done * _WIDTH // total) if total else 0
         elapsed_s = max(1e-9, time.monotonic() - self._started)
-        return f"{name:>12} [{'#' * filled}{'.' * (_WIDTH - filled)}] {self._count(name)}  {done / elapsed_s:,.0f}/s"
+        bar = "#" * filled + "." * (_WIDTH - filled)
+        return f"{name:>12} [{bar}] {self._count(name)}  {done / elapsed_s:,.0f}/s"
