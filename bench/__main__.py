@@ -82,6 +82,7 @@ def measure(sides: list[Side], workloads: list[Workload], opts: argparse.Namespa
                 say(
                     f"round {number + 1}: {workload.name}: {side.name} "
                     f"{result.per_s:,.0f}/s, {result.cpu_us:.1f} us CPU"
+                    + (f", {result.repeated} tries before" if result.repeated else "")
                 )
     return rounds
 

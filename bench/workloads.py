@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.processes import PEER, Side
 
@@ -39,10 +39,31 @@ class Round:
     p99_us: float | None
     failed: int
     messages: int
+    repeated: int = 0
+
+
+_E2E_TRIES = 4
 
 
 def run_load(side: Side, topic: str, workload: Workload, seconds: int, drain_count: int) -> Round:
-    """Run the driver once and return rates and the broker's CPU a message."""
+    """Run the driver and return rates and the broker's CPU a message.
+
+    An end-to-end round in which nothing arrives is run again, and counted: the official client's
+    first pull is refused now and then, by any broker, when its heartbeat collides with its first
+    rebalance (docs/COMPATIBILITY.md), and it then waits 20 s, longer than the round.
+    """
+    for attempt in range(_E2E_TRIES):
+        result = _run_once(side, topic, workload, seconds, drain_count)
+        if (
+            workload.args[0] != "e2e"
+            or result.failed < result.messages
+            or attempt == _E2E_TRIES - 1
+        ):
+            return replace(result, repeated=attempt)
+    raise AssertionError("the last attempt returns")
+
+
+def _run_once(side: Side, topic: str, workload: Workload, seconds: int, drain_count: int) -> Round:
     tail = [str(drain_count), "60"] if workload.args[0] == "drain" else [str(seconds)]
     command = ["bash", str(PEER), "load", side.namesrv, topic, *workload.args, *tail]
     cpu_before = side.cpu_s()
