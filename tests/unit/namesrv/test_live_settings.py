@@ -1,0 +1,52 @@
+"""Settings of a name server that change while it runs, and what is kept of them."""
+
+from pathlib import Path
+
+import pytest
+
+from rocketpy.errors import ConfigError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.server import NameServer
+from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.runtime.live_settings import LiveSettings
+from tests.unit.namesrv.conftest import VirtualClock
+
+
+def test_every_live_key_is_known_here() -> None:
+    """A new one needs a test that shows its effect: in test_<processor>.py or below."""
+    assert NamesrvSettings(NamesrvConfig()).live_keys == {
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "supportActingMaster",
+        "notifyMinBrokerIdChanged",
+        "enableAllTopicList",
+        "enableTopicList",
+        "needWaitForService",
+        "waitSecondsForService",
+        "deleteTopicWithBrokerRegistration",
+        "maxTopics",
+        "maxBrokers",
+        "maxKvEntries",
+    }
+
+
+def test_limits_take_effect_and_are_kept_beside_the_values(tmp_path: Path) -> None:
+    config = NamesrvConfig(kv_config_path=str(tmp_path / "kvConfig.json"))
+    server = NameServer(config, clock=VirtualClock())
+    server.settings.update({"maxTopics": "7", "maxBrokers": "3"})
+    assert (server.routes.limits.max_topics, server.routes.limits.max_brokers) == (7, 3)
+    assert LiveSettings(tmp_path / "live.properties").load() == {
+        "maxTopics": "7",
+        "maxBrokers": "3",
+    }
+
+
+def test_what_is_refused_or_cannot_be_kept_changes_nothing(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    settings = NamesrvSettings(NamesrvConfig(), LiveSettings(blocked / "live.properties"))
+    with pytest.raises(OSError, match="file"):
+        settings.update({"maxTopics": "7"})
+    with pytest.raises(ConfigError):
+        settings.update({"maxTopics": "0"})
+    assert settings.current.max_topics == NamesrvConfig().max_topics
