@@ -126,17 +126,7 @@ class Broker:
             unavailable_reason=lambda: self._store.read_only_reason,
         )
         self._sends = self._build_sends()
-        self._pulls = PullMessageProcessor(
-            parts.store,
-            topics=parts.topics,
-            groups=parts.groups,
-            consumers=parts.consumers,
-            offsets=parts.offsets,
-            holds=parts.holds,
-            stats=parts.stats,
-            config=config,
-            clock=clock,
-        )
+        self._pulls = _build_pulls(parts)
         self._clients = ClientManageProcessor(
             configs=self._configs,
             topics=parts.topics,
@@ -399,6 +389,20 @@ def _build_parts(
         ),
         clock=clock,
         pools=build_pools(config, clock),
+    )
+
+
+def _build_pulls(parts: BrokerParts) -> PullMessageProcessor:
+    return PullMessageProcessor(
+        parts.store,
+        topics=parts.topics,
+        groups=parts.groups,
+        consumers=parts.consumers,
+        offsets=parts.offsets,
+        holds=parts.holds,
+        stats=parts.stats,
+        config=parts.config,
+        clock=parts.clock,
     )
 
 

@@ -1,13 +1,18 @@
 """Settings of a name server that change while it runs, and what is kept of them."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketpy.errors import ConfigError
 from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.notifier import MinBrokerNotifier
+from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.namesrv.server import NameServer
 from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.live_settings import LiveSettings
 from tests.unit.namesrv.conftest import VirtualClock
 
@@ -50,3 +55,32 @@ def test_what_is_refused_or_cannot_be_kept_changes_nothing(tmp_path: Path) -> No
     with pytest.raises(ConfigError):
         settings.update({"maxTopics": "0"})
     assert settings.current.max_topics == NamesrvConfig().max_topics
+
+
+async def test_notices_are_sent_only_while_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = NamesrvSettings(NamesrvConfig())
+    sent: list[MinBrokerChange] = []
+
+    def no_client() -> RemotingClient:
+        raise AssertionError("nothing is sent here")
+
+    notifier = MinBrokerNotifier(settings, no_client)
+    monkeypatch.setattr(notifier, "_start_sending", sent.append)
+    notifier.start()
+    change = MinBrokerChange("b", {0: "h0:1"})
+    for wanted in ("false", "true"):
+        settings.update({"notifyMinBrokerIdChanged": wanted})
+        notifier.tell(change)
+        await asyncio.sleep(0)
+    assert sent == [change]
+    await notifier.stop()
+
+
+def test_a_full_registration_deletes_what_it_lacks_only_when_told(world: Any) -> None:
+    world.register("t1", "t2")
+    world.register("t1", "t3", "t4")
+    assert {"t1", "t2", "t3"} <= set(world.routes.topics())
+    world.settings.update({"deleteTopicWithBrokerRegistration": "true"})
+    world.register("t1", "t3", "t4", "t5")
+    assert "t5" in world.routes.topics()
+    assert "t2" not in world.routes.topics()
