@@ -88,8 +88,8 @@ class _Memberships:
         )
 
 
-class ProducerTable:
-    """Producer groups and their connections; safe from any thread.
+class _MemberTable:
+    """What both tables share: a lock, and bounds.
 
     Args:
         max_per_channel: groups one connection may be in.
@@ -97,12 +97,9 @@ class ProducerTable:
     """
 
     def __init__(
-        self,
-        max_per_channel: int = MAX_GROUPS_PER_CHANNEL,
-        max_members: int = MAX_MEMBERS,
+        self, max_per_channel: int = MAX_GROUPS_PER_CHANNEL, max_members: int = MAX_MEMBERS
     ) -> None:
         self._lock = threading.Lock()
-        self._groups: dict[str, dict[Channel, ClientChannel]] = {}
         self._memberships = _Memberships(max_per_channel, max_members)
 
     @property
@@ -119,6 +116,23 @@ class ProducerTable:
         """Whether a connection may be in these groups too."""
         with self._lock:
             return self._memberships.has_room(channel, groups)
+
+
+class ProducerTable(_MemberTable):
+    """Producer groups and their connections; safe from any thread.
+
+    Args:
+        max_per_channel: groups one connection may be in.
+        max_members: members of all groups together.
+    """
+
+    def __init__(
+        self,
+        max_per_channel: int = MAX_GROUPS_PER_CHANNEL,
+        max_members: int = MAX_MEMBERS,
+    ) -> None:
+        super().__init__(max_per_channel, max_members)
+        self._groups: dict[str, dict[Channel, ClientChannel]] = {}
 
     def register(self, group: str, client: ClientChannel) -> None:
         """Add a client to a group, or refresh it."""
@@ -254,7 +268,7 @@ class ConsumerGroup:
         return changed
 
 
-class ConsumerTable:
+class ConsumerTable(_MemberTable):
     """Consumer groups which have members; safe from any thread.
 
     Args:
@@ -270,25 +284,9 @@ class ConsumerTable:
         max_per_channel: int = MAX_GROUPS_PER_CHANNEL,
         max_members: int = MAX_MEMBERS,
     ) -> None:
+        super().__init__(max_per_channel, max_members)
         self.on_change: Callable[[ConsumerGroup], None] | None = None
-        self._lock = threading.Lock()
         self._groups: dict[str, ConsumerGroup] = {}
-        self._memberships = _Memberships(max_per_channel, max_members)
-
-    @property
-    def max_per_channel(self) -> int:
-        """Groups one connection may be in."""
-        return self._memberships.max_per_channel
-
-    @property
-    def max_members(self) -> int:
-        """Members of all groups together."""
-        return self._memberships.max_members
-
-    def has_room(self, channel: Channel, groups: set[str]) -> bool:
-        """Whether a connection may be in these groups too."""
-        with self._lock:
-            return self._memberships.has_room(channel, groups)
 
     def register(
         self,

@@ -3,19 +3,16 @@
 Source: SubscriptionGroupManager.java, SubscriptionGroupConfig.java (5.4.0).
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
+from rocketpy.broker.document import JsonDocument, as_int, as_table
+from rocketpy.broker.kept_table import KeptTable
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.json_file import UnchangingJson
 
 _log = structlog.get_logger(__name__)
 
@@ -38,19 +35,13 @@ _GROUP_CHARS: Final = frozenset(
 _READ_FORBIDDEN_INDEX: Final = 0
 
 
-class SubscriptionGroupTable:
+class SubscriptionGroupTable(KeptTable):
     """Every consumer group of this broker; safe from any thread, reads take no lock."""
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self._config = config
-        self._file = file
-        self._clock = clock
-        self._lock = threading.RLock()
-        self._is_gathering = False
-        self._is_unwritten = False
+        super().__init__(file, clock)
         self._said_full = False
-        self._documents: dict[str, tuple[SubscriptionGroupConfig, UnchangingJson]] = {}
-        self._version = DataVersion(clock.time_ms())
         self._groups = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
 
@@ -71,23 +62,6 @@ class SubscriptionGroupTable:
                     topic: as_int(bits, 0) for topic, bits in as_table(topics).items()
                 }
             self._version.load(value.get("dataVersion"))
-
-    def persist(self) -> None:
-        """Write subscriptionGroup.json."""
-        with self._lock:
-            self._save()
-
-    @contextmanager
-    def one_write(self) -> Iterator[None]:
-        """Keep others from changing the table, and write its file once for all changes inside."""
-        with self._lock:
-            self._is_gathering = True
-            try:
-                yield
-            finally:
-                self._is_gathering = False
-                if self._is_unwritten:
-                    self._save()
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """A group, or None."""
@@ -126,11 +100,6 @@ class SubscriptionGroupTable:
         """A copy of the whole table."""
         return dict(self._groups)
 
-    @property
-    def data_version(self) -> dict[str, int]:
-        """The table's DataVersion as JSON."""
-        return self._version.to_json()
-
     def to_json(self) -> dict[str, Any]:
         """The content of subscriptionGroup.json, which is also the body of request 201."""
         return {
@@ -151,8 +120,7 @@ class SubscriptionGroupTable:
             self._documents.pop(group, None)
             self._forbidden.pop(group, None)
             if old is not None:
-                self._version.bump(self._clock)
-                self._save()
+                self._changed()
         return old
 
     def is_forbidden(self, group: str, topic: str) -> bool:
@@ -174,29 +142,16 @@ class SubscriptionGroupTable:
                     del topics[topic]
             if not topics:
                 self._forbidden.pop(group, None)
-            self._version.bump(self._clock)
-            self._save()
+            self._changed()
 
     def _put(self, group: SubscriptionGroupConfig) -> None:
         self._groups[group.group_name] = replace(group)
-        self._version.bump(self._clock)
-        self._save()
+        self._changed()
 
-    def _save(self) -> None:
-        self._is_unwritten = self._is_gathering
-        if not self._is_gathering:
-            table = {name: self._document(name, group) for name, group in self.all().items()}
-            self._file.save(
-                {
-                    "dataVersion": self._version.to_json(),
-                    "forbiddenTable": {name: dict(one) for name, one in self._forbidden.items()},
-                    "subscriptionGroupTable": table,
-                }
-            )
-
-    def _document(self, name: str, group: SubscriptionGroupConfig) -> UnchangingJson:
-        """Return a group as it is written; made once, for the file is written with each change."""
-        known = self._documents.get(name)
-        if known is None or known[0] is not group:
-            known = self._documents[name] = group, UnchangingJson(group.to_json())
-        return known[1]
+    def _content(self) -> dict[str, Any]:
+        table = {name: self._document(name, group) for name, group in self.all().items()}
+        return {
+            "dataVersion": self._version.to_json(),
+            "forbiddenTable": {group: dict(topics) for group, topics in self._forbidden.items()},
+            "subscriptionGroupTable": table,
+        }

@@ -7,19 +7,17 @@ template's permission without that bit.
 Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 """
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.document import DataVersion, JsonDocument, as_table
+from rocketpy.broker.document import JsonDocument, as_table
+from rocketpy.broker.kept_table import KeptTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.json_file import UnchangingJson
 
 _log = structlog.get_logger(__name__)
 
@@ -55,7 +53,7 @@ NOT_SENDABLE_TOPICS: Final = frozenset(
 )
 
 
-class TopicTable:
+class TopicTable(KeptTable):
     """Every topic of this broker; safe from any thread, reads take no lock.
 
     Attributes:
@@ -67,14 +65,8 @@ class TopicTable:
         self.on_change: Callable[[TopicConfig], None] | None = None
         self.on_delete: Callable[[str], None] | None = None
         self._config = config
-        self._file = file
-        self._clock = clock
-        self._lock = threading.RLock()
-        self._is_gathering = False
-        self._is_unwritten = False
+        super().__init__(file, clock)
         self._said_full = False
-        self._documents: dict[str, tuple[TopicConfig, UnchangingJson]] = {}
-        self._version = DataVersion(clock.time_ms())
         self._system = {one.topic_name: one for one in system_topics(config)}
         self._topics: dict[str, TopicConfig] = dict(self._system)
 
@@ -96,23 +88,6 @@ class TopicTable:
                 self._topics.setdefault(name, topic)
             self._version.load(value.get("dataVersion"))
 
-    def persist(self) -> None:
-        """Write topics.json."""
-        with self._lock:
-            self._save()
-
-    @contextmanager
-    def one_write(self) -> Iterator[None]:
-        """Keep others from changing the table, and write its file once for all changes inside."""
-        with self._lock:
-            self._is_gathering = True
-            try:
-                yield
-            finally:
-                self._is_gathering = False
-                if self._is_unwritten:
-                    self._save()
-
     def get(self, topic: str) -> TopicConfig | None:
         """A topic, or None."""
         return self._topics.get(topic)
@@ -124,11 +99,6 @@ class TopicTable:
     def is_system(self, topic: str) -> bool:
         """Whether the name belongs to the broker itself."""
         return topic in self._system or topic.startswith("rmq_sys_")
-
-    @property
-    def data_version(self) -> dict[str, int]:
-        """The table's DataVersion as JSON."""
-        return self._version.to_json()
 
     def to_json(self) -> dict[str, Any]:
         """The content of topics.json."""
@@ -149,8 +119,7 @@ class TopicTable:
             old = self._topics.pop(topic, None)
             self._documents.pop(topic, None)
             if old is not None:
-                self._version.bump(self._clock)
-                self._save()
+                self._changed()
         if old is not None and self.on_delete is not None:
             self.on_delete(topic)
         return old
@@ -239,21 +208,11 @@ class TopicTable:
     def _put(self, topic: TopicConfig) -> None:
         topic = replace(topic, attributes=dict(topic.attributes))
         self._topics[topic.topic_name] = topic
-        self._version.bump(self._clock)
-        self._save()
+        self._changed()
 
-    def _save(self) -> None:
-        self._is_unwritten = self._is_gathering
-        if not self._is_gathering:
-            table = {name: self._document(name, topic) for name, topic in self.all().items()}
-            self._file.save({"dataVersion": self._version.to_json(), "topicConfigTable": table})
-
-    def _document(self, name: str, topic: TopicConfig) -> UnchangingJson:
-        """Return a topic as it is written; made once, for the file is written with each change."""
-        known = self._documents.get(name)
-        if known is None or known[0] is not topic:
-            known = self._documents[name] = topic, UnchangingJson(topic.to_json())
-        return known[1]
+    def _content(self) -> dict[str, Any]:
+        table = {name: self._document(name, topic) for name, topic in self.all().items()}
+        return {"dataVersion": self._version.to_json(), "topicConfigTable": table}
 
     def _report(self, topic: TopicConfig) -> None:
         if self.on_change is not None:
