@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 _STEP_BYTES: Final = 16 << 20
 _SMALL_STEP_BYTES: Final = 64 << 10
+_POPULATE_BYTES: Final = 1 << 20
+"""Pages are made present so far ahead: 1 us each; touching them one by one costs 7."""
 _MAX_REMEMBERED_DAMAGE: Final = 10_000
 
 
@@ -136,9 +138,11 @@ class CommitLog:
         else:
             self._allocate(mapped, position + size_bytes + FILLER_BYTES)
         self._limit = min(
-            mapped.allocated, position + max(self._step_bytes, size_bytes + FILLER_BYTES)
+            mapped.allocated, position + max(_POPULATE_BYTES, size_bytes + FILLER_BYTES)
         )
-        self.on_step()
+        mapped.region.populate(position, self._limit)
+        if position + self._step_bytes > mapped.allocated or position > mapped.size_bytes // 2:
+            self.on_step()
         return mapped.base_offset + position
 
     def _allocate(self, mapped: MappedFile, position: int) -> None:
@@ -233,9 +237,12 @@ class CommitLog:
             DiskFullError: no space; nothing was written.
             struct.error: a number that does not fit its field; nothing counts as written.
         """
-        phy_offset = self.reserve(total_bytes)
         mapped = self._file
-        assert mapped is not None
+        if mapped is None or mapped.wrote + total_bytes + FILLER_BYTES > self._limit:
+            self.reserve(total_bytes)
+            mapped = self._file
+            assert mapped is not None
+        phy_offset = mapped.base_offset + mapped.wrote
         offsets, sizes = pack_run(
             mapped.buffer,
             mapped.wrote,

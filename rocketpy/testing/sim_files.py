@@ -78,6 +78,9 @@ class _SimRegion:
         assert 0 <= start <= end <= self.size_bytes
         self._files.take_pages(self._node, start, end)
 
+    def populate(self, start: int, end: int) -> None:
+        assert 0 <= start <= end <= self.size_bytes
+
     def first_hole(self) -> int:
         return self.size_bytes
 

@@ -54,10 +54,11 @@ class PropertyScanner:
     Not synchronised: concurrent use returns right values, only the bound may be overshot.
     """
 
-    __slots__ = ("_shapes",)
+    __slots__ = ("_last", "_shapes")
 
     def __init__(self) -> None:
         self._shapes: dict[bytes, PropertyFacts] = {}
+        self._last: tuple[bytes, bytes, PropertyFacts] | None = None
 
     def scan(self, properties: bytes) -> tuple[str, PropertyFacts] | None:
         """Return the UNIQ_KEY and the facts of the rest; None: parse this one.
@@ -65,6 +66,13 @@ class PropertyScanner:
         Args:
             properties: as the client sent them.
         """
+        last = self._last
+        if last is not None:
+            head, tail, facts = last
+            if properties.startswith(head) and properties.endswith(tail):
+                key = properties[len(head) : -len(tail)]
+                if key.isalnum():
+                    return key.decode(), facts
         at = properties.find(b"UNIQ_KEY\x01")
         if at and (at < 0 or properties[at - 1] != _SEPARATOR):
             return None
@@ -73,10 +81,11 @@ class PropertyScanner:
             return None
         key = properties[at + 9 : end]
         shape = properties[:at] + properties[end:]
-        facts = self._shapes.get(shape)
-        if facts is None:
-            facts = self._learn(shape)
-        return (key.decode(), facts) if key.isalnum() else None
+        facts = self._shapes.get(shape) or self._learn(shape)
+        if not key.isalnum():
+            return None
+        self._last = properties[: at + 9], properties[end:], facts
+        return key.decode(), facts
 
     def _learn(self, shape: bytes) -> PropertyFacts:
         text = shape.decode("utf-8", "replace")
