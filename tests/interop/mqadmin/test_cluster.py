@@ -58,24 +58,25 @@ def test_broker_config(world: World) -> None:
     shown = world.run("getBrokerConfig", "-b", broker)
     assert re.search(r"^brokerName +=  rocketpy-a$", shown, re.MULTILINE)
     assert re.search(r"^flushDiskType +=  ASYNC_FLUSH$", shown, re.MULTILINE)
-    assert re.search(r"^defaultTopicQueueNums +=  8$", shown, re.MULTILINE)
+    assert re.search(r"^maxMessageSize +=  4194304$", shown, re.MULTILINE)
 
-    out = world.run("updateBrokerConfig", "-b", broker, "-k", "defaultTopicQueueNums", "-v", "6")
+    out = world.run("updateBrokerConfig", "-b", broker, "-k", "maxMessageSize", "-v", "4000000")
     assert "update broker config success" in out
-    assert world.cluster.parts.config.default_topic_queue_nums == 6
-    world.run("updateBrokerConfig", "-b", broker, "-k", "defaultTopicQueueNums", "-v", "8")
-    assert world.cluster.parts.config.default_topic_queue_nums == 8
+    assert world.cluster.parts.configs.store.max_message_size == 4_000_000
+    world.run("updateBrokerConfig", "-b", broker, "-k", "maxMessageSize", "-v", "4194304")
+    assert world.cluster.parts.configs.store.max_message_size == 4_194_304
 
 
 def test_paths_and_unknown_keys_are_refused(world: World) -> None:
-    for key in ("brokerConfigPath", "storePathRootDir", "rocketmqHome", "noSuchKey"):
+    fixed = "defaultTopicQueueNums"  # of TBW102, which exists since the start
+    for key in ("brokerConfigPath", "storePathRootDir", "rocketmqHome", "noSuchKey", fixed):
         out = world.run(
             "updateBrokerConfig", "-b", world.cluster.broker, "-k", key, "-v", "/tmp/elsewhere"
         )
         assert "CODE: 16" in out, key
         assert key in out
     out = world.run(
-        "updateBrokerConfig", "-b", world.cluster.broker, "-k", "defaultTopicQueueNums", "-v", "0"
+        "updateBrokerConfig", "-b", world.cluster.broker, "-k", "maxMessageSize", "-v", "0"
     )
     assert "CODE: 29" in out
 
