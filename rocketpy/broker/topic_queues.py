@@ -11,9 +11,10 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from rocketpy.broker.topics import PERM_READ, TopicTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.perm import PERM_READ
 from rocketpy.runtime.clock import Clock
 
 __all__ = ["FetchRoute", "RouteAnswer", "TopicQueues"]

@@ -17,40 +17,36 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import JsonDocument, as_table
 from rocketpy.broker.kept_table import KeptTable
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.perm import PERM_INHERIT, PERM_READ, PERM_WRITE
+from rocketpy.proto.topic_names import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    NOT_ALLOWED_SEND_TOPICS,
+    OFFSET_MOVED_TOPIC,
+    ROCKSDB_TRANS_HALF_TOPIC,
+    ROCKSDB_TRANS_OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
 __all__ = [
-    "AUTO_CREATE_TOPIC",
     "NOT_SENDABLE_TOPICS",
-    "PERM_INHERIT",
-    "PERM_READ",
-    "PERM_WRITE",
     "TopicConfig",
     "TopicTable",
     "system_topics",
 ]
 
-PERM_INHERIT: Final = 1
-PERM_WRITE: Final = 2
-PERM_READ: Final = 4
-
-AUTO_CREATE_TOPIC: Final = "TBW102"
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 SCHEDULE_QUEUE_NUMS: Final = 18
-NOT_SENDABLE_TOPICS: Final = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
+NOT_SENDABLE_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
+    ROCKSDB_TRANS_HALF_TOPIC,
+    ROCKSDB_TRANS_OP_HALF_TOPIC,
+}
 
 
 class TopicTable(KeptTable):
@@ -230,20 +226,20 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
     cluster_perm = inherit | (PERM_READ | PERM_WRITE if config.cluster_topic_enable else 0)
     broker_perm = inherit | (PERM_READ | PERM_WRITE if config.broker_topic_enable else 0)
     found = [
-        topic("SELF_TEST_TOPIC", 1),
-        topic("BenchmarkTest", 1024),
+        topic(SELF_TEST_TOPIC, 1),
+        topic(BENCHMARK_TOPIC, 1024),
         topic(cluster, 16, cluster_perm),
         topic(broker, 1, broker_perm),
-        topic("OFFSET_MOVED_EVENT", 1),
+        topic(OFFSET_MOVED_TOPIC, 1),
         topic(SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
         topic(f"{cluster}_REPLY_TOPIC", 1),
         topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, inherit),
-        topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
-        topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
-        topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 1),
-        topic("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1),
-        topic("rmq_sys_wheel_timer", 1),
+        topic(TRANS_HALF_TOPIC, 1),
+        topic(TRANS_OP_HALF_TOPIC, 1),
+        topic(ROCKSDB_TRANS_HALF_TOPIC, 1),
+        topic(ROCKSDB_TRANS_OP_HALF_TOPIC, 1),
+        topic(TIMER_TOPIC, 1),
     ]
     if config.auto_create_topic_enable:
         nums = config.default_topic_queue_nums

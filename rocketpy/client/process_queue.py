@@ -12,6 +12,7 @@ from typing import Literal
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.serializers import Serializer
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import RETRY_PREFIX
 
 __all__ = ["Limits", "ProcessQueue"]
 
@@ -56,7 +57,7 @@ class ProcessQueue:
         self.limits = limits
         self.serializer = serializer
         self.give_back = give_back
-        self.is_retry = queue.topic.startswith("%RETRY%")
+        self.is_retry = queue.topic.startswith(RETRY_PREFIX)
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
         self.size_bytes = 0
         self.dropped = False

@@ -157,13 +157,6 @@ class RouteTable:
             }
         )
 
-    def broker_of_address(self, address: str) -> str | None:
-        """Return the name of the broker that listens there."""
-        for name, addresses in self._brokers.items():
-            if address in addresses.values():
-                return name
-        return None
-
     def brokers_of(self, topics: Iterable[str]) -> list[str]:
         """Return the addresses of the masters (else of any) that serve these topics."""
         names = {

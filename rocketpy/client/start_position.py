@@ -10,6 +10,7 @@ from rocketpy.client.instance import Instance
 from rocketpy.client.offset_store import OffsetStore
 from rocketpy.errors import ConfigError, NoRouteError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import RETRY_PREFIX
 
 __all__ = ["StartFinder", "consume_from_where", "start_time_ms"]
 
@@ -60,7 +61,7 @@ class StartFinder:
         stored = await self._store.load(queue)
         if stored is not None:
             return stored
-        is_retry = queue.topic.startswith("%RETRY%")
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
         if self._start == "earliest" or (self._start == "latest" and is_retry):
             return 0
         found = self._instance.routes.read_address(queue.broker_name)

@@ -6,6 +6,8 @@ Source: TopicValidator, Validators and HookUtils of 5.4.0.
 import re
 from typing import Final
 
+from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
+
 __all__ = [
     "MAX_GROUP_CHARS",
     "MAX_MESSAGE_BYTES",
@@ -42,7 +44,7 @@ def check_topic(topic: str) -> str | None:
         return "The specified topic is blank."
     if not is_valid_name(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if topic.startswith(("%RETRY%", "%DLQ%")):
+    if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         if len(topic) > MAX_RETRY_TOPIC_CHARS:
             return "The specified topic is longer than topic max length 255."
     elif len(topic) > MAX_TOPIC_CHARS:

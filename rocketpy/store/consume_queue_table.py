@@ -130,10 +130,6 @@ class ConsumeQueueTable:
         """Names of the topics that have queues."""
         return [*self._topics, *self._batch]
 
-    def queues_of(self, topic: str) -> dict[int, ConsumeQueue]:
-        """Return the queues of a topic, by queue id."""
-        return dict(self._topics.get(topic, {}))
-
     def delete_topic(self, topic: str) -> bool:
         """Delete a topic's queues with their files; return whether there were any."""
         with self._mutex:

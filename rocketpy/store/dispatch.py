@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 from rocketpy.proto.properties import parse_properties
 from rocketpy.proto.tags import tags_code
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.record import Judgement
 
 __all__ = [
     "COMMIT_TYPE",
     "ROLLBACK_TYPE",
-    "SCHEDULE_TOPIC",
     "TRANSACTION_MASK",
     "Arrival",
     "DispatchRecord",
@@ -31,7 +31,6 @@ __all__ = [
     "read_back",
 ]
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION_MASK: Final = 0xC
 COMMIT_TYPE: Final = 0x8
 ROLLBACK_TYPE: Final = 0xC

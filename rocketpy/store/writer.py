@@ -15,6 +15,7 @@ from typing import Final
 
 from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.proto.record import topic_field
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
@@ -22,7 +23,6 @@ from rocketpy.store.consume_queue_table import is_safe_topic
 from rocketpy.store.dispatch import (
     COMMIT_TYPE,
     ROLLBACK_TYPE,
-    SCHEDULE_TOPIC,
     TRANSACTION_MASK,
     Arrival,
     PendingDispatch,

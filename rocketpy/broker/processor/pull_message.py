@@ -19,11 +19,12 @@ from rocketpy.broker.long_polling import MAX_HOLD_MS, HeldPull, PullRequestHold
 from rocketpy.broker.processor.pull_answer import pull_frame
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
-from rocketpy.broker.topics import PERM_READ, TopicConfig, TopicTable
+from rocketpy.broker.topics import TopicConfig, TopicTable
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
+from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.subscription import SubscriptionData, build_subscription, is_tag_type
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock

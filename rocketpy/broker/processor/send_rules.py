@@ -13,11 +13,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import NOT_SENDABLE_TOPICS, PERM_WRITE, TopicConfig, TopicTable
+from rocketpy.broker.topics import NOT_SENDABLE_TOPICS, TopicConfig, TopicTable
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.base import parse_int32, parse_int64
+from rocketpy.proto.perm import PERM_WRITE
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.proto.validators import check_topic
 from rocketpy.remoting.channel import Channel
