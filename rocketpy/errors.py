@@ -247,13 +247,13 @@ class ConnectError(ClientError):
 
 
 class ConnectionLostError(ClientError):
-    """The connection closed before the answer came; the request may have been executed."""
+    """The connection closed before the response came; the request may have been executed."""
 
     retriable = True
 
 
 class RequestTimeoutError(ClientError, TimeoutError):
-    """No answer came in time; the request may have been executed."""
+    """No response came in time; the request may have been executed."""
 
     retriable = True
 

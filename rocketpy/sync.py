@@ -233,7 +233,7 @@ class Producer:
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> None:
-        """Send without waiting for an answer."""
+        """Send without waiting for a response."""
         self._thread.run(_call(self._producer.send_oneway, topic, body, **options))
 
     def send_batch(

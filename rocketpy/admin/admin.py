@@ -32,8 +32,6 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 
-__all__ = ["Admin", "connect"]
-
 TIMEOUT_MS = 5_000
 
 

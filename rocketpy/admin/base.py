@@ -23,8 +23,6 @@ from rocketpy.proto.json_body import Body
 from rocketpy.proto.topic_names import retry_topic
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["AdminBase", "checked"]
-
 B = TypeVar("B", bound=Body)
 
 
@@ -89,21 +87,21 @@ class AdminBase:
             *(self._ask(address, code, header, body) for address in addresses),
             return_exceptions=True,
         )
-        answers: dict[str, RemotingCommand] = {}
+        responses: dict[str, RemotingCommand] = {}
         for address, outcome in zip(addresses, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 if isinstance(outcome, RocketPyError):
                     outcome.add_note(f"asked at {address}")
                 raise outcome
-            answers[address] = outcome
-        return answers
+            responses[address] = outcome
+        return responses
 
     async def _bodies(
         self, addresses: Sequence[str], code: int, kind: type[B], header: Header | None = None
     ) -> dict[str, B]:
         """Ask several servers for a body of one kind."""
-        answers = await self._ask_all(addresses, code, header)
-        return {address: kind.decode(answer.body) for address, answer in answers.items()}
+        responses = await self._ask_all(addresses, code, header)
+        return {address: kind.decode(response.body) for address, response in responses.items()}
 
     # ---- who is there
 
@@ -118,8 +116,8 @@ class AdminBase:
         Raises:
             NoNameServerError: none is configured or none answers.
         """
-        answer = await self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return ClusterInfo.decode(answer.body)
+        response = await self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return ClusterInfo.decode(response.body)
 
     async def broker_addresses(self, *, cluster: str = "", broker: str = "") -> dict[str, str]:
         """Return the masters' addresses by broker name.
@@ -156,8 +154,8 @@ class AdminBase:
             TopicNotExistError: nobody does.
         """
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        answer = await self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        return TopicRouteData.decode(answer.body)
+        response = await self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        return TopicRouteData.decode(response.body)
 
     async def _topic_masters(self, topic: str) -> dict[str, str]:
         """Return the masters that serve a topic, by broker name."""

@@ -25,8 +25,6 @@ from rocketpy.proto.headers import (
 )
 from rocketpy.runtime.properties_file import format_properties, read_properties
 
-__all__ = ["ClusterOperations"]
-
 
 class ClusterOperations(AdminBase):
     """Brokers and name servers as such."""
@@ -71,8 +69,8 @@ class ClusterOperations(AdminBase):
 
     async def broker_runtime(self, address: str) -> dict[str, str]:
         """Return what a broker says about itself, by Apache's names (28)."""
-        answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return KVTable.decode(answer.body).table
+        response = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KVTable.decode(response.body).table
 
     async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData | None:
         """Return one of a broker's counters over minute, hour and day (315), None without one.
@@ -84,12 +82,12 @@ class ClusterOperations(AdminBase):
         """
         header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
         try:
-            answer = await self._ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+            response = await self._ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
         except BrokerError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:
                 return None  # the broker's way to say that it counted nothing under this key
             raise
-        return BrokerStatsData.decode(answer.body)
+        return BrokerStatsData.decode(response.body)
 
     async def ping_namesrv(self, address: str) -> float:
         """Ask one name server for its clusters; returns how long it took, ms.
@@ -109,8 +107,8 @@ class ClusterOperations(AdminBase):
 
     async def _timed(self, address: str, code: int) -> float:
         began_s = time.perf_counter()
-        answer = await self._remoting.invoke(address, make_request(code), self._timeout_ms)
-        checked(answer)
+        response = await self._remoting.invoke(address, make_request(code), self._timeout_ms)
+        checked(response)
         return (time.perf_counter() - began_s) * 1000
 
     # ---- permissions
@@ -123,21 +121,21 @@ class ClusterOperations(AdminBase):
         """
         header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
         code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        answers = await self._tell_namesrvs(code, header)
-        return max(int(each.ext_fields.get("wipeTopicCount", "0")) for each in answers.values())
+        responses = await self._tell_namesrvs(code, header)
+        return max(int(each.ext_fields.get("wipeTopicCount", "0")) for each in responses.values())
 
     async def add_write_permission(self, broker: str) -> int:
         """Undo :meth:`wipe_write_permission` (327); returns how many topics that concerns."""
         header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
-        answers = await self._tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-        return max(int(each.ext_fields.get("addTopicCount", "0")) for each in answers.values())
+        responses = await self._tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        return max(int(each.ext_fields.get("addTopicCount", "0")) for each in responses.values())
 
     # ---- configuration
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return every configuration key of a broker with its value (26)."""
-        answer = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
-        return read_properties(answer.body)
+        response = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
+        return read_properties(response.body)
 
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
         """Change keys of a running broker (25).
@@ -150,8 +148,8 @@ class ClusterOperations(AdminBase):
 
     async def namesrv_config(self) -> dict[str, dict[str, str]]:
         """Return the configuration of every name server by its address (319)."""
-        answers = await self._tell_namesrvs(RequestCode.GET_NAMESRV_CONFIG)
-        return {address: read_properties(answer.body) for address, answer in answers.items()}
+        responses = await self._tell_namesrvs(RequestCode.GET_NAMESRV_CONFIG)
+        return {address: read_properties(response.body) for address, response in responses.items()}
 
     async def update_namesrv_config(self, values: Mapping[str, str]) -> None:
         """Change keys of every name server (318); raises BrokerError when one refuses."""
@@ -164,23 +162,23 @@ class ClusterOperations(AdminBase):
         """Return a value of the name servers' table (101), None when there is none."""
         header = GetKVConfigRequestHeader(namespace=namespace, key=key)
         try:
-            answer = await self._ask_namesrv(RequestCode.GET_KV_CONFIG, header)
+            response = await self._ask_namesrv(RequestCode.GET_KV_CONFIG, header)
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        return answer.ext_fields.get("value")
+        return response.ext_fields.get("value")
 
     async def kv_list(self, namespace: str) -> dict[str, str]:
         """Return a namespace of the name servers' table (219), empty when there is none."""
         header = GetKVListByNamespaceRequestHeader(namespace=namespace)
         try:
-            answer = await self._ask_namesrv(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
+            response = await self._ask_namesrv(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return {}
             raise
-        return KVTable.decode(answer.body).table
+        return KVTable.decode(response.body).table
 
     async def kv_put(self, namespace: str, key: str, value: str) -> None:
         """Set a value at every name server (100)."""

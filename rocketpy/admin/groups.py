@@ -37,8 +37,6 @@ from rocketpy.proto.headers import (
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_system_group, retry_topic
 
-__all__ = ["GroupOperations"]
-
 
 class GroupOperations(AdminBase):
     """Look at, create, change and delete groups."""
@@ -47,8 +45,8 @@ class GroupOperations(AdminBase):
 
     async def group_configs(self, address: str) -> dict[str, SubscriptionGroupConfig]:
         """Return every group of one broker by its name (201)."""
-        answer = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table
+        response = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupWrapper.decode(response.body).subscription_group_table
 
     async def group_config(self, group: str) -> dict[str, SubscriptionGroupConfig]:
         """Return a group as each broker has it, by broker name.
@@ -231,10 +229,10 @@ class GroupOperations(AdminBase):
             header = GetConsumerConnectionListRequestHeader(consumer_group=group)
             code = RequestCode.GET_CONSUMER_CONNECTION_LIST
             try:
-                answer = await self._ask(address, code, header)
+                response = await self._ask(address, code, header)
             except ConsumerNotOnlineError:
                 continue
-            here = ConsumerConnection.decode(answer.body)
+            here = ConsumerConnection.decode(response.body)
             if found is None:
                 found = here
             else:
@@ -252,10 +250,10 @@ class GroupOperations(AdminBase):
             header = GetConsumerConnectionListRequestHeader(consumer_group=group)
             code = RequestCode.GET_CONSUMER_CONNECTION_LIST
             try:
-                answer = await self._ask(address, code, header)
+                response = await self._ask(address, code, header)
             except ConsumerNotOnlineError:
                 continue
-            for each in ConsumerConnection.decode(answer.body).connection_set:
+            for each in ConsumerConnection.decode(response.body).connection_set:
                 found.setdefault(each.client_id, _member(each, name))
         return [found[client_id] for client_id in sorted(found)]
 
@@ -266,19 +264,19 @@ class GroupOperations(AdminBase):
             header = GetProducerConnectionListRequestHeader(producer_group=group)
             code = RequestCode.GET_PRODUCER_CONNECTION_LIST
             try:
-                answer = await self._ask(address, code, header)
+                response = await self._ask(address, code, header)
             except BrokerError as error:
                 if error.code == ResponseCode.SYSTEM_ERROR:
                     continue  # the broker's way to say that it knows no such group
                 raise
-            for each in ProducerConnection.decode(answer.body).connection_set:
+            for each in ProducerConnection.decode(response.body).connection_set:
                 found.setdefault(each.client_id, _member(each, name))
         return [found[client_id] for client_id in sorted(found)]
 
     async def producers(self, address: str) -> dict[str, list[ProducerInfo]]:
         """Return all producers that one broker knows, by group (328)."""
-        answer = await self._ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
-        return ProducerTableInfo.decode(answer.body).data
+        response = await self._ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
+        return ProducerTableInfo.decode(response.body).data
 
     async def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
         """Return what a member says about itself (307).
@@ -293,11 +291,11 @@ class GroupOperations(AdminBase):
             )
             code = RequestCode.GET_CONSUMER_RUNNING_INFO
             try:
-                answer = await self._ask(address, code, header)
+                response = await self._ask(address, code, header)
             except BrokerError as error:
                 failure = error
                 continue
-            return ConsumerRunningInfo.decode(answer.body)
+            return ConsumerRunningInfo.decode(response.body)
         assert failure is not None, "there is always a broker"
         raise failure
 

@@ -24,8 +24,6 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable
 from rocketpy.proto.topic_names import TOOLS_CONSUMER_GROUP
 
-__all__ = ["MessageOperations"]
-
 _LONG_MAX: Final = (1 << 63) - 1
 _SUBSCRIPTION_GIVEN: Final = 4  # PullSysFlag: the request carries its filter
 _NOTHING_THERE: Final = frozenset(
@@ -61,8 +59,8 @@ class MessageOperations(AdminBase):
         if address is None:
             raise ClientError(f"{message_id} names {host}, which is no broker of this cluster")
         header = ViewMessageRequestHeader(offset=phy_offset)
-        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-        return decode_message(answer.body)
+        response = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        return decode_message(response.body)
 
     async def message_by_unique_id(self, topic: str, unique_id: str) -> MessageExt:
         """Return the message with a producer's id (12).
@@ -130,7 +128,7 @@ class MessageOperations(AdminBase):
             end_timestamp=end_ms,
         )
         ext_fields = header.to_ext() | ({"_UNIQUE_KEY_QUERY": "true"} if unique else {})
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(
                 self._remoting.invoke(
                     address,
@@ -141,9 +139,9 @@ class MessageOperations(AdminBase):
             )
         )
         found: list[MessageExt] = []
-        for answer in answers:
-            if answer.code != ResponseCode.QUERY_NOT_FOUND:
-                found += decode_messages(checked(answer).body)
+        for response in responses:
+            if response.code != ResponseCode.QUERY_NOT_FOUND:
+                found += decode_messages(checked(response).body)
         return sorted(found, key=lambda each: each.store_timestamp_ms)
 
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
@@ -246,12 +244,12 @@ class MessageOperations(AdminBase):
             expression_type="TAG",
         )
         request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
-        answer = await self._remoting.invoke(address, request, self._timeout_ms)
-        next_offset = int(answer.ext_fields.get("nextBeginOffset", str(offset)))
-        if answer.code in _NOTHING_THERE:
-            at_end = answer.code == ResponseCode.PULL_NOT_FOUND
+        response = await self._remoting.invoke(address, request, self._timeout_ms)
+        next_offset = int(response.ext_fields.get("nextBeginOffset", str(offset)))
+        if response.code in _NOTHING_THERE:
+            at_end = response.code == ResponseCode.PULL_NOT_FOUND
             return [], offset if at_end else next_offset
-        return decode_messages(checked(answer).body), next_offset
+        return decode_messages(checked(response).body), next_offset
 
     async def _known_address(self, host: str) -> str | None:
         """Return the address under which the cluster's broker at an ``ip:port`` is known."""

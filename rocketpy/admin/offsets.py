@@ -21,8 +21,6 @@ from rocketpy.proto.headers import (
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_retry_topic
 
-__all__ = ["OffsetOperations", "ResetTarget"]
-
 ResetTarget = Literal["earliest", "latest"] | datetime | int
 """Where a group goes on: an end of its queues, a time, or an offset of one queue."""
 
@@ -94,8 +92,8 @@ class OffsetOperations(GroupOperations):
             timestamp=_reset_time_ms(to),
             is_force=True,
         )
-        answer = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return ResetOffsetBody.decode(answer.body).offset_table
+        response = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        return ResetOffsetBody.decode(response.body).offset_table
 
     async def _reset_targets(
         self,
@@ -106,9 +104,9 @@ class OffsetOperations(GroupOperations):
         queue: MessageQueue | None,
     ) -> dict[MessageQueue, int]:
         header = GetTopicStatsInfoRequestHeader(topic=topic)
-        answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        response = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
         found: dict[MessageQueue, int] = {}
-        for each, offsets in TopicStatsTable.decode(answer.body).offset_table.items():
+        for each, offsets in TopicStatsTable.decode(response.body).offset_table.items():
             if queue is not None and each.queue_id != queue.queue_id:
                 continue
             key = MessageQueue(topic, broker, each.queue_id)
@@ -126,8 +124,8 @@ class OffsetOperations(GroupOperations):
         header = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
         )
-        answer = await self._ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return int(answer.ext_fields.get("offset", "0"))
+        response = await self._ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return int(response.ext_fields.get("offset", "0"))
 
     async def clone_offsets(
         self, source: str, target: str, topic: str, *, dry_run: bool = False

@@ -4,18 +4,6 @@ from dataclasses import dataclass, field
 
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = [
-    "BrokerStatus",
-    "GroupLag",
-    "GroupSummary",
-    "Member",
-    "OffsetMove",
-    "QueueLag",
-    "QueueStatus",
-    "TopicStatistics",
-    "TopicStatus",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerStatus:

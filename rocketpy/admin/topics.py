@@ -37,8 +37,6 @@ from rocketpy.proto.topic_names import (
     is_system_topic,
 )
 
-__all__ = ["ORDER_TOPIC_CONFIG", "TopicOperations", "parse_permission"]
-
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The name servers' namespace with the queues of globally ordered topics."""
 
@@ -72,10 +70,10 @@ class TopicOperations(OffsetOperations, ClusterOperations):
         """
         if cluster:
             header = GetTopicsByClusterRequestHeader(cluster=cluster)
-            answer = await self._ask_namesrv(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+            response = await self._ask_namesrv(RequestCode.GET_TOPICS_BY_CLUSTER, header)
         else:
-            answer = await self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        names = TopicList.decode(answer.body).topic_list
+            response = await self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        names = TopicList.decode(response.body).topic_list
         if not include_system:
             info = await self.cluster_info()
             own = info.cluster_addr_table.keys() | info.broker_addr_table.keys()
@@ -85,8 +83,8 @@ class TopicOperations(OffsetOperations, ClusterOperations):
 
     async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
         """Return every topic of one broker by its name (21)."""
-        answer = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        return TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
+        response = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        return TopicConfigSerializeWrapper.decode(response.body).topic_config_table
 
     async def topic_config(self, address: str, topic: str) -> TopicConfig:
         """Return one topic as a broker has it (351).
@@ -95,8 +93,8 @@ class TopicOperations(OffsetOperations, ClusterOperations):
             TopicNotExistError: the broker does not have it.
         """
         header = GetTopicConfigRequestHeader(topic=topic, lo=True)
-        answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header)
-        return TopicConfig.decode(answer.body)
+        response = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header)
+        return TopicConfig.decode(response.body)
 
     async def topic_groups(self, topic: str) -> list[str]:
         """Return the groups that consume a topic or have offsets in it (300)."""

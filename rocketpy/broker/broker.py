@@ -22,8 +22,8 @@ from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.long_polling import PullRequestHold
-from rocketpy.broker.memory_reach import MemoryReach, total_memory_bytes
 from rocketpy.broker.name_server import NameServerLink
+from rocketpy.broker.page_cache_estimate import PageCacheEstimate, total_memory_bytes
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.pools import build_pools
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
@@ -35,20 +35,21 @@ from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.processor.send_rules import SendRules
-from rocketpy.broker.put_tally import PutTally
+from rocketpy.broker.put_counter import PutCounter
 from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.request_modes import MessageRequestModes
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topic_queues import TopicQueues
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
-from rocketpy.remoting.dispatch import Answer, Processor
+from rocketpy.remoting.dispatch import Processor, Response
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.live_settings import LiveSettings
@@ -57,8 +58,6 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import RealFiles, StoreFiles
 from rocketpy.store.json_file import JsonFile
 from rocketpy.store.message_store import MessageStore
-
-__all__ = ["Broker"]
 
 logger = structlog.get_logger(__name__)
 
@@ -117,7 +116,7 @@ class Broker:
         self._topics, self._groups, self._offsets = parts.topics, parts.groups, parts.offsets
         self._holds = parts.holds
         self._name_servers = parts.name_servers
-        self._tally = PutTally(parts.stats)
+        self._tally = PutCounter(parts.stats)
         self._rules = SendRules(
             parts.topics,
             parts.groups,
@@ -252,7 +251,7 @@ class Broker:
         add([(RequestCode.LITE_PULL_MESSAGE, self._pulls.process)], "litePull")
         add(self._clients.processors.items(), "clientManage")
         add([(RequestCode.HEART_BEAT, self._clients.heartbeat)], "heartbeat")
-        reach = MemoryReach(
+        reach = PageCacheEstimate(
             store,
             ratio_percent=self._configs.store.access_message_in_memory_max_ratio,
             memory_bytes=total_memory_bytes(),
@@ -280,10 +279,10 @@ class Broker:
     def _then_announced(self, processor: Processor) -> Processor:
         """Answer operators when the name servers know what changed: they look for it at once."""
 
-        async def later(answer: Answer) -> RemotingCommand | bytes | None:
+        async def later(response: Response) -> RemotingCommand | bytes | None:
             await self._name_servers.announced()
-            assert answer is None or isinstance(answer, RemotingCommand | bytes)
-            return answer
+            assert response is None or isinstance(response, RemotingCommand | bytes)
+            return response
 
         return lambda channel, request: later(processor(channel, request))
 

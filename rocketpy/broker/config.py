@@ -19,8 +19,6 @@ from typing import Any, Final, cast
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config import option
 
-__all__ = ["MASTER_ID", "BrokerConfig"]
-
 MASTER_ID: Final = 0
 
 

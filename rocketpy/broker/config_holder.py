@@ -11,8 +11,6 @@ from rocketpy.runtime.config import ConfigSet
 from rocketpy.runtime.live_settings import LiveSettings
 from rocketpy.store.config import MessageStoreConfig
 
-__all__ = ["ConfigHolder"]
-
 
 class ConfigHolder:
     """Holds the settings of broker, store and server.

@@ -15,8 +15,6 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["MAX_PAIRS", "MAX_QUEUES", "NO_OFFSET", "ConsumerOffsets"]
-
 NO_OFFSET: Final = -1
 MAX_PAIRS: Final = 200_000
 """Pairs of topic and group with progress; Apache knows no bound."""

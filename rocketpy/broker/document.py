@@ -4,8 +4,6 @@ from typing import Any, Final, Protocol
 
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["DataVersion", "JsonDocument", "as_int", "as_table"]
-
 _INT_LIMIT: Final = 1 << 63
 
 

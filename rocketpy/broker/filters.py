@@ -5,8 +5,6 @@ Source: ExpressionMessageFilter.java (5.4.0).
 
 from rocketpy.proto.subscription import SubscriptionData
 
-__all__ = ["TagFilter", "filter_of"]
-
 
 class TagFilter:
     """Takes messages by the hash of their tag; the client compares the tag itself."""

@@ -10,8 +10,6 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.errors import StartError
 from rocketpy.remoting.channel import format_address, host_bytes
 
-__all__ = ["BrokerIdentity", "local_ip"]
-
 _SOMEWHERE = ("192.0.2.1", 9)
 """An address that is nobody's (RFC 5737): asking for the way there sends nothing."""
 

@@ -1,7 +1,7 @@
 """Pulls that wait for a message: parked by queue, woken by arrivals, released in time.
 
 An arrival wakes those of its queue whose filter takes its tag. Woken pulls gather until the
-loop's next turn, so that a batch of messages runs each waiting pull once, and the answers for
+loop's next turn, so that a batch of messages runs each waiting pull once, and the responses for
 one connection leave in one write. Every 5 s a pull whose queue has grown past its offset is
 woken whatever the tags, so that a consumer with a narrow filter still moves on.
 
@@ -16,8 +16,6 @@ from typing import Final
 from rocketpy.broker.filters import TagFilter
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
-
-__all__ = ["MAX_HOLD_MS", "HeldPull", "PullRequestHold"]
 
 MAX_HOLD_MS: Final = 30_000
 SWEEP_INTERVAL_MS: Final = 1_000

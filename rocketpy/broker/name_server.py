@@ -16,15 +16,14 @@ import structlog
 
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.identity import BrokerIdentity
-from rocketpy.broker.topic_queues import RouteAnswer
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.topic_queues import RouteResponse
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError, RocketPyError
 from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
-
-__all__ = ["NameServerLink"]
 
 logger = structlog.get_logger(__name__)
 
@@ -126,31 +125,31 @@ class NameServerLink:
         """Send the whole topic table to every name server."""
         await self._register(self._topics.all().values())
 
-    async def fetch_route(self, topic: str) -> RouteAnswer:
+    async def fetch_route(self, topic: str) -> RouteResponse:
         """Ask the name servers, one after the other, for the route of a topic; any loop."""
         loop = self._loop
         if loop is None:
-            return RouteAnswer(was_reached=False)
+            return RouteResponse(was_reached=False)
         if loop is asyncio.get_running_loop():
             return await self._fetch_route(topic)
         future = asyncio.run_coroutine_threadsafe(self._fetch_route(topic), loop)
         return await asyncio.wrap_future(future)
 
-    async def _fetch_route(self, topic: str) -> RouteAnswer:
+    async def _fetch_route(self, topic: str) -> RouteResponse:
         fields = {"acceptStandardJsonOnly": "true", "topic": topic}
         for address in self.addresses:
             request = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-            answer = await self._call(address, request, _ROUTE_MS)
-            if answer is None:
+            response = await self._call(address, request, _ROUTE_MS)
+            if response is None:
                 continue
-            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                return RouteAnswer(was_reached=True)
+            if response.code == ResponseCode.TOPIC_NOT_EXIST:
+                return RouteResponse(was_reached=True)
             try:
-                if answer.code == ResponseCode.SUCCESS:
-                    return RouteAnswer(True, TopicRouteData.decode(answer.body))
+                if response.code == ResponseCode.SUCCESS:
+                    return RouteResponse(True, TopicRouteData.decode(response.body))
             except BadBodyError as error:
                 logger.warning("route cannot be read", name_server=address, error=str(error))
-        return RouteAnswer(was_reached=False)
+        return RouteResponse(was_reached=False)
 
     async def _keep_registering(self) -> None:
         wait_ms = _SECOND_REGISTRATION_MS
@@ -197,13 +196,13 @@ class NameServerLink:
             },
             body,
         )
-        answer = await self._call(address, request, config.register_broker_timeout_mills)
-        if answer is not None and answer.code != 0:
+        response = await self._call(address, request, config.register_broker_timeout_mills)
+        if response is not None and response.code != 0:
             logger.warning(
                 "name server refused the registration",
                 name_server=address,
-                code=answer.code,
-                remark=answer.remark,
+                code=response.code,
+                remark=response.remark,
             )
 
     async def _say_goodbye(self, address: str) -> None:
@@ -223,7 +222,7 @@ class NameServerLink:
         self, address: str, request: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand | None:
         try:
-            answer = await self._client.invoke(address, request, timeout_ms)
+            response = await self._client.invoke(address, request, timeout_ms)
         except RocketPyError as error:
             if address not in self._unreachable:
                 self._unreachable.add(address)
@@ -232,7 +231,7 @@ class NameServerLink:
         if address in self._unreachable:
             self._unreachable.discard(address)
             logger.info("name server reachable again", name_server=address)
-        return answer
+        return response
 
     def _body(self, topics: Iterable[TopicConfig]) -> bytes:
         permission = self._configs.broker.broker_permission

@@ -18,8 +18,6 @@ from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore
 
-__all__ = ["BrokerParts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerParts:

@@ -7,8 +7,6 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["build_pools"]
-
 
 def build_pools(config: BrokerConfig, clock: Clock) -> dict[str, BusinessPool]:
     """Describe every pool by its kind, as Apache's keys begin; 0 threads run inline."""

@@ -9,8 +9,6 @@ from typing import Final
 
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["LOCK_LIFE_MS", "QueueLocks"]
-
 LOCK_LIFE_MS: Final = 60_000
 
 

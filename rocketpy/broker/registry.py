@@ -15,16 +15,6 @@ from typing import Final
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
 
-__all__ = [
-    "MAX_GROUPS_PER_CHANNEL",
-    "MAX_MEMBERS",
-    "SCAN_INTERVAL_MS",
-    "ClientChannel",
-    "ConsumerGroup",
-    "ConsumerTable",
-    "ProducerTable",
-]
-
 SCAN_INTERVAL_MS: Final = 10_000
 MAX_GROUPS_PER_CHANNEL: Final = 1_000
 MAX_MEMBERS: Final = 200_000

@@ -14,8 +14,6 @@ from rocketpy.proto.bodies.group import (
     SetMessageRequestModeRequestBody,
 )
 
-__all__ = ["MessageRequestModes"]
-
 
 class MessageRequestModes:
     """Modes by topic and group; safe from any thread."""

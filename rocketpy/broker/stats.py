@@ -23,8 +23,6 @@ from rocketpy.broker.stats_set import (
 )
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["BrokerStats", "DayTotals"]
-
 STEP_MS: Final = 1_000
 # A step that comes early by less than this still takes the sample, so that timer jitter does not
 # skip a period.

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["Counter", "CounterSet", "Field", "StatsData", "StatsSnapshot"]
-
 SECOND_SAMPLE_MS: Final = 10_000
 MINUTE_SAMPLE_MS: Final = 600_000
 HOUR_SAMPLE_MS: Final = 3_600_000

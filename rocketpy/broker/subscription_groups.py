@@ -10,13 +10,11 @@ import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import JsonDocument, as_int, as_table
-from rocketpy.broker.kept_table import KeptTable
+from rocketpy.broker.persistent_table import PersistentTable
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)
-
-__all__ = ["SYSTEM_GROUPS", "SubscriptionGroupConfig", "SubscriptionGroupTable"]
 
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
@@ -35,7 +33,7 @@ _GROUP_CHARS: Final = frozenset(
 _READ_FORBIDDEN_INDEX: Final = 0
 
 
-class SubscriptionGroupTable(KeptTable):
+class SubscriptionGroupTable(PersistentTable):
     """Every consumer group of this broker; safe from any thread, reads take no lock."""
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:

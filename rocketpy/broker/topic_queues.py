@@ -17,13 +17,11 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["FetchRoute", "RouteAnswer", "TopicQueues"]
-
 REMEMBER_MS: Final = 5_000
 MAX_REMEMBERED: Final = 1_000
 
 
-class RouteAnswer(NamedTuple):
+class RouteResponse(NamedTuple):
     """What the name servers say of a topic.
 
     Attributes:
@@ -35,7 +33,7 @@ class RouteAnswer(NamedTuple):
     route: TopicRouteData | None = None
 
 
-FetchRoute = Callable[[str], Awaitable[RouteAnswer]]
+FetchRoute = Callable[[str], Awaitable[RouteResponse]]
 
 
 class TopicQueues:
@@ -45,7 +43,7 @@ class TopicQueues:
         fetch: asks the name servers; None when there are none.
         topics: this broker's topics.
         broker_name: this broker's name.
-        clock: decides how long an answer is remembered.
+        clock: decides how long a response is remembered.
     """
 
     def __init__(
@@ -61,7 +59,9 @@ class TopicQueues:
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[str, tuple[int, list[MessageQueue] | None]] = {}
-        self._asking: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[RouteAnswer]] = {}
+        self._asking: dict[
+            tuple[asyncio.AbstractEventLoop, str], asyncio.Future[RouteResponse]
+        ] = {}
 
     async def of(self, topic: str) -> list[MessageQueue] | None:
         """Return the readable queues of a topic; None when nobody knows the topic."""
@@ -71,9 +71,9 @@ class TopicQueues:
         known = self._known.get(topic)
         if known is not None and self._clock.monotonic_ms() < known[0]:
             return known[1]
-        answer = await self._ask_once(fetch, topic)
-        if answer.was_reached:
-            queues = None if answer.route is None else _readable(topic, answer.route)
+        response = await self._ask_once(fetch, topic)
+        if response.was_reached:
+            queues = None if response.route is None else _readable(topic, response.route)
         else:
             queues = None if known is None else known[1]
         with self._lock:
@@ -82,7 +82,7 @@ class TopicQueues:
             self._known[topic] = self._clock.monotonic_ms() + REMEMBER_MS, queues
         return queues
 
-    async def _ask_once(self, fetch: FetchRoute, topic: str) -> RouteAnswer:
+    async def _ask_once(self, fetch: FetchRoute, topic: str) -> RouteResponse:
         """Let all who ask at the same time share one question."""
         key = asyncio.get_running_loop(), topic
         asking = self._asking.get(key)

@@ -15,7 +15,7 @@ import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import JsonDocument, as_table
-from rocketpy.broker.kept_table import KeptTable
+from rocketpy.broker.persistent_table import PersistentTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.perm import PERM_INHERIT, PERM_READ, PERM_WRITE
 from rocketpy.proto.topic_names import (
@@ -35,13 +35,6 @@ from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
-__all__ = [
-    "NOT_SENDABLE_TOPICS",
-    "TopicConfig",
-    "TopicTable",
-    "system_topics",
-]
-
 SCHEDULE_QUEUE_NUMS: Final = 18
 NOT_SENDABLE_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
     ROCKSDB_TRANS_HALF_TOPIC,
@@ -49,7 +42,7 @@ NOT_SENDABLE_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
 }
 
 
-class TopicTable(KeptTable):
+class TopicTable(PersistentTable):
     """Every topic of this broker; safe from any thread, reads take no lock.
 
     Attributes:

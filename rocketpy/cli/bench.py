@@ -13,8 +13,6 @@ from rocketpy.cli.render import show
 from rocketpy.client.send_result import SendResult
 from rocketpy.testing.progress import ProgressBars
 
-__all__ = ["command", "percentile"]
-
 _REPORT_EVERY = 256
 _MIB = 1 << 20
 
@@ -98,7 +96,7 @@ def _finish(row: dict[str, object], output: str, failure: BaseException | None) 
 @namesrv_option
 @output_option
 def send(*, topic: str, count: int, size: int, in_flight: int, namesrv: str, output: str) -> int:
-    """Send messages as fast as their answers come; times are from send to answer."""
+    """Send messages as fast as their responses come; times are from send to answer."""
     measured = Measured(ProgressBars({"sent": count}), "sent")
     row = run(_send(measured, namesrv, topic, count, size, in_flight))
     return _finish(row, output, measured.failure)

@@ -17,8 +17,6 @@ from rocketpy.runtime.live_settings import load_with_live_file
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
 
-__all__ = ["broker_classes", "build_broker", "command", "load_config", "main"]
-
 
 def broker_classes() -> list[type]:
     """Return the dataclasses that one broker.conf fills."""

@@ -7,8 +7,6 @@ from rocketpy.cli.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.cli.render import show
 from rocketpy.client.name_servers import parse_addresses
 
-__all__ = ["command"]
-
 
 @click.group("cluster", context_settings=CONTEXT, epilog="Example: rocketpy cluster list")
 def command() -> None:

@@ -10,20 +10,6 @@ import click
 
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = [
-    "CONTEXT",
-    "Position",
-    "confirm",
-    "key_values",
-    "namesrv_option",
-    "output_option",
-    "permission",
-    "position",
-    "queue_of",
-    "run",
-    "yes_option",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -69,7 +55,7 @@ def yes_option(function: F) -> F:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; raises click.Abort when the answer is no."""
+    """Ask before something is destroyed; raises click.Abort when the response is no."""
     if not yes:
         click.confirm(question, abort=True, err=True)
 

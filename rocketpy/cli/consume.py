@@ -8,8 +8,6 @@ import rocketpy
 from rocketpy.cli.common import CONTEXT, Position, namesrv_option, output_option, position, run
 from rocketpy.cli.render import as_json, message_row, printable
 
-__all__ = ["command"]
-
 
 @click.command(
     "consume",

@@ -21,8 +21,6 @@ from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet
 
-__all__ = ["Server", "common_options", "report_configuration", "run_server"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FORCED_EXIT: Final = 130

@@ -18,8 +18,6 @@ from rocketpy.cli.common import (
 from rocketpy.cli.render import iso, show
 from rocketpy.proto.bodies import SubscriptionGroupConfig
 
-__all__ = ["command"]
-
 
 @click.group("group", context_settings=CONTEXT, epilog="Example: rocketpy group lag readers")
 def command() -> None:

@@ -1,6 +1,6 @@
 """What every command has in common: faults become one sentence on standard error and an exit code.
 
-Exit codes: 0 fine; 1 it cannot be done (port taken, store locked, no permission, no answer);
+Exit codes: 0 fine; 1 it cannot be done (port taken, store locked, no permission, no response);
 2 wrong usage or configuration. Anything else is a fault of ours and shows its traceback.
 """
 
@@ -10,8 +10,6 @@ import sys
 import click
 
 from rocketpy.errors import ConfigError, RocketPyError
-
-__all__ = ["EXIT_CANNOT", "EXIT_USAGE", "refuse_optimised", "run_command"]
 
 EXIT_CANNOT = 1
 EXIT_USAGE = 2

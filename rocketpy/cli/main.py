@@ -10,8 +10,6 @@ import click
 
 from rocketpy.cli.guard import run_command
 
-__all__ = ["COMMANDS", "command", "main"]
-
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line for --help)
     "bench": ("rocketpy.cli.bench:command", "Measure sending and receiving."),

@@ -16,8 +16,6 @@ from rocketpy.cli.render import message_row, printable, show
 from rocketpy.errors import QueryNotFoundError
 from rocketpy.proto.message import MessageExt
 
-__all__ = ["command"]
-
 _COLUMNS = ("broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
 _LONG_MAX = (1 << 63) - 1
 

@@ -12,8 +12,6 @@ from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet, Sources
 from rocketpy.runtime.live_settings import load_with_live_file
 
-__all__ = ["command", "load_config", "main"]
-
 
 def load_config(
     path: Path | None, overrides: Sequence[str], *, port: int | None = None

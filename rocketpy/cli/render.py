@@ -10,8 +10,6 @@ import orjson
 
 from rocketpy.proto.message import MessageExt
 
-__all__ = ["as_json", "iso", "message_row", "printable", "show"]
-
 Row = Mapping[str, object]
 
 _BODY_WIDTH: Final = 60

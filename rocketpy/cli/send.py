@@ -13,8 +13,6 @@ from rocketpy.client.send_result import SendResult
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["command"]
-
 _ROWS_SHOWN = 20
 
 

@@ -6,8 +6,6 @@ from rocketpy import admin as rocketpy_admin
 from rocketpy.cli.common import CONTEXT, key_values, namesrv_option, output_option, run
 from rocketpy.cli.render import show
 
-__all__ = ["broker_command", "namesrv_command"]
-
 
 @click.group(
     "broker-config",

@@ -19,8 +19,6 @@ from rocketpy.runtime.live_settings import load_with_live_file
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
 
-__all__ = ["Standalone", "command", "split_overrides"]
-
 _WILDCARDS = {"", "0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _NOT_SHARED = {"listenPort"}
 """Keys of both servers that mean the broker's here; the name server has its own option."""

@@ -20,8 +20,6 @@ from rocketpy.cli.render import iso, message_row, show
 from rocketpy.proto.bodies import TopicConfig
 from rocketpy.proto.perm import perm_to_string
 
-__all__ = ["command"]
-
 _QUEUES = click.IntRange(1, 65_535)
 
 

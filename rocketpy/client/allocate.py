@@ -9,19 +9,8 @@ from typing import Literal
 from rocketpy.proto.allocation import (
     allocate_average,
     allocate_circle,
-    java_sorted,
-    sorted_queues,
 )
 from rocketpy.proto.message_queue import MessageQueue
-
-__all__ = [
-    "Allocation",
-    "allocate_average",
-    "allocate_circle",
-    "find_allocation",
-    "java_sorted",
-    "sorted_queues",
-]
 
 Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 

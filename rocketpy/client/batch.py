@@ -9,8 +9,6 @@ from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.send_result import SendResult
 from rocketpy.proto.message import BatchItem, encode_batch
 
-__all__ = ["BatchPart", "split_batches"]
-
 # A broker counts the stored records, which are larger than the batch's entries: the fixed part
 # with IPv6 addresses, and the properties it adds (region, trace switch, cluster).
 _RECORD_OVERHEAD_BYTES = 91 + 24 + 160

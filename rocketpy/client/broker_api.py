@@ -17,8 +17,6 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["BrokerApi", "PullResult", "PullStatus", "pull_result"]
-
 SEND_BACK_TIMEOUT_MS = 5_000
 OFFSET_TIMEOUT_MS = 5_000
 
@@ -36,7 +34,7 @@ _PULL_STATUSES = {int(status): status for status in PullStatus}
 
 
 class PullResult(NamedTuple):
-    """A broker's answer to a pull; ``body`` holds stored messages back to back."""
+    """A broker's response to a pull; ``body`` holds stored messages back to back."""
 
     status: PullStatus
     next_begin_offset: int
@@ -180,7 +178,7 @@ class BrokerApi:
     def pull(
         self, address: str, ext_fields: dict[str, str], timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
-        """Ask for messages; read the answer with :func:`pull_result`."""
+        """Ask for messages; read the response with :func:`pull_result`."""
         request = make_request(RequestCode.PULL_MESSAGE, ext_fields)
         return self.remoting.invoke_future(address, request, timeout_ms)
 

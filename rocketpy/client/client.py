@@ -28,8 +28,6 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 
-__all__ = ["Client", "connect"]
-
 
 def connect(
     name_servers: str | Sequence[str] | None = None,

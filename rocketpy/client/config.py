@@ -10,17 +10,6 @@ from typing import Literal
 from rocketpy.client.allocate import Allocation
 from rocketpy.client.serializers import PLAIN, Serializer
 
-__all__ = [
-    "Allocation",
-    "ClientConfig",
-    "ConsumerConfig",
-    "FlowControlRetry",
-    "LatencyProfile",
-    "ProducerConfig",
-    "PullConsumerConfig",
-    "StartPosition",
-]
-
 FlowControlRetry = Literal["backoff", "immediate", "none"]
 LatencyProfile = Literal["4.x", "5.x"]
 Compression = Literal["zlib", "lz4", "zstd"]
@@ -67,7 +56,7 @@ class ProducerConfig:
         compress_over_bytes: bodies of this size or more are compressed; 0 turns it off.
         compression: how.
         compression_level: of zlib and zstd.
-        max_in_flight: sends that may wait for their answer.
+        max_in_flight: sends that may wait for their response.
         max_in_flight_bytes: the same, as body bytes.
         serializer: turns a body into bytes.
     """

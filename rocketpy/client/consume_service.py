@@ -15,8 +15,6 @@ from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import Retry, ToDLQ
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["ConsumeService", "HandlerService", "IteratorService"]
-
 logger = logging.getLogger(__name__)
 
 GiveBack = Callable[[ReceivedMessage, int], Awaitable[None]]

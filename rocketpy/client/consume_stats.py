@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["ConsumeStats"]
-
 SAMPLE_INTERVAL_MS = 10_000
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000

@@ -10,8 +10,6 @@ from typing import Literal
 
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["FaultTolerance"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Profile:

@@ -8,8 +8,6 @@ from typing import Any
 
 from rocketpy.client.message import ReceivedMessage
 
-__all__ = ["Handler", "Invoke", "make_invoke"]
-
 Handler = Callable[..., Any]
 Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["ClientHealth", "ConsumerHealth", "QueueHealth", "queue_health"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueueHealth:

@@ -10,8 +10,6 @@ import orjson
 
 from rocketpy.proto.subscription import SubscriptionData
 
-__all__ = ["consumer_data", "encode_heartbeat", "subscription_json"]
-
 
 def subscription_json(subscription: SubscriptionData) -> dict[str, Any]:
     """Return one subscription under its wire names."""

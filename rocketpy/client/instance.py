@@ -22,8 +22,6 @@ from rocketpy.client.server_requests import ServerRequests
 from rocketpy.errors import ClientError, RocketPyError
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["Instance", "make_client_id"]
-
 logger = logging.getLogger(__name__)
 
 HEARTBEAT_MIN_PAUSE_MS = 1_000

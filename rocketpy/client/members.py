@@ -5,8 +5,6 @@ from typing import Any, Protocol
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["GroupMember"]
-
 
 class GroupMember(Protocol):
     """A consumer that has joined its group."""

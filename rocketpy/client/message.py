@@ -13,8 +13,6 @@ from rocketpy.proto.message_queue import MessageQueue
 if TYPE_CHECKING:
     from rocketpy.client.process_queue import ProcessQueue
 
-__all__ = ["SYSTEM_PROPERTIES", "Message", "ReceivedMessage"]
-
 # Written by brokers and clients, not by users: left out of ``headers``.
 SYSTEM_PROPERTIES = frozenset({
     "TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID",

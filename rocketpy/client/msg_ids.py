@@ -8,8 +8,6 @@ from datetime import datetime
 from rocketpy.proto.message_id import UniqIdGenerator
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["MsgIds"]
-
 
 class MsgIds:
     """Makes ids that start with this machine's address and process.

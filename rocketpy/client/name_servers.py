@@ -8,8 +8,6 @@ from rocketpy.client.seams import Remoting
 from rocketpy.errors import ClientError, NoNameServerError
 from rocketpy.proto.command import RemotingCommand, make_request
 
-__all__ = ["NameServers", "parse_addresses"]
-
 logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9876
@@ -53,7 +51,7 @@ class NameServers:
         return self.addresses[self._index] if self.addresses else None
 
     async def invoke(self, code: int, ext_fields: dict[str, str]) -> RemotingCommand:
-        """Ask the current name server, then the others in turn; any answer counts.
+        """Ask the current name server, then the others in turn; any response counts.
 
         Raises:
             NoNameServerError: none is configured or none answered; says what each one did.

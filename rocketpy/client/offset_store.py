@@ -14,8 +14,6 @@ from rocketpy.errors import BadBodyError, NoRouteError, RocketPyError
 from rocketpy.proto import fastjson
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["BrokerOffsetStore", "LocalOffsetStore", "OffsetStore", "make_offset_store"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -27,7 +25,7 @@ class OffsetStore(Protocol):
         ...
 
     async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
-        """Store offsets; ``final`` waits for the answers. Raises RocketPyError."""
+        """Store offsets; ``final`` waits for the responses. Raises RocketPyError."""
         ...
 
 

@@ -2,16 +2,9 @@
 
 from typing import Literal, TypedDict
 
-from rocketpy.client.config import (
-    Allocation,
-    Compression,
-    FlowControlRetry,
-    LatencyProfile,
-    StartPosition,
-)
+from rocketpy.client.allocate import Allocation
+from rocketpy.client.config import Compression, FlowControlRetry, LatencyProfile, StartPosition
 from rocketpy.client.serializers import Serializer
-
-__all__ = ["ClientOptions", "ConsumerOptions", "ProducerOptions", "PullConsumerOptions"]
 
 
 class ClientOptions(TypedDict, total=False):

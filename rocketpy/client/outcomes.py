@@ -3,8 +3,6 @@
 Returning means done, any other exception means "again, when the broker's levels say so".
 """
 
-__all__ = ["Retry", "ToDLQ"]
-
 
 class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
     """Deliver this message again after a delay.

@@ -17,8 +17,6 @@ from rocketpy.proto.sys_flag import CompressionType, with_compression
 from rocketpy.proto.topic_names import is_not_allowed_send_topic
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES, check_topic
 
-__all__ = ["Outgoing", "SendOptions", "build_outgoing", "check_send_topic"]
-
 _CODECS = {
     "zlib": CompressionType.ZLIB,
     "lz4": CompressionType.LZ4,

@@ -5,8 +5,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
-__all__ = ["PeriodicJob"]
-
 logger = logging.getLogger(__name__)
 
 

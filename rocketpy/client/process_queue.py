@@ -14,8 +14,6 @@ from rocketpy.client.serializers import Serializer
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
-__all__ = ["Limits", "ProcessQueue"]
-
 # The fixed part of a message that its body does not show; keeps tiny messages from being free.
 _OVERHEAD_BYTES = 200
 

@@ -22,8 +22,6 @@ from rocketpy.errors import ClosedError, IllegalMessageError, RocketPyError, Too
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["Producer"]
-
 logger = logging.getLogger(__name__)
 
 _SEND = int(RequestCode.SEND_MESSAGE_V2)

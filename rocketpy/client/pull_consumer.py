@@ -30,8 +30,6 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.proto.validators import check_group
 
-__all__ = ["PullConsumer"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -1,4 +1,4 @@
-"""Pulling one queue for as long as it is ours: limits, long polling, what each answer means.
+"""Pulling one queue for as long as it is ours: limits, long polling, what each response means.
 
 Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper.processPullResult (5.4.0).
 """
@@ -20,11 +20,10 @@ from rocketpy.errors import (
     RocketPyError,
 )
 from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.message import MessageExt, decode_message, decode_messages, iter_records
+from rocketpy.proto.message import MessageExt, decode_message, decode_messages
+from rocketpy.proto.record import iter_records
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
-
-__all__ = ["PullLoop", "PullSettings", "decode_pulled"]
 
 logger = logging.getLogger(__name__)
 

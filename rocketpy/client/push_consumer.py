@@ -38,8 +38,6 @@ from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.proto.topic_names import retry_topic
 from rocketpy.proto.validators import check_group, check_topic
 
-__all__ = ["Consumer"]
-
 logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES = 16

@@ -10,8 +10,6 @@ from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.tags import java_string_hash
 
-__all__ = ["QueueTurn", "java_hash", "queue_index_by_key"]
-
 _INT_BITS = 0xFFFFFFFF
 
 

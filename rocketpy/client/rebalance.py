@@ -7,14 +7,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from rocketpy.client.allocate import java_sorted, sorted_queues
-from rocketpy.client.config import Allocation
+from rocketpy.client.allocate import Allocation
 from rocketpy.client.instance import Instance
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.errors import NoRouteError, RocketPyError
+from rocketpy.proto.allocation import java_sorted, sorted_queues
 from rocketpy.proto.message_queue import MessageQueue
-
-__all__ = ["Rebalancer"]
 
 logger = logging.getLogger(__name__)
 

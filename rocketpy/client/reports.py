@@ -17,8 +17,6 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["consume_and_report", "direct_result", "running_info", "send_back_fields"]
-
 _MIB = 1024 * 1024
 
 

@@ -7,16 +7,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from rocketpy.client.allocate import sorted_queues
 from rocketpy.client.name_servers import NameServers
 from rocketpy.errors import BrokerError, NoRouteError, RocketPyError, TopicNotExistError
+from rocketpy.proto.allocation import sorted_queues
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable, is_writeable
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
-
-__all__ = ["RouteTable", "publish_queues", "subscribe_queues"]
 
 logger = logging.getLogger(__name__)
 

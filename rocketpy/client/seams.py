@@ -6,22 +6,20 @@ from typing import Any, Protocol
 
 from rocketpy.proto.command import RemotingCommand
 
-__all__ = ["Remoting"]
-
 
 class Remoting(Protocol):
-    """Requests out and answers in, by address ``host:port``."""
+    """Requests out and responses in, by address ``host:port``."""
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         ...
 
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
-        """Send a request; the future has the answer or a ClientError."""
+        """Send a request; the future has the response or a ClientError."""
         ...
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:

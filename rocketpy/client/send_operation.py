@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 QueueChooser = Callable[[Sequence[MessageQueue]], MessageQueue]
 
-__all__ = ["FLOW_CONTROL_CODES", "RETRYABLE_CODES", "QueueChooser", "SendOperation", "backoff_ms"]
-
 RETRYABLE_CODES = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -121,31 +119,31 @@ class SendOperation:
             else:
                 queue = self._choose(sender.queues(self.topic))
             self._queue = queue
-            answer = sender.transmit(queue, self._message, self._code, left_ms)
+            response = sender.transmit(queue, self._message, self._code, left_ms)
         except RocketPyError as error:
             self._failed(error, reachable=False)
             return
         except Exception as error:  # noqa: BLE001 - the user's selector may raise anything
             self._finish_error(error)
             return
-        answer.add_done_callback(self._answered)
+        response.add_done_callback(self._answered)
 
     def fail(self, error: BaseException) -> None:
         """End without a result."""
         self._finish_error(error)
 
-    def _answered(self, answer: asyncio.Future[RemotingCommand]) -> None:
-        if answer.cancelled():
+    def _answered(self, future: asyncio.Future[RemotingCommand]) -> None:
+        if future.cancelled():
             self._finish_error(asyncio.CancelledError())
             return
-        error = answer.exception()
+        error = future.exception()
         if error is not None:
             if isinstance(error, RocketPyError):
                 self._failed(error, reachable=False)
             else:
                 self._finish_error(error)
             return
-        response = answer.result()
+        response = future.result()
         queue = self._queue
         assert queue is not None
         try:

@@ -10,8 +10,6 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["SendResult", "SendStatus", "read_send_response"]
-
 
 class SendStatus(IntEnum):
     """How safely the message is stored; the values are the response codes."""

@@ -16,8 +16,6 @@ from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 
-__all__ = ["Sender"]
-
 _BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -124,7 +122,7 @@ class Sender:
     async def transmit_oneway(
         self, queue: MessageQueue, message: Outgoing, timeout_ms: int
     ) -> None:
-        """Send without an answer; raises ClientError when it could not be written."""
+        """Send without a response; raises ClientError when it could not be written."""
         address = self._routes.master_address(queue.broker_name)
         if address is None:
             raise NoRouteError(f"broker {queue.broker_name} has no master")

@@ -13,17 +13,6 @@ import orjson
 
 from rocketpy.errors import IllegalMessageError
 
-__all__ = [
-    "PLAIN",
-    "JsonSerializer",
-    "MsgpackSerializer",
-    "PlainSerializer",
-    "Serializer",
-    "json",
-    "msgpack",
-    "plain",
-]
-
 
 class Serializer(Protocol):
     """Anything with these two methods can serialize bodies."""

@@ -20,8 +20,6 @@ from rocketpy.proto.message_queue import MessageQueue
 if TYPE_CHECKING:
     from rocketpy.client.seams import Remoting
 
-__all__ = ["ServerRequests", "read_offset_table"]
-
 logger = logging.getLogger(__name__)
 
 

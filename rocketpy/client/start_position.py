@@ -12,8 +12,6 @@ from rocketpy.errors import ConfigError, NoRouteError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
-__all__ = ["StartFinder", "consume_from_where", "start_time_ms"]
-
 
 def start_time_ms(start: StartPosition) -> int | None:
     """Return the time a start position names, None when it names an end of the queue.

@@ -11,8 +11,6 @@ from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config import option
 from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
-__all__ = ["DEFAULT_PORT", "NamesrvConfig"]
-
 DEFAULT_PORT: Final = 9876
 
 

@@ -16,8 +16,6 @@ import orjson
 from rocketpy.errors import StartError
 from rocketpy.runtime.live_settings import replace_file
 
-__all__ = ["ORDER_TOPIC_NAMESPACE", "KvConfig"]
-
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 _MAX_NAME_CHARS: Final = 512

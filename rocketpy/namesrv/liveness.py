@@ -12,8 +12,6 @@ import structlog
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.remoting.channel import Channel
 
-__all__ = ["Liveness"]
-
 _logger = structlog.get_logger(__name__)
 
 

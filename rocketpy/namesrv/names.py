@@ -7,8 +7,6 @@ the tables bounded. No name ever becomes a path.
 
 from typing import Final
 
-__all__ = ["MAX_NAME_CHARS", "is_address", "is_name", "is_topic"]
-
 MAX_NAME_CHARS: Final = 300
 
 

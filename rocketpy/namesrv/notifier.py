@@ -15,8 +15,6 @@ from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.remoting.client import RemotingClient
 
-__all__ = ["MinBrokerNotifier"]
-
 _logger = structlog.get_logger(__name__)
 
 _TIMEOUT_MS = 3_000

@@ -19,8 +19,6 @@ from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.fastjson import check_quick
 
-__all__ = ["Registration", "body_matches", "decode_topics"]
-
 V3_0_11: Final = 37
 """From this version on the body is a RegisterBrokerBody."""
 

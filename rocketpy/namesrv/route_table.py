@@ -32,8 +32,6 @@ from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
 
-__all__ = ["RouteTable"]
-
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
 
 

@@ -4,8 +4,6 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["BrokerKey", "MinBrokerChange", "RegisterOutcome", "RegisterResult", "RouteLimits"]
-
 
 class BrokerKey(NamedTuple):
     """Identifies one running broker."""
@@ -52,7 +50,7 @@ class MinBrokerChange:
 
 @dataclass(frozen=True, slots=True)
 class RegisterResult:
-    """The answer to a registration.
+    """The response to a registration.
 
     Attributes:
         outcome: whether it was taken over.

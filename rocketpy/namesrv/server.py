@@ -30,8 +30,6 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.live_settings import LiveSettings
 from rocketpy.runtime.service import LoopServices, run_services_on_loop
 
-__all__ = ["NameServer"]
-
 _logger = structlog.get_logger(__name__)
 
 _QUEUE_WAIT_MS = 5_000

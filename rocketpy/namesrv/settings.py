@@ -7,8 +7,6 @@ from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.runtime.config import ConfigSet
 from rocketpy.runtime.live_settings import LiveSettings
 
-__all__ = ["NamesrvSettings"]
-
 
 class NamesrvSettings:
     """Holds the current `NamesrvConfig`; read it afresh each time.

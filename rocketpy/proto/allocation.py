@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["allocate_average", "allocate_circle", "java_sorted", "sorted_queues"]
-
 
 def _java_key(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")

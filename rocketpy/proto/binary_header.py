@@ -19,8 +19,6 @@ from rocketpy.errors import BadHeaderError
 from rocketpy.proto.codes import LANGUAGE_UNKNOWN, LanguageCode
 from rocketpy.proto.json_header import MAX_EXT_FIELDS, HeaderFields
 
-__all__ = ["decode_binary_header", "encode_binary_header"]
-
 _FIXED: Final = struct.Struct(">hbhiii")
 _LENGTH: Final = struct.Struct(">i")
 _KEY_LENGTH: Final = struct.Struct(">h")

@@ -6,17 +6,6 @@ Source: RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode and MQV
 from enum import IntEnum
 from typing import Final
 
-__all__ = [
-    "FLAG_ONEWAY",
-    "FLAG_RESPONSE",
-    "LANGUAGE_UNKNOWN",
-    "RPC_VERSION",
-    "LanguageCode",
-    "RequestCode",
-    "ResponseCode",
-    "SerializeType",
-]
-
 RPC_VERSION: Final = 493
 """The version RocketPy puts into every command: V5_4_0."""
 
@@ -27,7 +16,7 @@ FLAG_RESPONSE: Final = 1
 """Bit of ``RemotingCommand.flag``: this command answers another one."""
 
 FLAG_ONEWAY: Final = 2
-"""Bit of ``RemotingCommand.flag``: nobody waits for an answer."""
+"""Bit of ``RemotingCommand.flag``: nobody waits for a response."""
 
 
 class SerializeType(IntEnum):
@@ -58,7 +47,7 @@ class LanguageCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What an answer means; anything but ``SUCCESS`` carries a remark."""
+    """What a response means; anything but ``SUCCESS`` carries a remark."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

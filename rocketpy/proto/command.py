@@ -1,4 +1,4 @@
-"""RemotingCommand: one request or answer, and how it becomes a frame.
+"""RemotingCommand: one request or response, and how it becomes a frame.
 
 The three header serializations are in ``json_header``, ``binary_header`` and
 ``msgpack_header``; ``frame`` draws the frame and turns received bytes into commands.
@@ -14,14 +14,6 @@ from rocketpy.proto.codes import FLAG_ONEWAY, FLAG_RESPONSE, RPC_VERSION, Langua
 from rocketpy.proto.json_header import encode_json_header
 from rocketpy.proto.msgpack_header import encode_msgpack_header
 
-__all__ = [
-    "RemotingCommand",
-    "encode_command",
-    "encode_head",
-    "make_request",
-    "make_response",
-]
-
 _PREFIX: Final = struct.Struct(">iI")
 _LANGUAGE: Final = int(LanguageCode.PYTHON)
 _JSON: Final = 0
@@ -29,13 +21,13 @@ _ROCKETMQ: Final = 1
 
 
 class RemotingCommand:
-    """A request or an answer, on either side of the wire.
+    """A request or a response, on either side of the wire.
 
     Attributes:
         code: what is asked, or how it went.
         language: a ``LanguageCode`` value; -1 when nobody knows the peer's name for it.
         version: of the peer's protocol, 493 for 5.4.0.
-        opaque: the number that pairs an answer with its request on one connection.
+        opaque: the number that pairs a response with its request on one connection.
         flag: bit 0 answer, bit 1 one-way.
         remark: the peer's words; meaningful only with a failure code.
         ext_fields: the header fields, always text; empty when absent.
@@ -79,12 +71,12 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request."""
+        """Whether this responses a request."""
         return self.flag & FLAG_RESPONSE != 0
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether nobody waits for a response."""
         return self.flag & FLAG_ONEWAY != 0
 
     def __eq__(self, other: object) -> bool:
@@ -125,7 +117,7 @@ def make_response(
     ext_fields: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> RemotingCommand:
-    """Build the answer to ``request``: its opaque, written the way the request was.
+    """Build the response to ``request``: its opaque, written the way the request was.
 
     A ROCKETMQ header holds 16 bits of code, so a request that arrived in one is answered
     in one: its code fitted, and every response code does.

@@ -15,8 +15,6 @@ import zstandard
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.sys_flag import CompressionType
 
-__all__ = ["MAX_INFLATED_BYTES", "deflate", "inflate"]
-
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 """Default limit of ``inflate``: far above any message Apache's limits let through."""
 

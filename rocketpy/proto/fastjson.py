@@ -17,16 +17,6 @@ import orjson
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_DIALECT_BYTES",
-    "check_quick",
-    "dumps",
-    "loads",
-    "loads_plain",
-    "to_message_queue",
-]
-
 MAX_DEPTH: Final = 64
 """How deep arrays and objects may nest in text that is not plain JSON."""
 

@@ -7,7 +7,7 @@ One frame carries one command. All integers are big-endian; offsets in bytes::
 
 ``L`` counts everything after itself. ``T`` says how the header is written (0
 JSON, 1 ROCKETMQ, 2 MSGPACK). A whole frame has at most 16 MiB, its header at
-most 8 MiB: the answer to a batch lists the id of every message, and 4 MiB of the
+most 8 MiB: the response to a batch lists the id of every message, and 4 MiB of the
 smallest messages have 6 MiB of ids.
 
 Source: NettyDecoder, RemotingCommand of 5.4.0.
@@ -21,8 +21,6 @@ from rocketpy.proto.binary_header import decode_binary_header
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.json_header import decode_json_header
 from rocketpy.proto.msgpack_header import decode_msgpack_header
-
-__all__ = ["MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "CommandReader", "decode_command"]
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """Default limit of a whole frame, its first word included."""

@@ -35,8 +35,6 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto import fastjson
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["Body", "body"]
-
 Convert = Callable[[Any], Any]
 
 _INT_LIMIT: Final = 1 << 63

@@ -19,14 +19,6 @@ import orjson
 from rocketpy.errors import BadHeaderError
 from rocketpy.proto.codes import LANGUAGE_UNKNOWN, LanguageCode
 
-__all__ = [
-    "MAX_EXT_FIELDS",
-    "HeaderFields",
-    "decode_json_header",
-    "encode_json_header",
-    "language_code",
-]
-
 MAX_EXT_FIELDS: Final = 4096
 """The most ext fields a header may carry; Apache's own clients send about fifteen."""
 

@@ -29,15 +29,8 @@ from rocketpy.proto.record import (
     ReadBuffer,
     body_crc,
     fixed_struct,
-    iter_records,
     pack_record,
-    patch_record,
-    record_properties,
-    record_queue_id,
-    record_queue_offset,
     record_size,
-    record_store_timestamp_ms,
-    record_topic,
     topic_field,
 )
 from rocketpy.proto.sys_flag import (
@@ -47,30 +40,6 @@ from rocketpy.proto.sys_flag import (
     clear_compressed,
     compression_type,
 )
-
-__all__ = [
-    "BatchItem",
-    "MessageExt",
-    "body_crc",
-    "bytes_to_host",
-    "decode_batch",
-    "decode_message",
-    "decode_messages",
-    "encode_batch",
-    "encode_message",
-    "host_to_bytes",
-    "iter_batch",
-    "iter_records",
-    "pack_record",
-    "patch_record",
-    "record_properties",
-    "record_queue_id",
-    "record_queue_offset",
-    "record_size",
-    "record_store_timestamp_ms",
-    "record_topic",
-    "topic_field",
-]
 
 _FIVE_INTS: Final = struct.Struct(">iiiii")
 _INT: Final = struct.Struct(">i")

@@ -16,19 +16,6 @@ from typing import Final, NamedTuple
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.message import bytes_to_host, host_to_bytes
 
-__all__ = [
-    "OffsetMessageId",
-    "RecallHandle",
-    "UniqIdGenerator",
-    "UniqIdParts",
-    "decode_message_id",
-    "decode_recall_handle",
-    "decode_uniq_id",
-    "encode_message_id",
-    "encode_recall_handle",
-    "offset_id_from_bytes",
-]
-
 _LONG: Final = struct.Struct(">q")
 _PROCESS: Final = struct.Struct(">HI")
 _TAIL: Final = struct.Struct(">IH")

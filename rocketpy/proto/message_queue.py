@@ -5,8 +5,6 @@ Source: MessageQueue (org.apache.rocketmq.common.message) of 5.4.0.
 
 from typing import NamedTuple
 
-__all__ = ["MessageQueue"]
-
 
 class MessageQueue(NamedTuple):
     """A queue of a topic; ordered by topic, broker name and queue id, as Java orders it."""

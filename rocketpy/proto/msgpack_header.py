@@ -13,8 +13,6 @@ from rocketpy.errors import BadHeaderError
 from rocketpy.proto.codes import LANGUAGE_UNKNOWN, LanguageCode
 from rocketpy.proto.json_header import MAX_EXT_FIELDS, HeaderFields
 
-__all__ = ["decode_msgpack_header", "encode_msgpack_header"]
-
 _FOUR_INTS: Final = struct.Struct(">iiii")
 _MAX_LANGUAGE: Final = max(LanguageCode)
 _OTHER: Final = int(LanguageCode.OTHER)

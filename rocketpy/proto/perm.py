@@ -5,18 +5,6 @@ Source: PermName of 5.4.0.
 
 from typing import Final
 
-__all__ = [
-    "PERM_INHERIT",
-    "PERM_PRIORITY",
-    "PERM_READ",
-    "PERM_WRITE",
-    "is_accessible",
-    "is_inherited",
-    "is_readable",
-    "is_writeable",
-    "perm_to_string",
-]
-
 PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2
 PERM_READ: Final = 4

@@ -9,15 +9,6 @@ Source: MessageConst and MessageDecoder of 5.4.0.
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = [
-    "NAME_SEPARATOR",
-    "PAIR_SEPARATOR",
-    "encode_properties",
-    "find_property",
-    "parse_properties",
-    "properties_text",
-]
-
 NAME_SEPARATOR: Final = "\x01"
 PAIR_SEPARATOR: Final = "\x02"
 
@@ -91,8 +82,6 @@ PROPERTY_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 
 KEY_SEPARATOR: Final = " "
 """Between the keys in ``KEYS``."""
-
-__all__ += [_name for _name in dir() if _name.startswith("PROPERTY_")] + ["KEY_SEPARATOR"]
 
 
 def parse_properties(stored: bytes | memoryview | str) -> dict[str, str]:

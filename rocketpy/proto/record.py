@@ -1,4 +1,4 @@
-"""The stored record: one message as the commit log and a pull answer hold it.
+"""The stored record: one message as the commit log and a pull response hold it.
 
 All integers are big-endian. With IPv4 hosts (H = 8; 20 with IPv6)::
 
@@ -28,37 +28,6 @@ from typing import Final
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
-__all__ = [
-    "BLANK_MAGIC",
-    "BLANK_RECORD_BYTES",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "PROPERTY_CRC_BYTES",
-    "ReadBuffer",
-    "RecordKind",
-    "WriteBuffer",
-    "append_property_crc",
-    "body_crc",
-    "fixed_struct",
-    "iter_records",
-    "pack_blank",
-    "pack_record",
-    "pack_run",
-    "patch_record",
-    "property_crc_suffix",
-    "record_body",
-    "record_properties",
-    "record_queue_id",
-    "record_queue_offset",
-    "record_size",
-    "record_store_timestamp_ms",
-    "record_sys_flag",
-    "record_topic",
-    "topic_field",
-    "verify_body_crc",
-    "verify_property_crc",
-]
-
 ReadBuffer = bytes | bytearray | memoryview | mmap
 WriteBuffer = bytearray | memoryview | mmap
 
@@ -66,7 +35,7 @@ MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 BLANK_MAGIC: Final = -875286124
 BLANK_RECORD_BYTES: Final = 8
-"""Head of the filler that ends a file; a record needs this much room after itself."""
+"""Head of the blank that ends a file; a record needs this much room after itself."""
 PROPERTY_CRC_BYTES: Final = 20
 
 _V6_HOSTS: Final = BORN_HOST_V6 | STORE_HOST_V6
@@ -268,7 +237,7 @@ def patch_record(
 
 
 def pack_blank(buffer: WriteBuffer, position: int, remaining_bytes: int) -> None:
-    """Write the head of the filler that ends a file; ``remaining_bytes`` counts the head."""
+    """Write the head of the blank that ends a file; ``remaining_bytes`` counts the head."""
     _TWO_INTS.pack_into(buffer, position, remaining_bytes, BLANK_MAGIC)
 
 

@@ -9,16 +9,6 @@ from typing import Final
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.tags import java_string_hash
 
-__all__ = [
-    "EXPRESSION_SQL92",
-    "EXPRESSION_TAG",
-    "SUB_ALL",
-    "SubscriptionData",
-    "build_subscription",
-    "is_tag_type",
-    "split_tags",
-]
-
 EXPRESSION_TAG: Final = "TAG"
 EXPRESSION_SQL92: Final = "SQL92"
 SUB_ALL: Final = "*"

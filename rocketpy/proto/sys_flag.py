@@ -12,33 +12,6 @@ Source: MessageSysFlag, PullSysFlag and CompressionType of 5.4.0.
 from enum import IntEnum
 from typing import Final
 
-__all__ = [
-    "BORN_HOST_V6",
-    "COMPRESSED",
-    "COMPRESSION_TYPE_MASK",
-    "INNER_BATCH",
-    "MULTI_TAGS",
-    "NEED_UNWRAP",
-    "PULL_CLASS_FILTER",
-    "PULL_COMMIT_OFFSET",
-    "PULL_LITE",
-    "PULL_SUBSCRIPTION",
-    "PULL_SUSPEND",
-    "STORE_HOST_V6",
-    "TRANSACTION_COMMIT",
-    "TRANSACTION_MASK",
-    "TRANSACTION_NONE",
-    "TRANSACTION_PREPARED",
-    "TRANSACTION_ROLLBACK",
-    "CompressionType",
-    "clear_compressed",
-    "compression_type",
-    "pull_sys_flag",
-    "transaction_type",
-    "with_compression",
-    "with_transaction_type",
-]
-
 COMPRESSED: Final = 0x1
 MULTI_TAGS: Final = 0x2
 TRANSACTION_NONE: Final = 0x0

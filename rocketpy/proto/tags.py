@@ -7,8 +7,6 @@ IndexFile.indexKeyHashMethod of 5.4.0.
 from operator import mul
 from typing import Final
 
-__all__ = ["IndexKeyHasher", "java_string_hash", "tags_code"]
-
 _MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
 _CACHE_LIMIT: Final = 65_536

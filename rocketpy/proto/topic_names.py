@@ -5,47 +5,6 @@ Source: TopicValidator, MixAll, KeyBuilder and TransactionalMessageUtil of 5.4.0
 
 from typing import Final
 
-__all__ = [
-    "AUTO_CREATE_TOPIC",
-    "BENCHMARK_TOPIC",
-    "CHECKPOINT_TOPIC",
-    "DLQ_PREFIX",
-    "LMQ_PREFIX",
-    "NOT_ALLOWED_SEND_TOPICS",
-    "OFFSET_MOVED_TOPIC",
-    "REPLY_TOPIC_POSTFIX",
-    "RETRY_PREFIX",
-    "ROCKSDB_TRANS_HALF_TOPIC",
-    "ROCKSDB_TRANS_OP_HALF_TOPIC",
-    "SCHEDULE_TOPIC",
-    "SELF_TEST_TOPIC",
-    "SYSTEM_GROUPS",
-    "SYSTEM_GROUP_PREFIX",
-    "SYSTEM_TOPICS",
-    "SYSTEM_TOPIC_PREFIX",
-    "TIMER_TOPIC",
-    "TOOLS_CONSUMER_GROUP",
-    "TRACE_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "TRANS_GROUP",
-    "TRANS_HALF_TOPIC",
-    "TRANS_OP_HALF_TOPIC",
-    "dlq_topic",
-    "group_of_retry_topic",
-    "is_dlq_topic",
-    "is_lmq",
-    "is_not_allowed_send_topic",
-    "is_retry_topic",
-    "is_system_group",
-    "is_system_topic",
-    "pop_retry_topic_v1",
-    "pop_retry_topic_v2",
-    "reply_topic",
-    "retry_topic",
-    "revive_topic",
-    "sync_broker_member_topic",
-]
-
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"

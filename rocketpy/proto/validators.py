@@ -8,17 +8,6 @@ from typing import Final
 
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
-__all__ = [
-    "MAX_GROUP_CHARS",
-    "MAX_MESSAGE_BYTES",
-    "MAX_PROPERTIES_BYTES",
-    "MAX_RETRY_TOPIC_CHARS",
-    "MAX_TOPIC_CHARS",
-    "check_group",
-    "check_topic",
-    "is_valid_name",
-]
-
 MAX_TOPIC_CHARS: Final = 127
 MAX_RETRY_TOPIC_CHARS: Final = 255
 """Of a ``%RETRY%`` or ``%DLQ%`` topic; also the most any topic may have, in UTF-8 bytes."""

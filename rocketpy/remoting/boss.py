@@ -16,8 +16,6 @@ from collections.abc import Callable
 from rocketpy.errors import StartError
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["Boss", "ConnectionTally", "listen"]
-
 _log = logging.getLogger(__name__)
 
 _ACCEPTS_PER_WAKE_UP = 64

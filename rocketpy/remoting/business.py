@@ -16,8 +16,6 @@ from typing import Protocol
 
 from rocketpy.runtime.clock import Clock, SystemClock
 
-__all__ = ["SWEEP_INTERVAL_MS", "Batch", "BusinessPool", "PoolStatistics"]
-
 _log = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_MS = 10
@@ -32,7 +30,7 @@ class Batch(Protocol):
         ...
 
     def run(self) -> None:
-        """Process all and hand the answers back; on a pool thread; raises nothing."""
+        """Process all and hand the responses back; on a pool thread; raises nothing."""
         ...
 
     def refuse(self, waited_ms: int, queued_count: int) -> None:

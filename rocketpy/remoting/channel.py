@@ -18,18 +18,6 @@ from rocketpy.errors import ConnectionLostError
 from rocketpy.proto.command import RemotingCommand, encode_command
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
 
-__all__ = [
-    "ROCKETPY_FIELD",
-    "ROCKETPY_MSGPACK",
-    "Buffer",
-    "Channel",
-    "ChannelListener",
-    "Frame",
-    "WriteTransport",
-    "format_address",
-    "host_bytes",
-]
-
 _log = logging.getLogger(__name__)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -185,7 +173,7 @@ class Channel:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer keeps up; False means: make no more big answers for it now."""
+        """Whether the peer keeps up; False means: make no more big responses for it now."""
         return self._is_writable
 
     def set_remote(self, host: str, port: int) -> None:
@@ -223,10 +211,10 @@ class Channel:
             self.offer_msgpack(command)
         self.send(encode_command(command))
 
-    def offer_msgpack(self, answer: RemotingCommand) -> None:
-        """Name MSGPACK in an answer to a RocketPy peer, once a connection."""
+    def offer_msgpack(self, response: RemotingCommand) -> None:
+        """Name MSGPACK in a response to a RocketPy peer, once a connection."""
         self.offers_msgpack = False
-        answer.ext_fields = {**answer.ext_fields, ROCKETPY_FIELD: ROCKETPY_MSGPACK}
+        response.ext_fields = {**response.ext_fields, ROCKETPY_FIELD: ROCKETPY_MSGPACK}
 
     @property
     def has_unwritten(self) -> bool:
@@ -259,10 +247,10 @@ class Channel:
             self.loop.call_soon(self._drain_outbox)
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send a request to the peer and wait for its answer; on any running loop.
+        """Send a request to the peer and wait for its response; on any running loop.
 
         Raises:
-            RequestTimeoutError: no answer within ``timeout_ms``.
+            RequestTimeoutError: no response within ``timeout_ms``.
             ConnectionLostError: the channel is or gets closed.
         """
         if asyncio.get_running_loop() is self.loop:
@@ -273,7 +261,7 @@ class Channel:
         return await asyncio.wrap_future(call)
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
-        """Send a request that gets no answer; any thread; dropped when closed."""
+        """Send a request that gets no response; any thread; dropped when closed."""
         command.opaque = self._take_opaque()
         command.flag |= 2
         self.send(encode_command(command))

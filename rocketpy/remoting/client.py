@@ -25,8 +25,6 @@ from rocketpy.remoting.server_peer import ServerPeer
 from rocketpy.remoting.tls import client_context
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["RemotingClient"]
-
 _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_S = 1.0
@@ -83,7 +81,7 @@ class RemotingClient:
         self.table.register(code, processor, None)
 
     def add_rpc_hook(self, hook: RpcHook) -> None:
-        """Show every request and answer to a hook."""
+        """Show every request and response to a hook."""
         self.hooks.append(hook)
 
     def is_connected(self, address: str) -> bool:
@@ -94,7 +92,7 @@ class RemotingClient:
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
-        """Call a server and return its answer, whatever its code.
+        """Call a server and return its response, whatever its code.
 
         Args:
             address: ``host:port``.
@@ -103,8 +101,8 @@ class RemotingClient:
 
         Raises:
             ConnectError: no connection could be opened; the request was not sent.
-            ConnectionLostError: the connection closed before the answer came.
-            RequestTimeoutError: no answer in time.
+            ConnectionLostError: the connection closed before the response came.
+            RequestTimeoutError: no response in time.
             TooManyInFlightError: too many requests are unanswered.
             ClosedError: the client was closed.
         """
@@ -113,7 +111,7 @@ class RemotingClient:
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
-        """Start a call and return the future of its answer; on the client's loop.
+        """Start a call and return the future of its response; on the client's loop.
 
         Errors are those of ``invoke`` and always arrive in the future.
         """
@@ -133,7 +131,7 @@ class RemotingClient:
         return future
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
-        """Send a request that gets no answer.
+        """Send a request that gets no response.
 
         Args:
             address: ``host:port``.

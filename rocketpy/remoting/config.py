@@ -11,16 +11,6 @@ from dataclasses import dataclass, field
 
 from rocketpy.errors import ConfigError
 
-__all__ = [
-    "MIB",
-    "ClientAuth",
-    "RemotingClientConfig",
-    "RemotingServerConfig",
-    "TlsClientConfig",
-    "TlsMode",
-    "TlsServerConfig",
-]
-
 MIB = 1024 * 1024
 
 

@@ -17,15 +17,13 @@ from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.business import SWEEP_INTERVAL_MS, BusinessPool
 from rocketpy.remoting.channel import ROCKETPY_FIELD, Channel, WriteTransport
 from rocketpy.remoting.dispatch import (
-    Answers,
     Processor,
     ProcessorTable,
+    Responses,
     go_away,
     overloaded,
     waited_too_long,
 )
-
-__all__ = ["Connection", "ConnectionLimits", "ConnectionOwner", "RequestBatch"]
 
 _log = logging.getLogger(__name__)
 
@@ -98,23 +96,23 @@ class RequestBatch:
         """Process the batch; stop early when answers get big or the peer does not keep up."""
         connection = self._connection
         channel = connection.channel
-        answers = Answers(channel)
+        responses = Responses(channel)
         parked: list[RemotingCommand] = []
         if channel.is_open:
             for index, (processor, command) in enumerate(self._work):
-                if answers.size_bytes >= _FLUSH_BYTES or not channel.is_writable:
+                if responses.size_bytes >= _FLUSH_BYTES or not channel.is_writable:
                     parked = [command for _, command in self._work[index:]]
                     break
-                answers.process(processor, command)
-        channel.call_soon(connection.batch_done, answers, len(self._work), parked)
+                responses.process(processor, command)
+        channel.call_soon(connection.batch_done, responses, len(self._work), parked)
 
     def refuse(self, waited_ms: int, queued_count: int) -> None:
         """Answer all with flow control: they waited too long."""
         channel = self._connection.channel
-        answers = Answers(channel)
+        responses = Responses(channel)
         remark = waited_too_long(waited_ms, queued_count)
-        answers.refuse([command for _, command in self._work], remark)
-        channel.call_soon(self._connection.batch_done, answers, len(self._work), [])
+        responses.refuse([command for _, command in self._work], remark)
+        channel.call_soon(self._connection.batch_done, responses, len(self._work), [])
 
 
 class Connection(asyncio.Protocol):
@@ -167,7 +165,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """Stop reading from a peer that does not take its answers."""
+        """Stop reading from a peer that does not take its responses."""
         self.channel.set_writable(False)
         self._stalled_ms = self._owner.now_ms()
         self._stalled_bytes = self.transport.get_write_buffer_size()
@@ -220,10 +218,10 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
-    def batch_done(self, answers: Answers, count: int, parked: list[RemotingCommand]) -> None:
+    def batch_done(self, responses: Responses, count: int, parked: list[RemotingCommand]) -> None:
         """Take a batch back from its pool; on the loop."""
         self.in_hand_count -= count
-        self._finish(answers)
+        self._finish(responses)
         if parked and self.channel.is_open:
             self._parked += parked
             if self.channel.is_writable:
@@ -236,23 +234,23 @@ class Connection(asyncio.Protocol):
             self._first_command(commands[0])
         if self._owner.is_draining:
             commands = self._send_away(commands)
-        answers = Answers(self.channel)
+        responses = Responses(self.channel)
         routes = self._routes
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
         for index, command in enumerate(commands):
             if command.flag & 1:
-                self.take_answer(command)
+                self.take_response(command)
                 continue
             route = routes.get(command.code) or self._owner.table.default
             if route is None:
-                answers.add_unsupported(command)
+                responses.add_unsupported(command)
                 continue
             processor, pool = route
             if pool is None:
-                answers.process(processor, command)
-                if answers.size_bytes >= _FLUSH_BYTES:
-                    self._finish(answers)
-                    answers = Answers(self.channel)
+                responses.process(processor, command)
+                if responses.size_bytes >= _FLUSH_BYTES:
+                    self._finish(responses)
+                    responses = Responses(self.channel)
                     if not self.channel.is_writable:
                         self._parked = commands[index + 1 :] + self._parked
                         break
@@ -262,14 +260,14 @@ class Connection(asyncio.Protocol):
                 batches.setdefault(pool, []).append((processor, command))
         if batches is not None:
             for pool, work in batches.items():
-                self._hand_over(pool, work, answers)
-        self._finish(answers)
+                self._hand_over(pool, work, responses)
+        self._finish(responses)
 
-    def take_answer(self, answer: RemotingCommand) -> None:
-        """Give an answer to the call that waits for it."""
-        pending = self.channel.in_flight.take(answer.opaque)
+    def take_response(self, response: RemotingCommand) -> None:
+        """Give a response to the call that waits for it."""
+        pending = self.channel.in_flight.take(response.opaque)
         if pending is not None and not pending.future.done():
-            pending.future.set_result(answer)
+            pending.future.set_result(response)
 
     def _first_command(self, command: RemotingCommand) -> None:
         self.has_first_command = True
@@ -280,24 +278,24 @@ class Connection(asyncio.Protocol):
     def _send_away(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """Answer GO_AWAY to those who know it; return what is still to be served."""
         kept = []
-        answers = Answers(self.channel)
+        responses = Responses(self.channel)
         for command in commands:
             if command.flag & 3 or command.version <= _LAST_VERSION_WITHOUT_GO_AWAY:
                 kept.append(command)
             else:
-                answers.add(command, go_away(command))
-        self._finish(answers)
+                responses.add(command, go_away(command))
+        self._finish(responses)
         return kept
 
     def _hand_over(
         self,
         pool: BusinessPool,
         work: list[tuple[Processor, RemotingCommand]],
-        answers: Answers,
+        responses: Responses,
     ) -> None:
         granted = pool.reserve(len(work))
         if granted < len(work):
-            answers.refuse([command for _, command in work[granted:]], overloaded())
+            responses.refuse([command for _, command in work[granted:]], overloaded())
             work = work[:granted]
         if not work:
             return
@@ -312,25 +310,25 @@ class Connection(asyncio.Protocol):
         if pool.queue_wait_ms > 0 and pool.claim_watch():
             self._loop.call_later(SWEEP_INTERVAL_MS / 1000, _watch_pool, self._loop, pool)
 
-    def _finish(self, answers: Answers) -> None:
-        frames = answers.frames
+    def _finish(self, responses: Responses) -> None:
+        frames = responses.frames
         if frames:
             self.channel.write(frames[0] if len(frames) == 1 else frames)
-        for command, coroutine in answers.coroutines:
+        for command, coroutine in responses.coroutines:
             self.in_hand_count += 1
-            self._owner.spawn(self._answer_later(command, coroutine))
+            self._owner.spawn(self._response_later(command, coroutine))
 
-    async def _answer_later(
+    async def _response_later(
         self,
         command: RemotingCommand,
         coroutine: Awaitable[RemotingCommand | bytes | None],
     ) -> None:
-        answers = Answers(self.channel)
+        responses = Responses(self.channel)
         try:
-            answers.add(command, await coroutine)
+            responses.add(command, await coroutine)
         except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
-            answers.add_error(command, error)
-        self.batch_done(answers, 1, [])
+            responses.add_error(command, error)
+        self.batch_done(responses, 1, [])
 
     # ---- pressure
 

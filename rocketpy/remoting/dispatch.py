@@ -13,23 +13,12 @@ from rocketpy.proto.command import RemotingCommand, encode_command, make_respons
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Buffer, Channel
 
-__all__ = [
-    "Answer",
-    "Answers",
-    "Processor",
-    "ProcessorTable",
-    "Route",
-    "go_away",
-    "overloaded",
-    "waited_too_long",
-]
-
 _log = logging.getLogger(__name__)
 
-Answer: TypeAlias = (
+Response: TypeAlias = (
     RemotingCommand | bytes | list[Buffer] | Awaitable["RemotingCommand | bytes | None"] | None
 )
-Processor: TypeAlias = Callable[[Channel, RemotingCommand], Answer]
+Processor: TypeAlias = Callable[[Channel, RemotingCommand], Response]
 
 _ONEWAY = 2
 
@@ -73,7 +62,7 @@ class ProcessorTable:
         return list(dict.fromkeys(r.pool for r in routes if r.pool is not None))
 
 
-class Answers:
+class Responses:
     """What the processors of one batch returned, on its way to one write.
 
     Attributes:
@@ -95,36 +84,36 @@ class Answers:
     def process(self, processor: Processor, command: RemotingCommand) -> None:
         """Run a processor and take what it returns or raises."""
         try:
-            answer = processor(self._channel, command)
-            if answer is not None:
-                self.add(command, answer)
+            response = processor(self._channel, command)
+            if response is not None:
+                self.add(command, response)
         except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
             self.add_error(command, error)
 
-    def add(self, command: RemotingCommand, answer: Answer) -> None:
-        """Take the answer to a request; dropped when the request was one-way."""
-        kind = answer.__class__
-        if kind is not bytes and kind is not RemotingCommand and isinstance(answer, Awaitable):
-            self.coroutines.append((command, answer))
-        elif command.flag & _ONEWAY or answer is None:
+    def add(self, command: RemotingCommand, response: Response) -> None:
+        """Take the response to a request; dropped when the request was one-way."""
+        kind = response.__class__
+        if kind is not bytes and kind is not RemotingCommand and isinstance(response, Awaitable):
+            self.coroutines.append((command, response))
+        elif command.flag & _ONEWAY or response is None:
             return
-        elif isinstance(answer, bytes):
-            self.frames.append(answer)
-            self.size_bytes += len(answer)
-        elif isinstance(answer, list):
-            self.frames += answer
-            self.size_bytes += sum(map(len, answer))
-        elif isinstance(answer, RemotingCommand):
+        elif isinstance(response, bytes):
+            self.frames.append(response)
+            self.size_bytes += len(response)
+        elif isinstance(response, list):
+            self.frames += response
+            self.size_bytes += sum(map(len, response))
+        elif isinstance(response, RemotingCommand):
             if self._channel.offers_msgpack:
-                self._channel.offer_msgpack(answer)
-            frame = encode_command(answer)
+                self._channel.offer_msgpack(response)
+            frame = encode_command(response)
             self.frames.append(frame)
             self.size_bytes += len(frame)
         else:
-            raise TypeError(f"a processor returned {type(answer).__name__}")
+            raise TypeError(f"a processor returned {type(response).__name__}")
 
     def add_error(self, command: RemotingCommand, error: Exception) -> None:
-        """Turn what a processor raised into an answer with code 1 and one log line."""
+        """Turn what a processor raised into a response with code 1 and one log line."""
         is_expected = isinstance(error, RocketPyError)
         _log.warning(
             "request failed peer=%s code=%d opaque=%d error=%s: %s",
@@ -165,7 +154,7 @@ def waited_too_long(waited_ms: int, queued_count: int) -> str:
 
 
 def go_away(command: RemotingCommand) -> RemotingCommand:
-    """Return the answer of a server that is shutting down."""
+    """Return the response of a server that is shutting down."""
     return make_response(command, ResponseCode.GO_AWAY, "please go away")
 
 

@@ -17,8 +17,6 @@ from rocketpy.errors import ProtocolError
 from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.tls import TLS_HANDSHAKE_BYTE, TlsProtocol
 
-__all__ = ["FirstBytes", "ProxyHeader", "parse_proxy_header"]
-
 _log = logging.getLogger(__name__)
 
 _V1_START = b"PROXY "

@@ -7,11 +7,9 @@ from typing import Protocol
 
 from rocketpy.proto.command import RemotingCommand
 
-__all__ = ["RpcHook"]
-
 
 class RpcHook(Protocol):
-    """Sees each request before it is encoded and each answer before its caller."""
+    """Sees each request before it is encoded and each response before its caller."""
 
     def before_request(self, address: str, command: RemotingCommand) -> None:
         """Look at or change a request; what this raises, the caller gets.
@@ -25,5 +23,5 @@ class RpcHook(Protocol):
     def after_response(
         self, address: str, command: RemotingCommand, response: RemotingCommand
     ) -> None:
-        """Look at an answer; what this raises is logged and does not reach the caller."""
+        """Look at a response; what this raises is logged and does not reach the caller."""
         ...

@@ -1,4 +1,4 @@
-"""Requests that wait for their answer on one connection, matched by opaque.
+"""Requests that wait for their response on one connection, matched by opaque.
 
 One heap of deadlines and one armed timer a connection, never a timer a request: most requests are
 answered long before their deadline, and their heap entries are thrown out in bulk.
@@ -13,8 +13,6 @@ from typing import Protocol
 
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.command import RemotingCommand
-
-__all__ = ["InFlight", "PendingRequest", "TimerLoop"]
 
 _STALE_ENTRIES_KEPT = 1024
 
@@ -44,7 +42,7 @@ class PendingRequest:
 
     Attributes:
         command: the request as sent (kept for the one resend after GO_AWAY).
-        future: gets the answer or the error.
+        future: gets the response or the error.
         timeout_ms: as given by the caller, for the error's words.
         deadline_s: loop time at which it fails.
         was_resent: GO_AWAY has moved it to another connection once.
@@ -97,7 +95,7 @@ class InFlight:
         return len(self._pending)
 
     def add(self, opaque: int, pending: PendingRequest) -> None:
-        """Wait for the answer with this opaque until the request's deadline."""
+        """Wait for the response with this opaque until the request's deadline."""
         self._pending[opaque] = pending
         deadlines = self._deadlines
         heapq.heappush(deadlines, (pending.deadline_s, opaque))
@@ -107,7 +105,7 @@ class InFlight:
             self._forget_answered()
 
     def take(self, opaque: int) -> PendingRequest | None:
-        """Remove and return the request an answer belongs to; None when it is late or unknown."""
+        """Remove and return the request a response belongs to; None when it is late or unknown."""
         return self._pending.pop(opaque, None)
 
     def take_all(self) -> list[PendingRequest]:

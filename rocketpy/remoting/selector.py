@@ -17,8 +17,6 @@ from rocketpy.remoting.connection import Connection, ConnectionLimits
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["Selector", "SelectorThread", "new_event_loop", "wait_until_gone"]
-
 _log = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL_S = 1.0

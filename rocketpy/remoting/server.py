@@ -19,8 +19,6 @@ from rocketpy.remoting.selector import Selector, SelectorThread
 from rocketpy.remoting.tls import server_context
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["RemotingServer"]
-
 _log = logging.getLogger(__name__)
 
 

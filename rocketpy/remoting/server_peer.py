@@ -23,8 +23,6 @@ from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
 
-__all__ = ["ClientConnection", "PeerContext", "ServerPeer", "split_address"]
-
 _log = logging.getLogger(__name__)
 
 _ONEWAY = 2
@@ -66,7 +64,7 @@ class PeerContext(Protocol):
 
 
 class ClientConnection(Connection):
-    """An opened connection: its answers end calls, its requests come from the server.
+    """An opened connection: its responses end calls, its requests come from the server.
 
     Attributes:
         speaks_msgpack: the server has named MSGPACK.
@@ -88,20 +86,20 @@ class ClientConnection(Connection):
         super().connection_made(transport)
         self.channel.in_flight.on_timeout = self._on_timeout
 
-    def take_answer(self, answer: RemotingCommand) -> None:
-        """Give an answer to its call; GO_AWAY sends the call to a new connection, once."""
+    def take_response(self, response: RemotingCommand) -> None:
+        """Give a response to its call; GO_AWAY sends the call to a new connection, once."""
         in_flight = self.channel.in_flight
-        pending = in_flight.take(answer.opaque)
+        pending = in_flight.take(response.opaque)
         if pending is None:
             return
-        if not self.speaks_msgpack and answer.ext_fields:
-            self._read_offer(answer)
-        if answer.code == ResponseCode.GO_AWAY and self._peer.went_away(self, pending):
+        if not self.speaks_msgpack and response.ext_fields:
+            self._read_offer(response)
+        if response.code == ResponseCode.GO_AWAY and self._peer.went_away(self, pending):
             return
         if self._peer.hooks:
-            self._peer.run_after_hooks(pending.command, answer)
+            self._peer.run_after_hooks(pending.command, response)
         if not pending.future.done():
-            pending.future.set_result(answer)
+            pending.future.set_result(response)
         if self.is_retired and not in_flight:
             self.channel.close("server went away")
 
@@ -118,8 +116,8 @@ class ClientConnection(Connection):
             self.channel.close("server went away")
         super().sweep(now_ms)
 
-    def _read_offer(self, answer: RemotingCommand) -> None:
-        if answer.ext_fields.get(ROCKETPY_FIELD) == ROCKETPY_MSGPACK:
+    def _read_offer(self, response: RemotingCommand) -> None:
+        if response.ext_fields.get(ROCKETPY_FIELD) == ROCKETPY_MSGPACK:
             self.speaks_msgpack = self._peer.uses_msgpack
 
     def _on_timeout(self, pending: PendingRequest) -> None:
@@ -190,12 +188,12 @@ class ServerPeer:
             connection.channel.close("server went away")
         return is_resent
 
-    def run_after_hooks(self, command: RemotingCommand, answer: RemotingCommand) -> None:
-        """Show an answer to the hooks."""
+    def run_after_hooks(self, command: RemotingCommand, response: RemotingCommand) -> None:
+        """Show a response to the hooks."""
         for hook in self.hooks:
             try:
-                hook.after_response(self.address, command, answer)
-            except Exception:  # noqa: BLE001 - user's hook: the call has its answer either way
+                hook.after_response(self.address, command, response)
+            except Exception:  # noqa: BLE001 - user's hook: the call has its response either way
                 _log.exception("after_response hook failed address=%s", self.address)
 
     # ---- ConnectionOwner

@@ -16,8 +16,6 @@ from rocketpy.remoting.channel import Buffer
 from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
 from rocketpy.remoting.connection import Connection
 
-__all__ = ["TLS_HANDSHAKE_BYTE", "TlsProtocol", "client_context", "server_context"]
-
 _log = logging.getLogger(__name__)
 
 TLS_HANDSHAKE_BYTE = 0x16

@@ -6,8 +6,6 @@ NettyServerConfig, NettyClientConfig, AuthConfig and TlsSystemConfig, 5.4.0
 
 from typing import Final
 
-__all__ = ["APACHE_KEYS", "unsupported_reason"]
-
 _STORE: Final = """
     storePathRootDir storePathCommitLog storePathDLedgerCommitLog storePathEpochFile
     storePathBrokerIdentity readOnlyCommitLogStorePaths mappedFileSizeCommitLog

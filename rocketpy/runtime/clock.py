@@ -3,8 +3,6 @@
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
-
 
 class Clock(Protocol):
     """Two clocks: one for people and files, one for waiting."""

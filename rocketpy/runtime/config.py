@@ -27,18 +27,6 @@ from rocketpy.runtime.apache_keys import APACHE_KEYS, unsupported_reason
 from rocketpy.runtime.config_values import OptionType, allowed, parse_value, value_text
 from rocketpy.runtime.properties_file import format_properties, parse_properties
 
-__all__ = [
-    "ConfigSet",
-    "ConfigWarning",
-    "Option",
-    "Setting",
-    "Sources",
-    "camel_case",
-    "load",
-    "option",
-    "options_of",
-]
-
 T = TypeVar("T")
 
 _MAX_REMOTE_VALUE_CHARS = 4_096

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OptionType", "allowed", "parse_value", "value_text"]
-
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 _SCALARS = (bool, int, float, str, Path)

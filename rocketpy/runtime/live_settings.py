@@ -15,8 +15,6 @@ from rocketpy.errors import ConfigError
 from rocketpy.runtime.config import ConfigSet, Sources, load
 from rocketpy.runtime.properties_file import format_properties, read_properties
 
-__all__ = ["LIVE_FILE_NAME", "LiveSettings", "load_with_live_file", "replace_file"]
-
 LIVE_FILE_NAME: Final = "live.properties"
 _HEAD: Final = "# Written by the server: settings changed while it ran. Delete a line to undo it.\n"
 

@@ -13,8 +13,6 @@ import orjson
 import structlog
 from structlog.typing import EventDict, Processor
 
-__all__ = ["LEVELS", "LogFormat", "configure"]
-
 LogFormat = Literal["console", "json"]
 
 LEVELS: Final = ("debug", "info", "warning", "error")

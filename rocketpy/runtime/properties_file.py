@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from rocketpy.errors import ConfigError
 
-__all__ = ["Property", "format_properties", "parse_properties", "read_properties"]
-
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -17,8 +17,6 @@ from typing import Protocol
 
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["LoopService", "LoopServices", "Service", "ServiceThread", "run_services_on_loop"]
-
 logger = logging.getLogger(__name__)
 
 _MAX_WAIT_MS = 3_600_000

@@ -19,8 +19,6 @@ from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import PAGE_BYTES
 from rocketpy.store.mapped_file_queue import MappedFileQueue
 
-__all__ = ["BATCH_ENTRY_BYTES", "BatchConsumeQueue"]
-
 BATCH_ENTRY_BYTES: Final = 46
 _ENTRY: Final = struct.Struct(">qiqqqhii")
 assert _ENTRY.size == BATCH_ENTRY_BYTES

@@ -19,8 +19,6 @@ from typing import Final
 
 from rocketpy.store.files import StoreFiles
 
-__all__ = ["CHECKPOINT_BYTES", "MARGIN_MS", "Checkpoint"]
-
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096

@@ -1,7 +1,7 @@
 """The commit log: every message of every topic, one after the other, in fixed-size files.
 
 A record never crosses a file: when it does not fit with eight bytes to spare, the rest of the
-file becomes a filler (its length, a magic number) and the record begins the next file. Bytes are
+file becomes a blank (its length, a magic number) and the record begins the next file. Bytes are
 allocated in steps ahead of the write position, and the next file is made before it is needed, so
 that an append neither waits for the disk nor dies of a full one.
 
@@ -23,16 +23,14 @@ from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import MappedFile
 from rocketpy.store.mapped_file_queue import MappedFileQueue
 from rocketpy.store.record import (
-    FILLER_BYTES,
-    Judgement,
-    Verdict,
+    BLANK_BYTES,
+    RecordCheck,
+    RecordState,
     is_intact,
     judge,
     store_time_of,
 )
 from rocketpy.store.results import PutBatch, PutMessage
-
-__all__ = ["AllocateService", "CommitLog"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +45,7 @@ class CommitLog:
     """The log's files and its write position.
 
     Attributes:
-        max_phy_offset: where the next record goes, or a filler if it does not fit.
+        max_phy_offset: where the next record goes, or a blank if it does not fit.
         flushed_phy_offset: everything before it is on disk.
         last_store_timestamp_ms: store time of the last record.
         verified_from: records from here on were checked at the start or written since.
@@ -124,21 +122,21 @@ class CommitLog:
             DiskFullError: no space; nothing changed that matters.
             StoreFormatError: more than a file holds.
         """
-        if size_bytes + FILLER_BYTES > self.file_bytes:
+        if size_bytes + BLANK_BYTES > self.file_bytes:
             raise StoreFormatError(f"{size_bytes} bytes do not fit into a commit log file")
         mapped = self._file
-        position = 0 if mapped is None else mapped.wrote
-        if mapped is None or position + size_bytes + FILLER_BYTES > mapped.size_bytes:
+        position = 0 if mapped is None else mapped.write_position
+        if mapped is None or position + size_bytes + BLANK_BYTES > mapped.size_bytes:
             following = self._next_file()
-            self._allocate(following, size_bytes + FILLER_BYTES)
+            self._allocate(following, size_bytes + BLANK_BYTES)
             if mapped is not None:
                 self._fill(mapped, position)
             self._file = mapped = following
             position = 0
         else:
-            self._allocate(mapped, position + size_bytes + FILLER_BYTES)
+            self._allocate(mapped, position + size_bytes + BLANK_BYTES)
         self._limit = min(
-            mapped.allocated, position + max(_POPULATE_BYTES, size_bytes + FILLER_BYTES)
+            mapped.allocated, position + max(_POPULATE_BYTES, size_bytes + BLANK_BYTES)
         )
         mapped.region.populate(position, self._limit)
         if position + self._step_bytes > mapped.allocated or position > mapped.size_bytes // 2:
@@ -153,13 +151,13 @@ class CommitLog:
 
     def _fill(self, mapped: MappedFile, position: int) -> None:
         pack_blank(mapped.buffer, position, mapped.size_bytes - position)
-        mapped.wrote = mapped.size_bytes
+        mapped.write_position = mapped.size_bytes
         self.max_phy_offset = mapped.end_offset
 
     def _next_file(self) -> MappedFile:
         with self._roll_mutex:
             last = self._queue.last
-            if last is not None and last.wrote == 0 and last is not self._file:
+            if last is not None and last.write_position == 0 and last is not self._file:
                 return last  # added before, then there was no space for the record
             following, self._spare = self._spare, None
             if following is None:
@@ -190,11 +188,11 @@ class CommitLog:
             struct.error: a number that does not fit its field; nothing counts as written.
         """
         mapped = self._file
-        if mapped is None or mapped.wrote + size_bytes + FILLER_BYTES > self._limit:
+        if mapped is None or mapped.write_position + size_bytes + BLANK_BYTES > self._limit:
             self.reserve(size_bytes)
             mapped = self._file
             assert mapped is not None
-        position = mapped.wrote
+        position = mapped.write_position
         phy_offset = mapped.base_offset + position
         pack_record(
             mapped.buffer,
@@ -216,7 +214,7 @@ class CommitLog:
             topic_with_length,
             message.properties,
         )
-        mapped.wrote = position + size_bytes
+        mapped.write_position = position + size_bytes
         self.max_phy_offset = phy_offset + size_bytes
         self.last_store_timestamp_ms = store_timestamp_ms
         return phy_offset
@@ -238,14 +236,14 @@ class CommitLog:
             struct.error: a number that does not fit its field; nothing counts as written.
         """
         mapped = self._file
-        if mapped is None or mapped.wrote + total_bytes + FILLER_BYTES > self._limit:
+        if mapped is None or mapped.write_position + total_bytes + BLANK_BYTES > self._limit:
             self.reserve(total_bytes)
             mapped = self._file
             assert mapped is not None
-        phy_offset = mapped.base_offset + mapped.wrote
+        phy_offset = mapped.base_offset + mapped.write_position
         offsets, sizes = pack_run(
             mapped.buffer,
-            mapped.wrote,
+            mapped.write_position,
             [(e.flag, body_crc(e.body), e.body, e.properties) for e in batch.entries],
             batch.queue_id,
             queue_offset,
@@ -258,7 +256,7 @@ class CommitLog:
             batch.reconsume_times,
             topic_with_length,
         )
-        mapped.wrote += total_bytes
+        mapped.write_position += total_bytes
         self.max_phy_offset = phy_offset + total_bytes
         self.last_store_timestamp_ms = store_timestamp_ms
         return offsets, sizes
@@ -272,9 +270,9 @@ class CommitLog:
         mapped = self._file
         if mapped is None:
             return
-        ahead = min(mapped.size_bytes, mapped.wrote + 2 * self._step_bytes)
+        ahead = min(mapped.size_bytes, mapped.write_position + 2 * self._step_bytes)
         mapped.allocate(ahead, self._step_bytes)
-        if mapped.wrote > mapped.size_bytes // 2:
+        if mapped.write_position > mapped.size_bytes // 2:
             with self._roll_mutex:
                 if self._spare is None and self._queue.last is mapped:
                     self._spare = self._make_next()
@@ -320,16 +318,16 @@ class CommitLog:
             return None
         position = phy_offset - mapped.base_offset
         end = position + size_bytes
-        return mapped.view[position:end] if end <= mapped.wrote else None
+        return mapped.view[position:end] if end <= mapped.write_position else None
 
-    def judge(self, phy_offset: int, *, check_crc: bool = True) -> Judgement | None:
+    def judge(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
         """Tell what lies at an offset; None outside the files."""
         mapped = self._queue.find(phy_offset)
         if mapped is None:
             return None
         position = phy_offset - mapped.base_offset
-        if position + FILLER_BYTES > mapped.data_end:
-            return Judgement(Verdict.EMPTY)
+        if position + BLANK_BYTES > mapped.data_end:
+            return RecordCheck(RecordState.EMPTY)
         return judge(mapped.view, position, phy_offset, check_crc=check_crc)
 
     def intact_record(self, phy_offset: int, end: int) -> memoryview | None:
@@ -339,9 +337,9 @@ class CommitLog:
             phy_offset: any number, it may come from the network.
             end: records that end after it are not for the caller yet.
         """
-        if not self.min_phy_offset <= phy_offset <= end - FILLER_BYTES:
+        if not self.min_phy_offset <= phy_offset <= end - BLANK_BYTES:
             return None
-        head = self.record(phy_offset, FILLER_BYTES)
+        head = self.record(phy_offset, BLANK_BYTES)
         if head is None:
             return None
         size_bytes = int.from_bytes(head[:4], "big")
@@ -359,14 +357,14 @@ class CommitLog:
         """Return where the file after the one with this offset begins."""
         return phy_offset - phy_offset % self.file_bytes + self.file_bytes
 
-    def scan(self, start: int, end: int) -> Iterator[tuple[int, Judgement]]:
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, RecordCheck]]:
         """Walk over the whole records between two offsets; stops at what is none."""
         position = start
         while position < end:
             found = self.judge(position, check_crc=False)
-            if found is None or found.verdict in {Verdict.EMPTY, Verdict.BROKEN}:
+            if found is None or found.verdict in {RecordState.EMPTY, RecordState.BROKEN}:
                 return
-            if found.verdict is Verdict.RECORD:
+            if found.verdict is RecordState.RECORD:
                 yield position, found
             position += found.size_bytes
 
@@ -399,7 +397,7 @@ class CommitLog:
         with self._roll_mutex:
             spare, self._spare = self._spare, None
             last = self._queue.last
-            if last is not None and last.wrote == 0 and self.file_count() > 1:
+            if last is not None and last.write_position == 0 and self.file_count() > 1:
                 self._queue.remove_last()
         if spare is not None:
             spare.close()

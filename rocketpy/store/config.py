@@ -9,8 +9,6 @@ from pathlib import Path
 from rocketpy.runtime.config import option
 from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
-__all__ = ["MessageStoreConfig", "parse_delay_levels", "parse_delete_when"]
-
 _GIB = 1 << 30
 _INT_MAX = (1 << 31) - 1
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -168,7 +166,7 @@ class MessageStoreConfig:
 
     @property
     def is_sync_flush(self) -> bool:
-        """Whether an answer means "on disk"."""
+        """Whether a response means "on disk"."""
         return self.flush_disk_type == "SYNC_FLUSH"
 
     @property

@@ -28,8 +28,6 @@ from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import PAGE_BYTES, MappedFile
 from rocketpy.store.mapped_file_queue import MappedFileQueue
 
-__all__ = ["ENTRY", "ENTRY_BYTES", "ConsumeQueue"]
-
 ENTRY: Final = struct.Struct(">qiq")
 ENTRY_BYTES: Final = 20
 assert ENTRY.size == ENTRY_BYTES
@@ -143,7 +141,7 @@ class ConsumeQueue:
                 self._queue.remove_last()
                 raise
             mapped.buffer[:blank_bytes] = _PRE_BLANK * (blank_bytes // ENTRY_BYTES)
-            mapped.wrote = blank_bytes
+            mapped.write_position = blank_bytes
         self._queue.add(mapped)
         self.min_offset = self.max_offset = start // ENTRY_BYTES
 
@@ -160,7 +158,7 @@ class ConsumeQueue:
             self._enter(position)
         at = position - self._start_position
         _pack_into(self._buffer, at, phy_offset, size_bytes, tags_code)  # type: ignore[arg-type]
-        self._file.wrote = at + ENTRY_BYTES  # type: ignore[union-attr]
+        self._file.write_position = at + ENTRY_BYTES  # type: ignore[union-attr]
         self.max_phy_end = phy_offset + size_bytes
         self.max_offset = queue_offset + 1
 
@@ -189,7 +187,7 @@ class ConsumeQueue:
         at = position - self._start_position
         data = b"".join(map(ENTRY.pack, phy_offsets, sizes_bytes, tags_codes))
         self._buffer[at : at + len(data)] = data  # type: ignore[index]
-        self._file.wrote = at + len(data)  # type: ignore[union-attr]
+        self._file.write_position = at + len(data)  # type: ignore[union-attr]
         self.max_phy_end = phy_offsets[-1] + sizes_bytes[-1]
         self.max_offset = queue_offset + len(phy_offsets)
 

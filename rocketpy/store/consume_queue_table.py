@@ -17,8 +17,6 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.files import StoreFiles
 
-__all__ = ["ConsumeQueueTable", "is_safe_topic"]
-
 logger = logging.getLogger(__name__)
 
 _MAX_TOPIC_BYTES = 255

@@ -17,19 +17,7 @@ from rocketpy.proto.properties import parse_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.record import Judgement
-
-__all__ = [
-    "COMMIT_TYPE",
-    "ROLLBACK_TYPE",
-    "TRANSACTION_MASK",
-    "Arrival",
-    "DispatchRecord",
-    "PendingDispatch",
-    "PendingLine",
-    "delivery_time_ms",
-    "read_back",
-]
+from rocketpy.store.record import RecordCheck
 
 TRANSACTION_MASK: Final = 0xC
 COMMIT_TYPE: Final = 0x8
@@ -80,7 +68,7 @@ def delivery_time_ms(level: int, store_timestamp_ms: int, delays_ms: tuple[int, 
 
 
 def read_back(
-    found: Judgement, phy_offset: int, delays_ms: tuple[int, ...]
+    found: RecordCheck, phy_offset: int, delays_ms: tuple[int, ...]
 ) -> DispatchRecord | None:
     """Turn a judged record into what is dispatched; None when its topic is not text."""
     try:
@@ -125,7 +113,7 @@ class PendingDispatch(NamedTuple):
     indexed: bool
 
 
-class PendingLine:
+class PendingDispatchQueue:
     """Messages that wait for the disk, in the order of the log; the append lock guards it."""
 
     __slots__ = ("_line",)

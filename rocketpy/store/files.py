@@ -25,8 +25,6 @@ from typing import Protocol
 
 from rocketpy.errors import DiskFullError, StoreFormatError, StoreLockedError
 
-__all__ = ["DiskUsage", "FileLock", "RealFiles", "Region", "StoreFiles"]
-
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _CHUNK_BYTES = 1 << 20
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module does not name it

@@ -25,15 +25,6 @@ from rocketpy.store.consume_queue import ENTRY_BYTES
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.mapped_file import PAGE_BYTES
 
-__all__ = [
-    "FlushConsumeQueueService",
-    "FlushDeadlineService",
-    "FlushRealTimeService",
-    "GroupCommitService",
-    "LogFlusher",
-    "ReadOnlyLatch",
-]
-
 logger = logging.getLogger(__name__)
 
 _IDLE_MS: Final = 1_000
@@ -160,7 +151,7 @@ class GroupCommitService:
 
         Args:
             phy_end: physical offset after the caller's record.
-            deadline_ms: monotonic time at which the answer is False.
+            deadline_ms: monotonic time at which the response is False.
             callback: called once, on any thread, possibly before this returns.
         """
         if self._log.flushed_phy_offset >= phy_end:
@@ -171,7 +162,7 @@ class GroupCommitService:
         if self._latch.reason is not None:
             self._fail_all()
         elif self._log.flushed_phy_offset >= phy_end:  # flushed between the two looks
-            self._answer_flushed()
+            self._response_flushed()
         else:
             self.request()
 
@@ -180,21 +171,21 @@ class GroupCommitService:
         self._asked = False
         if self._flusher.dirty_bytes:
             self._flusher.flush()
-        self._answer_flushed()
+        self._response_flushed()
         return now_ms if self._asked else now_ms + _IDLE_MS
 
     def expire(self, now_ms: int) -> None:
         """Answer False to those whose time is over; a flush may hang meanwhile."""
-        self._answer(lambda waiter: waiter[1] <= now_ms, is_durable=False)
+        self._response(lambda waiter: waiter[1] <= now_ms, is_durable=False)
 
-    def _answer_flushed(self) -> None:
+    def _response_flushed(self) -> None:
         flushed = self._log.flushed_phy_offset
-        self._answer(lambda waiter: waiter[0] <= flushed, is_durable=True)
+        self._response(lambda waiter: waiter[0] <= flushed, is_durable=True)
 
     def _fail_all(self) -> None:
-        self._answer(lambda _: True, is_durable=False)
+        self._response(lambda _: True, is_durable=False)
 
-    def _answer(self, chosen: Callable[[Waiter], bool], *, is_durable: bool) -> None:
+    def _response(self, chosen: Callable[[Waiter], bool], *, is_durable: bool) -> None:
         with self._mutex:
             if not self._waiters:
                 return

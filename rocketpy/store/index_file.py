@@ -32,14 +32,6 @@ from typing import Final
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.files import Region
 
-__all__ = [
-    "ENTRY_BYTES",
-    "HEADER_BYTES",
-    "IndexFile",
-    "IndexHeader",
-    "index_file_bytes",
-]
-
 _HEADER: Final = struct.Struct(">qqqqii")
 _SLOT: Final = struct.Struct(">i")
 _ENTRY: Final = struct.Struct(">iqii")

@@ -35,13 +35,6 @@ from rocketpy.store.files import Region, StoreFiles
 from rocketpy.store.index_file import IndexFile, IndexHeader, index_file_bytes
 from rocketpy.store.results import BatchEntry, QueryIndexResult
 
-__all__ = [
-    "INDEX_TYPE_TAG",
-    "IndexCatchUpService",
-    "IndexService",
-    "IndexedMessage",
-]
-
 logger = logging.getLogger(__name__)
 
 INDEX_TYPE_TAG: Final = "T"

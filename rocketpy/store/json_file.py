@@ -20,8 +20,6 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto import fastjson
 from rocketpy.store.files import StoreFiles
 
-__all__ = ["JsonFile", "UnchangingJson", "dump_pretty"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -1,10 +1,10 @@
 """Walking over a commit log that may be damaged.
 
-At each place there is a record, a filler, nothing yet, or damage. Damage is passed over when the
+At each place there is a record, a blank, nothing yet, or damage. Damage is passed over when the
 log goes on behind it, and is the end of the log when it does not:
 
-- frame whole, body wrong: passed when a record or filler follows directly;
-- frame broken, but its size leads to a record or filler: passed;
+- frame whole, body wrong: passed when a record or blank follows directly;
+- frame broken, but its size leads to a record or blank: passed;
 - otherwise the bytes are searched for the next record that names its own place. It counts only
   when it is newer than the last good record (older ones are left-overs of an earlier end).
 
@@ -18,9 +18,7 @@ from collections.abc import Iterator
 
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.mapped_file import MappedFile
-from rocketpy.store.record import Judgement, Verdict, judge
-
-__all__ = ["LogScan"]
+from rocketpy.store.record import RecordCheck, RecordState, judge
 
 _MAGIC_START = b"\xda\xa3\x20"
 _MAGIC_AT = 4
@@ -68,24 +66,24 @@ class LogScan:
         self.damaged: list[int] = []
         self.holes: list[tuple[int, int]] = []
 
-    def __iter__(self) -> Iterator[tuple[int, Judgement]]:
+    def __iter__(self) -> Iterator[tuple[int, RecordCheck]]:
         position = self.end
-        unproven: list[tuple[int, Judgement]] = []
+        unproven: list[tuple[int, RecordCheck]] = []
         while True:
             found = self._log.judge(position, check_crc=self._check_crc)
             if found is None:
                 break
-            if found.verdict is Verdict.RECORD:
+            if found.verdict is RecordState.RECORD:
                 if self._has_torn_text(position, found):
                     break
                 yield from self._settled(unproven) if unproven else ()
                 self.last_ms = max(self.last_ms, found.store_timestamp_ms)
                 yield position, found
-            elif found.verdict is Verdict.DAMAGED:
+            elif found.verdict is RecordState.DAMAGED:
                 if self._is_torn(position, found.size_bytes):
                     break
                 unproven.append((position, found))
-            elif found.verdict is not Verdict.FILLER:
+            elif found.verdict is not RecordState.BLANK:
                 following = self._pass(position, found)
                 if following is None:
                     break
@@ -94,7 +92,7 @@ class LogScan:
                 position = self.end = following
                 continue
             position += found.size_bytes
-            if found.verdict is not Verdict.DAMAGED:
+            if found.verdict is not RecordState.DAMAGED:
                 if unproven:
                     yield from self._settled(unproven)
                 self.end = position
@@ -103,23 +101,25 @@ class LogScan:
             self.end = unproven[0][0] + unproven[0][1].size_bytes
             yield from self._settled([unproven.pop(0)])
 
-    def _settled(self, unproven: list[tuple[int, Judgement]]) -> Iterator[tuple[int, Judgement]]:
+    def _settled(
+        self, unproven: list[tuple[int, RecordCheck]]
+    ) -> Iterator[tuple[int, RecordCheck]]:
         """Accept damaged records, now that the log goes on behind them."""
         for position, found in unproven:
             self.damaged.append(position)
             yield position, found
         unproven.clear()
 
-    def _pass(self, position: int, found: Judgement) -> int | None:
+    def _pass(self, position: int, found: RecordCheck) -> int | None:
         """Return where the log goes on behind bytes that are no record; None at its end."""
         if self._is_torn(position, found.size_bytes):
             return None
-        if found.verdict is Verdict.BROKEN and found.size_bytes:
+        if found.verdict is RecordState.BROKEN and found.size_bytes:
             following = position + found.size_bytes
             behind = self._log.judge(following, check_crc=self._check_crc)
-            if behind is not None and behind.verdict in {Verdict.RECORD, Verdict.FILLER}:
+            if behind is not None and behind.verdict in {RecordState.RECORD, RecordState.BLANK}:
                 return following
-        until_ms = self._vouched_ms if found.verdict is Verdict.EMPTY else self._search_until_ms
+        until_ms = self._vouched_ms if found.verdict is RecordState.EMPTY else self._search_until_ms
         if self.last_ms >= until_ms:
             return None
         mapped = self._find_file(position)
@@ -136,7 +136,7 @@ class LogScan:
             return False
         return self._lacks_sector(position + _FRAME_HEAD_BYTES, position + size_bytes)
 
-    def _has_torn_text(self, position: int, found: Judgement) -> bool:
+    def _has_torn_text(self, position: int, found: RecordCheck) -> bool:
         """Whether it kept a part of the topic or the properties, which no checksum covers."""
         if self.last_ms < self._vouched_ms:
             return False
@@ -181,7 +181,7 @@ class LogScan:
             phy_offset = mapped.base_offset + position
             found = judge(mapped.view, position, phy_offset)
             if (
-                found.verdict is Verdict.RECORD
+                found.verdict is RecordState.RECORD
                 and self.last_ms <= found.store_timestamp_ms <= until_ms
             ):
                 return phy_offset

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from rocketpy.store.files import Region
 
-__all__ = ["PAGE_BYTES", "MappedFile"]
-
 PAGE_BYTES = 4096
 
 
@@ -32,7 +30,7 @@ class MappedFile:
         "region",
         "size_bytes",
         "view",
-        "wrote",
+        "write_position",
     )
 
     def __init__(self, path: Path, base_offset: int, region: Region) -> None:
@@ -42,7 +40,7 @@ class MappedFile:
         self.size_bytes = region.size_bytes
         self.buffer: mmap.mmap | bytearray = region.buffer
         self.view: memoryview = region.view
-        self.wrote = 0
+        self.write_position = 0
         self.flushed = 0
         self.allocated = 0
         self.data_end = region.size_bytes  # while loading: from here on there are only zeros
@@ -70,10 +68,10 @@ class MappedFile:
         Raises:
             OSError: the disk failed.
         """
-        wrote = self.wrote
-        if wrote > self.flushed:
+        write_position = self.write_position
+        if write_position > self.flushed:
             self.region.flush()
-            self.flushed = wrote
+            self.flushed = write_position
 
     def close(self) -> None:
         """Let go of the file; views of readers stay valid."""

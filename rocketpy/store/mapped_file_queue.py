@@ -16,8 +16,6 @@ from rocketpy.errors import StoreFormatError
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import MappedFile
 
-__all__ = ["MappedFileQueue", "file_name"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -80,7 +78,7 @@ class MappedFileQueue:
             if loaded and int(name) != loaded[-1].end_offset:
                 raise StoreFormatError(f"{path} does not follow {loaded[-1].path.name}")
             mapped = MappedFile(path, int(name), self._store_files.open(path))
-            mapped.wrote = mapped.flushed = self.file_bytes
+            mapped.write_position = mapped.flushed = self.file_bytes
             mapped.data_end = mapped.region.first_hole()
             loaded.append(mapped)
         self.files = tuple(loaded)
@@ -190,13 +188,13 @@ class MappedFileQueue:
         while len(self.files) > 1 and self.files[-1].base_offset >= offset:
             self.remove_last()
         for mapped in self.files:
-            mapped.wrote = mapped.flushed = mapped.allocated = self.file_bytes
+            mapped.write_position = mapped.flushed = mapped.allocated = self.file_bytes
             mapped.data_end = self.file_bytes
         last = self.last
         if last is not None and offset < last.end_offset:
             position = max(0, offset - last.base_offset)
             erased = last.region.erase(position, self.file_bytes)
-            last.wrote = last.flushed = last.allocated = position
+            last.write_position = last.flushed = last.allocated = position
             if erased:
                 logger.info(
                     "bytes after the end are erased: path=%s position=%d", last.path, position
@@ -211,7 +209,7 @@ class MappedFileQueue:
         """
         with self._flush_mutex:
             for mapped in self.files:
-                if mapped.wrote > mapped.flushed:
+                if mapped.write_position > mapped.flushed:
                     mapped.flush()
 
     def close(self) -> None:

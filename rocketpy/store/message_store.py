@@ -32,8 +32,6 @@ from rocketpy.store.results import (
 )
 from rocketpy.store.writer import MessageWriter
 
-__all__ = ["MessageStore"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -224,7 +222,7 @@ class MessageStore:
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         """Call back once the log is on disk up to an offset.
 
-        With ASYNC_FLUSH that is at once. With SYNC_FLUSH the answer is False when the flush
+        With ASYNC_FLUSH that is at once. With SYNC_FLUSH the response is False when the flush
         failed, or took longer than ``syncFlushTimeout``.
 
         Args:

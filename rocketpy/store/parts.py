@@ -16,7 +16,7 @@ from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import AllocateService, CommitLog
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.dispatch import DispatchRecord, PendingLine, read_back
+from rocketpy.store.dispatch import DispatchRecord, PendingDispatchQueue, read_back
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.flush import (
     FlushConsumeQueueService,
@@ -36,8 +36,6 @@ from rocketpy.store.retention import (
     RetentionPolicy,
 )
 from rocketpy.store.stats import SampleService, StoreStats
-
-__all__ = ["StoreParts"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +73,7 @@ class StoreParts:
         self.checkpoint = Checkpoint(root / "checkpoint", files)
         self.stats = StoreStats(clock)
         self.latch = ReadOnlyLatch()
-        self.pending = PendingLine()
+        self.pending = PendingDispatchQueue()
         self.reader = MessageReader(config, self.table, self.log, self.stats, clock)
         self.index = self._make_index() if config.message_index_enable else None
         self.flusher = LogFlusher(self.log, self.checkpoint, self.latch, on_flushed)

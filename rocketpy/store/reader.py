@@ -19,8 +19,6 @@ from rocketpy.store.record import is_intact
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 from rocketpy.store.stats import StoreStats
 
-__all__ = ["MessageReader"]
-
 _MAX_RESULT_BYTES: Final = 128 << 20
 
 

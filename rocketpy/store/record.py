@@ -1,6 +1,6 @@
 """Records as they lie in the commit log: judged, not decoded.
 
-Recovery must know more than a decoder: whether bytes are a record, a file's filler, nothing yet,
+Recovery must know more than a decoder: whether bytes are a record, a file's blank, nothing yet,
 or a record that was damaged, and how far to go on. ``H`` is 8 bytes for an IPv4 host and 20 for
 an IPv6 one::
 
@@ -18,23 +18,10 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-__all__ = [
-    "BLANK_MAGIC",
-    "FILLER_BYTES",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "MIN_RECORD_BYTES",
-    "Judgement",
-    "Verdict",
-    "is_intact",
-    "judge",
-    "store_time_of",
-]
-
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 BLANK_MAGIC: Final = 0xCBD43194
-FILLER_BYTES: Final = 8
+BLANK_BYTES: Final = 8
 MIN_RECORD_BYTES: Final = 91
 _HEAD: Final = struct.Struct(">iIiiiqqi")
 _SIZE_MAGIC: Final = struct.Struct(">iI")
@@ -46,17 +33,17 @@ _STORE_V6: Final = 0x20
 _CRC_MASK: Final = 0x7FFFFFFF
 
 
-class Verdict(enum.Enum):
+class RecordState(enum.Enum):
     """What lies at a position."""
 
     RECORD = "record"
-    FILLER = "filler"
+    BLANK = "filler"
     EMPTY = "empty"
     DAMAGED = "damaged"  # its frame and parts add up, its body is not what was stored
     BROKEN = "broken"  # not a record, or its parts do not add up
 
 
-class Judgement(NamedTuple):
+class RecordCheck(NamedTuple):
     """One position judged; the fields after ``size_bytes`` hold for RECORD and DAMAGED.
 
     Attributes:
@@ -70,7 +57,7 @@ class Judgement(NamedTuple):
         properties: property bytes.
     """
 
-    verdict: Verdict
+    verdict: RecordState
     size_bytes: int = 0
     queue_id: int = 0
     queue_offset: int = 0
@@ -80,10 +67,12 @@ class Judgement(NamedTuple):
     properties: bytes = b""
 
 
-_EMPTY: Final = Judgement(Verdict.EMPTY)
+_EMPTY: Final = RecordCheck(RecordState.EMPTY)
 
 
-def judge(view: memoryview, position: int, phy_offset: int, *, check_crc: bool = True) -> Judgement:
+def judge(
+    view: memoryview, position: int, phy_offset: int, *, check_crc: bool = True
+) -> RecordCheck:
     """Tell what lies at ``position`` of a whole commit-log file.
 
     Args:
@@ -93,16 +82,16 @@ def judge(view: memoryview, position: int, phy_offset: int, *, check_crc: bool =
         check_crc: whether to check the body.
     """
     rest = len(view) - position
-    if rest < FILLER_BYTES:
+    if rest < BLANK_BYTES:
         return _EMPTY
     size, magic = _SIZE_MAGIC.unpack_from(view, position)
     if magic == BLANK_MAGIC:
-        return Judgement(Verdict.FILLER, rest)
+        return RecordCheck(RecordState.BLANK, rest)
     if magic not in {MAGIC_V1, MAGIC_V2}:
-        return _EMPTY if size == 0 and magic == 0 else Judgement(Verdict.BROKEN)
-    if not MIN_RECORD_BYTES <= size <= rest - FILLER_BYTES:
-        return Judgement(Verdict.BROKEN)
-    broken = Judgement(Verdict.BROKEN, size)
+        return _EMPTY if size == 0 and magic == 0 else RecordCheck(RecordState.BROKEN)
+    if not MIN_RECORD_BYTES <= size <= rest - BLANK_BYTES:
+        return RecordCheck(RecordState.BROKEN)
+    broken = RecordCheck(RecordState.BROKEN, size)
     _, _, crc, queue_id, _, queue_offset, own_offset, sys_flag = _HEAD.unpack_from(view, position)
     if own_offset != phy_offset or queue_offset < 0:
         return broken
@@ -127,8 +116,8 @@ def judge(view: memoryview, position: int, phy_offset: int, *, check_crc: bool =
     if properties_bytes < 0 or cursor + 2 + properties_bytes != end:
         return broken
     intact = not check_crc or not body_bytes or _crc(view, body_at, body_bytes) == crc
-    return Judgement(
-        Verdict.RECORD if intact else Verdict.DAMAGED,
+    return RecordCheck(
+        RecordState.RECORD if intact else RecordState.DAMAGED,
         size,
         queue_id,
         queue_offset,

@@ -30,9 +30,7 @@ from rocketpy.store.consume_queue_table import ConsumeQueueTable, is_safe_topic
 from rocketpy.store.dispatch import DispatchRecord, read_back
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.log_scan import LogScan
-from rocketpy.store.record import MIN_RECORD_BYTES, Verdict
-
-__all__ = ["Recovery", "RecoveryReport"]
+from rocketpy.store.record import MIN_RECORD_BYTES, RecordState
 
 logger = logging.getLogger(__name__)
 
@@ -190,7 +188,7 @@ class Recovery:
         found = self._log.judge(entry[0])
         if (
             found is None
-            or found.verdict is not Verdict.RECORD
+            or found.verdict is not RecordState.RECORD
             or found.size_bytes != entry[1]
             or found.queue_offset != queue_offset
             or found.topic != queue.topic.encode()
@@ -227,7 +225,7 @@ class Recovery:
                 continue
             if record.has_queue_entry and not self._table.is_batch_topic(record.topic):
                 report.entry_count += self._put_entry(record, start, scan)
-            if phy_offset >= index_from and found.verdict is Verdict.RECORD:
+            if phy_offset >= index_from and found.verdict is RecordState.RECORD:
                 self._put_index(record)
         if 0 < self._assumed_last_ms < scan.last_ms:
             self._assumed_last_ms = 0

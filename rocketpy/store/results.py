@@ -7,18 +7,6 @@ import enum
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-__all__ = [
-    "BatchEntry",
-    "GetMessageResult",
-    "GetMessageStatus",
-    "MessageFilter",
-    "PutBatch",
-    "PutMessage",
-    "PutMessageResult",
-    "PutMessageStatus",
-    "QueryIndexResult",
-]
-
 
 class PutMessageStatus(enum.Enum):
     """How a put ended (Apache's names)."""

@@ -21,15 +21,6 @@ from typing import Final, Protocol
 
 from rocketpy.runtime.clock import Clock
 
-__all__ = [
-    "CleanCommitLogService",
-    "CleanConsumeQueueService",
-    "CommitLogFiles",
-    "DependentFiles",
-    "DiskRatios",
-    "RetentionPolicy",
-]
-
 logger = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000

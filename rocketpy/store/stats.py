@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["SampleService", "StoreStats"]
-
 _BUCKETS: Final = (
     (0, "[<=0ms]"),
     (10, "[0~10ms]"),

@@ -37,8 +37,6 @@ from rocketpy.store.results import (
     PutMessageStatus,
 )
 
-__all__ = ["MessageWriter"]
-
 _OK: Final = PutMessageStatus.PUT_OK
 _FIXED_BYTES: Final = 90
 _MAX_PROPERTIES_BYTES: Final = 32_767

@@ -17,8 +17,6 @@ from types import FrameType
 from rocketpy.runtime import logs
 from rocketpy.testing.cluster import ClusterThread
 
-__all__ = ["main"]
-
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)

@@ -16,16 +16,14 @@ from typing import Any, Self, TypeVar
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.topics import TopicConfig
 from rocketpy.errors import ClosedError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.config import Sources, load
 from rocketpy.store.config import MessageStoreConfig
-
-__all__ = ["SMALL_STORE", "ClusterThread", "LocalCluster"]
 
 T = TypeVar("T")
 

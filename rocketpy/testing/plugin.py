@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker
     from rocketpy.testing.cluster import ClusterThread
 
-__all__ = ["rocketpy_broker", "rocketpy_cluster"]
-
 
 @pytest.fixture
 def rocketpy_cluster(tmp_path: Path) -> Iterator["ClusterThread"]:

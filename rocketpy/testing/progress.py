@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
-__all__ = ["ProgressBars"]
-
 _WIDTH = 30
 _REDRAW_S = 0.1
 _LINE_S = 5.0

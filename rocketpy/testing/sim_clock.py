@@ -1,7 +1,5 @@
 """A clock that stands still until it is told to go on."""
 
-__all__ = ["SimClock"]
-
 
 class SimClock:
     """Satisfies `rocketpy.runtime.clock.Clock`; both clocks move by `advance` only."""

@@ -18,8 +18,6 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import DiskUsage
 from rocketpy.testing.sim_clock import SimClock
 
-__all__ = ["SECTOR_BYTES", "SimFiles"]
-
 SECTOR_BYTES: Final = 512
 _PAGE_BYTES: Final = 4096
 _HUGE_BYTES: Final = 1 << 40

@@ -102,10 +102,10 @@ class Wire:
         command = self.request(code, ext, body)
         self.write(encode_command(command))
         while True:
-            answer = self.receive()
-            if answer.is_response:
-                assert answer.opaque == command.opaque
-                return answer
+            response = self.receive()
+            if response.is_response:
+                assert response.opaque == command.opaque
+                return response
 
     def send(self, body: bytes, topic: str = "Bad", **changes: str) -> RemotingCommand:
         return self.call(310, {**send_header(topic), **changes}, body)
@@ -117,11 +117,11 @@ class Wire:
         """Everything a queue holds."""
         found: list[bytes] = []
         while True:
-            answer = self.pull(len(found), topic, queueId=str(queue_id))
-            if answer.code != 0:
-                assert answer.code == 19, answer.remark
+            response = self.pull(len(found), topic, queueId=str(queue_id))
+            if response.code != 0:
+                assert response.code == 19, response.remark
                 return found
-            found += [message.body for message in decode_messages(answer.body)]
+            found += [message.body for message in decode_messages(response.body)]
 
 
 def send_header(topic: str = "Bad", queue_id: int = 0) -> dict[str, str]:
@@ -219,8 +219,8 @@ class World:
 
     def _acknowledge(self, broker: Wire) -> None:
         body = b"kept %d" % len(self.acknowledged)
-        answer = broker.send(body, "Kept")
-        assert answer.code == 0, answer.remark
+        response = broker.send(body, "Kept")
+        assert response.code == 0, response.remark
         self.acknowledged.append(body)
 
 

@@ -48,14 +48,14 @@ OBJECT_WITH_NOTHING_IN_IT = {"number", "list", "null"}
 def test_broken_json(world: World, log: EventLog, kind: str, name: str) -> None:
     server, code, header = BODIES[kind]
     with world.staying_well(), world.peer(server) as peer:
-        answer = peer.call(code, header, BROKEN[name])
+        response = peer.call(code, header, BROKEN[name])
         if name == "empty" and kind in EMPTY_IS_FINE:
-            assert answer.code in {0, 1}
+            assert response.code in {0, 1}
         else:
-            assert answer.code in {1, 29}, answer.remark
-            assert answer.remark
-            assert len(answer.remark) < 1_000
-        if answer.code == 1 and "register broker failed" not in (answer.remark or ""):
+            assert response.code in {1, 29}, response.remark
+            assert response.remark
+            assert len(response.remark) < 1_000
+        if response.code == 1 and "register broker failed" not in (response.remark or ""):
             assert log.named("request failed", peer.name, f"code={code}")
         assert peer.call(7_777).code == 3, "the connection stays"
 
@@ -68,8 +68,8 @@ def test_json_that_takes_long_to_read(world: World, kind: str) -> None:
     server, code, header = BODIES[kind]
     with world.staying_well(), world.peer(server) as peer:
         peer.socket.settimeout(3)
-        answer = peer.call(code, header, b"{1:[" + b"0," * 7_500_000)
-        assert answer.code in {1, 29}
+        response = peer.call(code, header, b"{1:[" + b"0," * 7_500_000)
+        assert response.code in {1, 29}
 
 
 HEARTBEAT = {
@@ -91,7 +91,7 @@ ODD_VALUES = {"text": "x", "number": 7, "list": [1, None, {}], "object": {"a": [
 
 @pytest.mark.parametrize("value", ODD_VALUES.values(), ids=ODD_VALUES)
 def test_heartbeat_with_wrong_types(world: World, value: object) -> None:
-    """Every part in turn is something else: an answer, never a fault of the broker's own."""
+    """Every part in turn is something else: a response, never a fault of the broker's own."""
     consumer = HEARTBEAT["consumerDataSet"][0]
     with world.staying_well(), world.peer() as peer:
         for key in HEARTBEAT:
@@ -109,8 +109,8 @@ def _heartbeat(peer: object, body: object) -> None:
     from tests.bad_input.kit import Wire  # noqa: PLC0415
 
     assert isinstance(peer, Wire)
-    answer = peer.call(34, {}, _dumps(body))
-    assert answer.code in {0, 1}, answer.remark
+    response = peer.call(34, {}, _dumps(body))
+    assert response.code in {0, 1}, response.remark
 
 
 def _dumps(value: object) -> bytes:
@@ -137,8 +137,8 @@ def test_group_with_wrong_types(world: World, value: object) -> None:
              "brokerId": 0, "attributes": {}}  # fmt: skip
     with world.staying_well(), world.peer() as peer:
         for key in group:
-            answer = peer.call(200, {}, _dumps({**group, key: value}))
-            assert answer.code in {0, 1, 29}, answer.remark
+            response = peer.call(200, {}, _dumps({**group, key: value}))
+            assert response.code in {0, 1, 29}, response.remark
 
 
 @pytest.mark.parametrize("value", ODD_VALUES.values(), ids=ODD_VALUES)
@@ -195,8 +195,8 @@ def test_registration_with_a_wrong_checksum(world: World) -> None:
     header = {"brokerName": "x", "brokerAddr": "127.0.0.1:1", "clusterName": "C", "brokerId": "0",
               "haServerAddr": "", "bodyCrc32": "12345"}  # fmt: skip
     with world.staying_well(), world.peer("namesrv") as peer:
-        answer = peer.call(103, header, b"{}")
-        assert (answer.code, answer.remark) == (1, "crc32 not match")
+        response = peer.call(103, header, b"{}")
+        assert (response.code, response.remark) == (1, "crc32 not match")
 
 
 def test_heartbeat_with_thousands_of_new_groups(world: World) -> None:
@@ -205,5 +205,5 @@ def test_heartbeat_with_thousands_of_new_groups(world: World) -> None:
     assert isinstance(consumer, dict)
     with world.staying_well(), world.peer() as peer:
         groups = [{**consumer, "groupName": f"Many{number}"} for number in range(3_000)]
-        answer = peer.call(34, {}, orjson.dumps({"clientID": "c", "consumerDataSet": groups}))
-        assert answer.code in {0, 1}
+        response = peer.call(34, {}, orjson.dumps({"clientID": "c", "consumerDataSet": groups}))
+        assert response.code in {0, 1}

@@ -1,4 +1,4 @@
-"""A disk that is full or broken: an error answer, never a crash; consumers are served on."""
+"""A disk that is full or broken: an error response, never a crash; consumers are served on."""
 
 import errno
 import os
@@ -58,10 +58,10 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyOs:
 def fill_until_refused(peer: Wire) -> str:
     """Send until the broker has no space left; return its words."""
     for _ in range(200):
-        answer = peer.send(MEGABYTE, "Bad")
-        if answer.code != 0:
-            assert answer.code == 14
-            return answer.remark or ""
+        response = peer.send(MEGABYTE, "Bad")
+        if response.code != 0:
+            assert response.code == 14
+            return response.remark or ""
     raise AssertionError("never full")
 
 
@@ -113,9 +113,9 @@ def test_failed_flush(tmp_path: Path, disk: FaultyOs, log: EventLog) -> None:
         assert peer.send(b"lost?", "Bad").code == 14
         disk.is_broken = False
         for body in (b"1", b"2", b"3"):
-            answer = peer.send(body, "Bad")
-            assert answer.code == 14, "a flush that works later proves nothing"
-            assert "flush" in (answer.remark or "")
+            response = peer.send(body, "Bad")
+            assert response.code == 14, "a flush that works later proves nothing"
+            assert "flush" in (response.remark or "")
         assert len(log.named("the store is read-only until it is restarted")) == 1
         assert peer.bodies("Kept") == world.acknowledged
         assert peer.bodies("Bad") == [], "what is not on disk is not seen"
@@ -160,18 +160,18 @@ def test_full_file_system(small_disk: Path) -> None:
         address = log_until(process, "ready")[-1]["broker"]
         acknowledged: list[bytes] = []
         with Wire(address) as peer:
-            answer = peer.send(b"0".zfill(50_000), "Bad")
-            while answer.code == 0:
+            response = peer.send(b"0".zfill(50_000), "Bad")
+            while response.code == 0:
                 acknowledged.append(str(len(acknowledged)).encode().zfill(50_000))
-                answer = peer.send(str(len(acknowledged)).encode().zfill(50_000), "Bad")
-            assert answer.code == 14
+                response = peer.send(str(len(acknowledged)).encode().zfill(50_000), "Bad")
+            assert response.code == 14
             assert len(acknowledged) > 50
             assert peer.bodies("Bad") == acknowledged
             ballast.unlink()
-            answer = peer.send(b"again", "Bad")
-            while answer.code != 0:
-                assert answer.code == 14
-                answer = peer.send(b"again", "Bad")
+            response = peer.send(b"again", "Bad")
+            while response.code != 0:
+                assert response.code == 14
+                response = peer.send(b"again", "Bad")
             assert peer.bodies("Bad") == [*acknowledged, b"again"]
         process.terminate()
         _, rest = process.communicate(timeout=30)

@@ -54,8 +54,8 @@ def test_good_frames_before_a_malformed_one_are_answered(world: World, server: s
     with world.staying_well(), world.peer(server) as peer:
         good = encode_command(peer.request(105, {"topic": "Kept"}))
         peer.write(good + MALFORMED["length_0"])
-        answer = peer.receive()
-        assert answer.code == (0 if server == "namesrv" else 3)
+        response = peer.receive()
+        assert response.code == (0 if server == "namesrv" else 3)
         assert peer.is_closed_by_peer()
 
 
@@ -109,12 +109,12 @@ def test_many_ext_fields(world: World, log: EventLog, server: str) -> None:
 def test_a_header_that_says_too_little_means_code_0(world: World, server: str) -> None:
     with world.staying_well(), world.peer(server) as peer:
         peer.write(frame(b'{"opaque":7}'))
-        answer = peer.receive()
-        assert (answer.code, answer.opaque) == (3, 7)
+        response = peer.receive()
+        assert (response.code, response.opaque) == (3, 7)
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_answers_nobody_asked_for_are_dropped(world: World, server: str) -> None:
+def test_responses_nobody_asked_for_are_dropped(world: World, server: str) -> None:
     with world.staying_well(), world.peer(server) as peer:
         stray = RemotingCommand(0, 0, 493, 12345, 1, None, {})
         peer.write(encode_command(stray) * 100)

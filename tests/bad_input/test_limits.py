@@ -13,9 +13,9 @@ BODY_LIMIT = 4 << 20
 def test_body_over_the_limit(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         assert peer.send(bytes(BODY_LIMIT)).code == 0
-        answer = peer.send(bytes(BODY_LIMIT + 1))
-        assert answer.code == 13
-        assert str(BODY_LIMIT) in (answer.remark or "")
+        response = peer.send(bytes(BODY_LIMIT + 1))
+        assert response.code == 13
+        assert str(BODY_LIMIT) in (response.remark or "")
         assert peer.send(bytes(BODY_LIMIT + 1), i="UNIQ_KEY\1u\2").code == 13
 
 
@@ -29,26 +29,26 @@ def test_properties_over_the_limit(world: World) -> None:
 def test_send_to_a_queue_that_is_not_there(world: World, queue_id: int) -> None:
     with world.staying_well(), world.peer() as peer:
         for properties in ("", "UNIQ_KEY\1u\2"):
-            answer = peer.send(b"x", e=str(queue_id), i=properties)
-            assert answer.code == 29
-            assert str(queue_id) in (answer.remark or "")
+            response = peer.send(b"x", e=str(queue_id), i=properties)
+            assert response.code == 29
+            assert str(queue_id) in (response.remark or "")
 
 
 @pytest.mark.parametrize("queue_id", [-1, 99, 2**31 - 1])
 def test_pull_from_a_queue_that_is_not_there(world: World, queue_id: int) -> None:
     with world.staying_well(), world.peer() as peer:
-        answer = peer.pull(0, queueId=str(queue_id))
-        assert answer.code == 29
-        assert str(queue_id) in (answer.remark or "")
+        response = peer.pull(0, queueId=str(queue_id))
+        assert response.code == 29
+        assert str(queue_id) in (response.remark or "")
 
 
 def test_pull_outside_the_queue(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         peer.send(b"x", e="1")
         for offset in (-1, -(2**63), 2**63 - 1):
-            answer = peer.pull(offset, queueId="1")
-            assert answer.code == 21
-            assert int(answer.ext_fields["nextBeginOffset"]) >= 0
+            response = peer.pull(offset, queueId="1")
+            assert response.code == 21
+            assert int(response.ext_fields["nextBeginOffset"]) >= 0
 
 
 @pytest.mark.parametrize("count", [-1, 0, -(2**31), 2**31 - 1])
@@ -86,10 +86,10 @@ def test_commit_of_an_odd_offset_or_queue(world: World, queue_id: int, offset: i
 def test_offset_questions_about_a_queue_that_is_not_there(world: World, queue_id: int) -> None:
     with world.staying_well(), world.peer() as peer:
         for code in (29, 30, 31):
-            answer = peer.call(
+            response = peer.call(
                 code, {"topic": "Bad", "queueId": str(queue_id), "timestamp": str(2**63 - 1)}
             )
-            assert (answer.code, answer.ext_fields["offset"]) == (0, "0")
+            assert (response.code, response.ext_fields["offset"]) == (0, "0")
 
 
 @pytest.mark.parametrize("offset", [-1, 7, 2**63 - 1, -(2**63)])
@@ -102,9 +102,9 @@ def test_look_at_an_offset_where_no_message_begins(world: World, offset: int) ->
 @pytest.mark.parametrize("level", ["x", "2147483648x", "1.5"])
 def test_delay_that_is_no_number(world: World, level: str) -> None:
     with world.staying_well(), world.peer() as peer:
-        answer = peer.send(b"x", i=f"UNIQ_KEY\1u\2DELAY\1{level}\2")
-        assert answer.code == 1
-        assert "DELAY" in (answer.remark or "")
+        response = peer.send(b"x", i=f"UNIQ_KEY\1u\2DELAY\1{level}\2")
+        assert response.code == 1
+        assert "DELAY" in (response.remark or "")
 
 
 def test_send_to_a_topic_of_the_system(world: World) -> None:
@@ -121,9 +121,9 @@ def test_topic_with_odd_numbers(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         for field, texts in odd.items():
             for text in texts:
-                answer = peer.call(17, {**fine, field: text})
-                assert answer.code in {1, 29}, (field, text)
-                assert answer.remark
+                response = peer.call(17, {**fine, field: text})
+                assert response.code in {1, 29}, (field, text)
+                assert response.remark
         assert peer.call(351, {"topic": "Numbers"}).code == 17
 
 
@@ -145,8 +145,8 @@ def test_batch_with_wrong_lengths(world: World, name: str) -> None:
     with world.staying_well(), world.peer() as peer:
         before = peer.bodies("Bad", 2)
         for code in (310, 320):
-            answer = peer.call(code, {**_batch_header(), "i": "UNIQ_KEY\1u\2"}, BATCHES[name])
-            assert answer.code == 13
+            response = peer.call(code, {**_batch_header(), "i": "UNIQ_KEY\1u\2"}, BATCHES[name])
+            assert response.code == 13
         assert peer.bodies("Bad", 2) == before
 
 
@@ -167,13 +167,13 @@ def test_batch_over_the_limit(world: World) -> None:
 
 
 def test_batch_of_very_many_small_messages(world: World) -> None:
-    """The answer lists every id: a header of megabytes, which our client can read."""
+    """The response lists every id: a header of megabytes, which our client can read."""
     with world.staying_well(), world.peer() as peer:
-        answer = peer.call(
+        response = peer.call(
             320, {**_batch_header(), "e": "3"}, encode_batch([BatchItem(0, b"", b"")] * 150_000)
         )
-        assert answer.code == 0
-        assert answer.ext_fields["msgId"].count(",") == 149_999
+        assert response.code == 0
+        assert response.ext_fields["msgId"].count(",") == 149_999
 
 
 def _batch_header() -> dict[str, str]:

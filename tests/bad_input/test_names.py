@@ -17,9 +17,9 @@ hostile = pytest.mark.parametrize("text", NAMES.values(), ids=NAMES)
 @hostile
 def test_topic_of_a_send(world: World, text: str) -> None:
     with world.staying_well(), world.peer() as peer:
-        answer = peer.send(b"x", text)
-        assert answer.code == 29
-        assert answer.remark
+        response = peer.send(b"x", text)
+        assert response.code == 29
+        assert response.remark
 
 
 @hostile
@@ -68,8 +68,8 @@ def test_topic_and_group_of_a_commit(world: World, text: str) -> None:
 def test_topic_of_offset_questions(world: World, text: str) -> None:
     with world.staying_well(), world.peer() as peer:
         for code in (29, 30, 31, 32):
-            answer = peer.call(code, {**QUEUE, "topic": text, "timestamp": "0"})
-            assert answer.code == 0
+            response = peer.call(code, {**QUEUE, "topic": text, "timestamp": "0"})
+            assert response.code == 0
         offset = {**QUEUE, "topic": text, "consumerGroup": "Readers"}
         assert peer.call(14, offset).code in {0, 22}
         assert peer.call(202, {"topic": text}).code == 17
@@ -122,12 +122,12 @@ def test_topic_and_group_of_a_lock(world: World, text: str) -> None:
 @hostile
 def test_names_of_a_kv_value(world: World, text: str) -> None:
     with world.staying_well(), world.peer("namesrv") as peer:
-        answer = peer.call(100, {"namespace": text, "key": text, "value": text})
+        response = peer.call(100, {"namespace": text, "key": text, "value": text})
         read = peer.call(101, {"namespace": text, "key": text})
-        if answer.code == 0:
+        if response.code == 0:
             assert read.ext_fields["value"] == text
         else:
-            assert answer.code == 1
+            assert response.code == 1
             assert read.code == 22
         assert peer.call(102, {"namespace": text, "key": text}).code == 0
 

@@ -49,9 +49,9 @@ def test_key_that_may_not_change(
 ) -> None:
     with world.staying_well(), world.peer(server) as peer:
         before = peer.call(READ[server]).body
-        answer = peer.call(UPDATE[server], {}, f"{key}={tmp_path}/outside\n".encode())
-        assert answer.code == 16
-        assert key in (answer.remark or "")
+        response = peer.call(UPDATE[server], {}, f"{key}={tmp_path}/outside\n".encode())
+        assert response.code == 16
+        assert key in (response.remark or "")
         assert peer.call(READ[server]).body == before
         assert log.named("refused", peer.name, key)
     assert list(tmp_path.iterdir()) == []
@@ -79,9 +79,9 @@ def test_a_good_key_beside_a_refused_one_changes_nothing(world: World, server: s
 def test_value_that_does_not_fit(world: World, server: str, key: str, text: str) -> None:
     with world.staying_well(), world.peer(server) as peer:
         before = peer.call(READ[server]).body
-        answer = peer.call(UPDATE[server], {}, f"{key}={text}\n".encode())
-        assert answer.code == 29
-        assert key in (answer.remark or "")
+        response = peer.call(UPDATE[server], {}, f"{key}={text}\n".encode())
+        assert response.code == 29
+        assert key in (response.remark or "")
         assert peer.call(READ[server]).body == before
 
 
@@ -94,9 +94,9 @@ def test_value_that_does_not_fit(world: World, server: str, key: str, text: str)
 def test_body_that_is_no_properties_text(world: World, server: str, body: bytes) -> None:
     with world.staying_well(), world.peer(server) as peer:
         before = peer.call(READ[server]).body
-        answer = peer.call(UPDATE[server], {}, body)
-        assert answer.code in {1, 16, 29}
-        assert len(answer.remark or "") < 2_000
+        response = peer.call(UPDATE[server], {}, body)
+        assert response.code in {1, 16, 29}
+        assert len(response.remark or "") < 2_000
         assert peer.call(READ[server]).body == before
 
 

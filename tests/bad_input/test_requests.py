@@ -1,4 +1,4 @@
-"""Requests that make no sense: an answer with the code Apache gives, naming the field."""
+"""Requests that make no sense: a response with the code Apache gives, naming the field."""
 
 import pytest
 
@@ -125,18 +125,18 @@ SHORT = {"b": "topic", "e": "queueId", "f": "sysFlag", "g": "bornTimestamp", "h"
 @pytest.mark.parametrize("code", UNKNOWN_CODES)
 def test_unknown_code(world: World, server: str, code: int) -> None:
     with world.staying_well(), world.peer(server) as peer:
-        answer = peer.call(code)
-        assert answer.code == 3
-        assert str(code) in (answer.remark or "")
+        response = peer.call(code)
+        assert response.code == 3
+        assert str(code) in (response.remark or "")
 
 
 @pytest.mark.parametrize(("name", "field"), MISSING)
 def test_missing_field(world: World, log: EventLog, name: str, field: str) -> None:
     server, code, header, _, _ = HEADERS[name]
     with world.staying_well(), world.peer(server) as peer:
-        answer = peer.call(code, {key: text for key, text in header.items() if key != field})
-        assert answer.code == 1
-        assert field in (answer.remark or "")
+        response = peer.call(code, {key: text for key, text in header.items() if key != field})
+        assert response.code == 1
+        assert field in (response.remark or "")
         assert log.named("request failed", peer.name, f"code={code}", field)
 
 
@@ -145,10 +145,10 @@ def test_missing_field(world: World, log: EventLog, name: str, field: str) -> No
 def test_not_a_number(world: World, log: EventLog, name: str, field: str, text: str) -> None:
     server, code, header, _, _ = HEADERS[name]
     with world.peer(server) as peer:
-        answer = peer.call(code, {**header, field: text})
-        assert answer.code == 1
-        assert field in (answer.remark or "")
-        assert len(answer.remark or "") < 1_000
+        response = peer.call(code, {**header, field: text})
+        assert response.code == 1
+        assert field in (response.remark or "")
+        assert len(response.remark or "") < 1_000
         assert log.named("request failed", peer.name, f"code={code}", field)
         assert peer.call(105, {"topic": "Kept"}).code in {0, 3}
 
@@ -156,9 +156,9 @@ def test_not_a_number(world: World, log: EventLog, name: str, field: str, text: 
 @pytest.mark.parametrize("field", ["queueId", "maxMsgNums"])
 def test_over_32_bits_in_a_pull(world: World, field: str) -> None:
     with world.staying_well(), world.peer() as peer:
-        answer = peer.pull(0, **{field: str(2**31)})
-        assert answer.code == 1
-        assert field in (answer.remark or "")
+        response = peer.pull(0, **{field: str(2**31)})
+        assert response.code == 1
+        assert field in (response.remark or "")
 
 
 @pytest.mark.parametrize("field", SHORT)
@@ -166,9 +166,9 @@ def test_missing_short_field_of_a_send(world: World, field: str) -> None:
     with world.staying_well(), world.peer() as peer:
         header = send_header()
         del header[field]
-        answer = peer.call(310, header, b"x")
-        assert answer.code == 1
-        assert SHORT[field] in (answer.remark or "")
+        response = peer.call(310, header, b"x")
+        assert response.code == 1
+        assert SHORT[field] in (response.remark or "")
 
 
 @pytest.mark.parametrize("text", [*NOT_NUMBERS.values(), str(2**31)], ids=[*NOT_NUMBERS, "32_bits"])
@@ -177,19 +177,19 @@ def test_short_field_of_a_send_is_not_a_number(world: World, field: str, text: s
     names = {**SHORT, "j": "reconsumeTimes"}
     with world.staying_well(), world.peer() as peer:
         for properties in ("", "UNIQ_KEY\x01u\x02"):
-            answer = peer.send(b"x", **{field: text, "i": properties})
-            assert answer.code == 1
-            assert names[field] in (answer.remark or "")
-            assert len(answer.remark or "") < 1_000
+            response = peer.send(b"x", **{field: text, "i": properties})
+            assert response.code == 1
+            assert names[field] in (response.remark or "")
+            assert len(response.remark or "") < 1_000
 
 
 @pytest.mark.parametrize("text", ["x", str(2**63)])
 def test_born_timestamp_of_a_send(world: World, text: str) -> None:
     with world.staying_well(), world.peer() as peer:
         for properties in ("", "UNIQ_KEY\x01u\x02"):
-            answer = peer.send(b"x", g=text, i=properties)
-            assert answer.code == 1
-            assert "bornTimestamp" in (answer.remark or "")
+            response = peer.send(b"x", g=text, i=properties)
+            assert response.code == 1
+            assert "bornTimestamp" in (response.remark or "")
 
 
 def test_a_oneway_request_that_fails_is_not_answered(world: World) -> None:

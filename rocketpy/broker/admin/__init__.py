@@ -14,8 +14,6 @@ from rocketpy.broker.admin.unsupported import UnsupportedAdmin
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["build_processors"]
-
 
 def build_processors(parts: BrokerParts) -> dict[int, Processor]:
     """Every admin request code of a broker and what answers it."""

@@ -20,8 +20,6 @@ from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.properties_file import read_properties
 
-__all__ = ["ConfigAdmin"]
-
 _log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 64 * 1024

@@ -16,8 +16,6 @@ from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["ConnectionAdmin", "language_name", "subscription_json"]
-
 
 class ConnectionAdmin:
     """Admin requests about connected clients."""

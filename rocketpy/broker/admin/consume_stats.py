@@ -15,8 +15,6 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["ConsumeStatsAdmin"]
-
 _OffsetTable = dict[MessageQueue, dict[str, int]]
 
 

@@ -1,4 +1,4 @@
-"""Reading the header fields of an admin request, and writing its answer."""
+"""Reading the header fields of an admin request, and writing its response."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,6 @@ from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.fastjson import check_quick, dumps, loads
 from rocketpy.proto.headers.base import parse_bool, parse_int64
-
-__all__ = ["body_object", "boolean", "integer", "ok", "ok_bytes", "optional", "refuse", "required"]
 
 
 def required(request: RemotingCommand, name: str) -> str:

@@ -12,15 +12,13 @@ import structlog
 from rocketpy.broker.admin.fields import body_object, boolean, ok, refuse, required
 from rocketpy.broker.admin.topics import page
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.subscription_groups import SubscriptionGroupConfig
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps
 from rocketpy.proto.validators import check_group, check_topic
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
-
-__all__ = ["GroupAdmin"]
 
 _log = structlog.get_logger(__name__)
 

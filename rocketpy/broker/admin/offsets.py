@@ -19,8 +19,6 @@ from rocketpy.proto.validators import check_group
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["OffsetAdmin"]
-
 _log = structlog.get_logger(__name__)
 
 _LONG_MAX: Final = (1 << 63) - 1

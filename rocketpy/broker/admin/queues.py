@@ -17,8 +17,6 @@ from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["QueueAdmin"]
-
 _log = structlog.get_logger(__name__)
 
 MAX_ENTRIES: Final = 1_000

@@ -16,8 +16,6 @@ from rocketpy.proto.message_id import decode_message_id
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["RelayAdmin"]
-
 CALL_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 5_000
 
@@ -25,7 +23,7 @@ STATUS_TIMEOUT_MS: Final = 5_000
 class RelayAdmin:
     """Admin requests that are passed on to a connected consumer.
 
-    The answers are coroutines: they wait on the selector's loop and hold no business thread.
+    The responses are coroutines: they wait on the selector's loop and hold no business thread.
     """
 
     def __init__(self, parts: BrokerParts) -> None:
@@ -80,8 +78,8 @@ class RelayAdmin:
             code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
             call = make_request(code, {"topic": topic, "group": group})
             try:
-                answer = await client.channel.invoke(call, STATUS_TIMEOUT_MS)
-                table[client.client_id] = _queue_table(answer)
+                response = await client.channel.invoke(call, STATUS_TIMEOUT_MS)
+                table[client.client_id] = _queue_table(response)
             except (RequestTimeoutError, ConnectionLostError, BadBodyError):
                 # One silent member must not hide the others; it is missing from the table.
                 continue
@@ -96,16 +94,18 @@ class RelayAdmin:
             remark = f"The Consumer {who} not online"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
         try:
-            answer = await client.channel.invoke(call, CALL_TIMEOUT_MS)
+            response = await client.channel.invoke(call, CALL_TIMEOUT_MS)
         except RequestTimeoutError as error:
             remark = f"consumer {who} Timeout: {error}"
             return refuse(request, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
         except ConnectionLostError as error:
             remark = f"invoke consumer {who} Exception: {error}"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        if answer.code == ResponseCode.SUCCESS:
-            return ok_bytes(request, answer.body, answer.ext_fields)
-        return make_response(request, answer.code, answer.remark, answer.ext_fields, answer.body)
+        if response.code == ResponseCode.SUCCESS:
+            return ok_bytes(request, response.body, response.ext_fields)
+        return make_response(
+            request, response.code, response.remark, response.ext_fields, response.body
+        )
 
     def _record(self, message_id: str) -> bytes | None:
         try:
@@ -116,6 +116,6 @@ class RelayAdmin:
         return None if view is None else bytes(view)
 
 
-def _queue_table(answer: RemotingCommand) -> object:
-    value = loads(answer.body) if answer.body else {}
+def _queue_table(response: RemotingCommand) -> object:
+    value = loads(response.body) if response.body else {}
     return value.get("messageQueueTable", {}) if isinstance(value, dict) else {}

@@ -13,8 +13,6 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["RuntimeInfoAdmin"]
-
 VERSION_NAME: Final = "V5_4_0"
 
 _MASTER_ID: Final = 0

@@ -13,8 +13,6 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["StatsAdmin"]
-
 
 class StatsAdmin:
     """Admin requests about the broker's counters."""

@@ -22,7 +22,7 @@ from rocketpy.broker.admin.fields import (
     required,
 )
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.topics import TopicConfig
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import loads
@@ -36,8 +36,6 @@ from rocketpy.proto.topic_names import (
 from rocketpy.proto.validators import check_topic
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
-
-__all__ = ["MAX_QUEUE_NUMS", "TopicAdmin", "page"]
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""What a broker without slaves, controller, cold storage and accounts refuses or answers empty.
+"""What a broker without slaves, controller, cold storage and accounts refuses or responses empty.
 
 Codes that are not here and nowhere else get the server's code 3.
 
@@ -14,8 +14,6 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
-
-__all__ = ["UnsupportedAdmin"]
 
 _NO_ACCOUNTS: Final = "authentication and authorization are not configured on this broker"
 _NO_CONTROLLER: Final = "this request only for controllerMode "

@@ -48,8 +48,6 @@ from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["ClientManageProcessor", "complete_subscription"]
-
 _log = structlog.get_logger(__name__)
 
 _UNIT_SUB: Final = 2

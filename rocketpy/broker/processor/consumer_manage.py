@@ -22,8 +22,6 @@ from rocketpy.proto.headers.offset import (
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["ConsumerManageProcessor", "QueueStart"]
-
 
 class QueueStart(Protocol):
     """What these requests need of the store."""

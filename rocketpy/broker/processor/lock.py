@@ -12,8 +12,6 @@ from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["LockProcessor"]
-
 
 class LockProcessor:
     """Hands out queue locks."""

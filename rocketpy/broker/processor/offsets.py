@@ -18,8 +18,6 @@ from rocketpy.proto.headers.offset import (
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
-__all__ = ["OffsetProcessor", "QueueEnds"]
-
 
 class QueueEnds(Protocol):
     """What these requests need of the store."""

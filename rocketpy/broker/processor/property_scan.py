@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from rocketpy.proto.properties import parse_properties
 from rocketpy.proto.tags import tags_code
 
-__all__ = ["SPECIAL_PROPERTIES", "PropertyFacts", "PropertyScanner"]
-
 SPECIAL_PROPERTIES: Final = frozenset(
     {
         "DELAY",

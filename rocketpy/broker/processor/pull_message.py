@@ -16,11 +16,13 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.filters import TagFilter, filter_of
 from rocketpy.broker.long_polling import MAX_HOLD_MS, HeldPull, PullRequestHold
-from rocketpy.broker.processor.pull_answer import pull_frame
+from rocketpy.broker.processor.pull_response import pull_frame
 from rocketpy.broker.registry import ConsumerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import HeaderFieldError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
@@ -29,8 +31,6 @@ from rocketpy.proto.subscription import SubscriptionData, build_subscription, is
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
-
-__all__ = ["MessageReader", "PullCounter", "PullFields", "PullMessageProcessor", "read_pull"]
 
 _COMMIT_OFFSET: Final = 1
 _SUSPEND: Final = 2
@@ -120,11 +120,11 @@ class PullFields(NamedTuple):
 
 
 class _Refused(Exception):  # noqa: N818 - an outcome which ends the checks, not an error
-    """A check said no; carries the answer."""
+    """A check said no; carries the response."""
 
-    def __init__(self, answer: RemotingCommand) -> None:
+    def __init__(self, response: RemotingCommand) -> None:
         super().__init__()
-        self.answer = answer
+        self.response = response
 
 
 def read_pull(ext: Mapping[str, str]) -> PullFields:
@@ -172,7 +172,7 @@ def read_pull(ext: Mapping[str, str]) -> PullFields:
 
 
 class PullMessageProcessor:
-    """Turns a pull into an answer, or parks it.
+    """Turns a pull into a response, or parks it.
 
     Args:
         store: what to read.
@@ -227,11 +227,11 @@ class PullMessageProcessor:
 
     def _resume(self, held: HeldPull) -> bytes | None:
         try:
-            answer = self._run(held.channel, held.request, may_hold=False)
+            response = self._run(held.channel, held.request, may_hold=False)
         except Exception as error:  # noqa: BLE001 - runs on the bare loop; must be answered
             remark = f"{type(error).__name__}: {error}"
-            answer = make_response(held.request, ResponseCode.SYSTEM_ERROR, remark)
-        return encode_command(answer) if isinstance(answer, RemotingCommand) else answer
+            response = make_response(held.request, ResponseCode.SYSTEM_ERROR, remark)
+        return encode_command(response) if isinstance(response, RemotingCommand) else response
 
     def _run(
         self, channel: Channel, request: RemotingCommand, *, may_hold: bool
@@ -241,7 +241,7 @@ class PullMessageProcessor:
             group, topic = self._check_names(request, fields)
             tag_filter = self._filter(request, fields, group)
         except _Refused as refused:
-            return refused.answer
+            return refused.response
         result = self._read(fields, tag_filter)
         status = result.status
         code = _CODE_BY_STATUS[status]

@@ -1,6 +1,6 @@
 """QUERY_ASSIGNMENT (400) and how messages are requested (401, 402).
 
-A client that lets the broker balance asks which queues are its own. The answer without a list
+A client that lets the broker balance asks which queues are its own. The response without a list
 means "keep what you have": nobody knows the topic, the group has no members, or the strategy is
 unknown. An empty list takes everything away.
 
@@ -38,8 +38,6 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
-
-__all__ = ["QueryAssignmentProcessor"]
 
 _log = structlog.get_logger(__name__)
 

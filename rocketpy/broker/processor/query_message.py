@@ -14,8 +14,6 @@ from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.store.results import QueryIndexResult
 
-__all__ = ["MessageFinder", "QueryMessageProcessor"]
-
 _MAX_BODY_BYTES: Final = 15 * 1024 * 1024
 _UNIQUE_KEY: Final = "U"
 _KEY: Final = "K"

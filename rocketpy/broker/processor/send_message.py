@@ -2,7 +2,7 @@
 
 Steps 5 and 6 of the life of a message (docs/ARCHITECTURE.md), and the busiest lines of the
 broker: what a topic allows is worked out once and remembered, header fields are read
-straight from the request, the client's property bytes are kept as they came, and the answer
+straight from the request, the client's property bytes are kept as they came, and the response
 comes from a template.
 
 What a broker adds to each message: CLUSTER, MSG_REGION and TRACE_ON always, UNIQ_KEY when the
@@ -21,15 +21,15 @@ from rocketpy.broker.processor.property_scan import (
     PropertyFacts,
     PropertyScanner,
 )
-from rocketpy.broker.processor.send_answer import SendAnswers
+from rocketpy.broker.processor.send_response import SendResponses
 from rocketpy.broker.processor.send_rules import (
     Refusal,
     SendFields,
     SendRules,
-    TopicFacts,
+    TopicSendPolicy,
     read_fields,
     refuse_special,
-    status_answer,
+    status_response,
 )
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.codes import RequestCode, ResponseCode
@@ -39,7 +39,7 @@ from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Answer
+from rocketpy.remoting.dispatch import Response
 from rocketpy.store.results import (
     BatchEntry,
     PutBatch,
@@ -47,8 +47,6 @@ from rocketpy.store.results import (
     PutMessageResult,
     PutMessageStatus,
 )
-
-__all__ = ["MessagePutter", "SendMessageProcessor"]
 
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
@@ -81,7 +79,7 @@ class MessagePutter(Protocol):
 
 
 class SendMessageProcessor:
-    """Turns a send into a stored message and its answer.
+    """Turns a send into a stored message and its response.
 
     Args:
         store: where messages go.
@@ -120,7 +118,7 @@ class SendMessageProcessor:
         self._config = config
         self._own: dict[str, str] = {}
         self._own_bytes = b""
-        self._answers = SendAnswers(b"", region_id="", trace_on=True)
+        self._responses = SendResponses(b"", region_id="", trace_on=True)
         self._scan = PropertyScanner().scan
         self.configure(config)
 
@@ -138,13 +136,13 @@ class SendMessageProcessor:
             "CLUSTER": config.broker_cluster_name,
         }
         self._own_bytes = encode_properties(self._own)
-        self._answers = SendAnswers(
+        self._responses = SendResponses(
             self._store_host, region_id=config.region_id, trace_on=config.trace_on
         )
         self._rules.configure(config)
 
-    def process(self, channel: Channel, request: RemotingCommand) -> Answer:
-        """Store what a request brings; None when nobody waits or the answer comes later.
+    def process(self, channel: Channel, request: RemotingCommand) -> Response:
+        """Store what a request brings; None when nobody waits or the response comes later.
 
         This is the short way of an ordinary message to a topic that was sent to before;
         whatever differs in any respect takes the long way, `_process_any`.
@@ -197,14 +195,14 @@ class SendMessageProcessor:
             return self._process_any(channel, request)
         return self._store_one(channel, request, message, uniq_key, wait=common.waits)
 
-    def _process_any(self, channel: Channel, request: RemotingCommand) -> Answer:
+    def _process_any(self, channel: Channel, request: RemotingCommand) -> Response:
         fields = read_fields(request)
         topic = fields.topic
         facts = self._facts.get(topic)
         is_new = facts is None
         if facts is None or not facts.is_open:
             admitted = self._rules.admit(fields)
-            if not isinstance(admitted, TopicFacts):
+            if not isinstance(admitted, TopicSendPolicy):
                 return self._refuse(request, *admitted)
             facts = admitted
         queue_id = fields.queue_id
@@ -213,19 +211,19 @@ class SendMessageProcessor:
         if queue_id < 0:
             queue_id = self._rng.randrange(facts.write_queue_nums or 1)
         if fields.is_batch or request.code == _SEND_BATCH:
-            answer = self._process_batch(channel, request, fields, facts, queue_id)
+            response = self._process_batch(channel, request, fields, facts, queue_id)
         else:
-            answer = self._process_single(channel, request, fields, facts, queue_id)
-        if is_new and answer is not None and self._announced is not None:
-            return _answer_after(self._announced, answer)
-        return answer
+            response = self._process_single(channel, request, fields, facts, queue_id)
+        if is_new and response is not None and self._announced is not None:
+            return _response_after(self._announced, response)
+        return response
 
     def _process_single(
         self,
         channel: Channel,
         request: RemotingCommand,
         fields: SendFields,
-        facts: TopicFacts,
+        facts: TopicSendPolicy,
         queue_id: int,
     ) -> RemotingCommand | bytes | None:
         properties = parse_properties(fields.properties)
@@ -279,15 +277,15 @@ class SendMessageProcessor:
         if status is not _PUT_OK:
             if status is PutMessageStatus.MESSAGE_ILLEGAL:
                 read_fields(request)  # when a number does not fit its field, says which one
-            return self._refuse(request, *status_answer(status, self._rules))
+            return self._refuse(request, *status_response(status, self._rules))
         self._count(message.topic, 1, size_bytes)
         if request.flag & _ONEWAY:
             return None
-        frame = self._answers.frame(
+        frame = self._responses.frame(
             request, _SUCCESS, phy_offset, message.queue_id, queue_offset, uniq_key
         )
         if wait and self._sync_flush:
-            self._answer_when_durable(channel, request, phy_offset + size_bytes, frame)
+            self._response_when_durable(channel, request, phy_offset + size_bytes, frame)
             return None
         return frame
 
@@ -296,7 +294,7 @@ class SendMessageProcessor:
         channel: Channel,
         request: RemotingCommand,
         fields: SendFields,
-        facts: TopicFacts,
+        facts: TopicSendPolicy,
         queue_id: int,
     ) -> RemotingCommand | bytes | None:
         refused = self._rules.admit_batch(fields, facts, len(request.body))
@@ -328,20 +326,20 @@ class SendMessageProcessor:
             )
         )
         if result.status is not _PUT_OK:
-            return self._refuse(request, *status_answer(result.status, self._rules))
+            return self._refuse(request, *status_response(result.status, self._rules))
         self._count(fields.topic, len(entries), result.size_bytes)
         if request.flag & _ONEWAY:
             return None
-        frame = self._answers.general(
+        frame = self._responses.general(
             request,
             _SUCCESS,
-            self._answers.msg_ids(result.phy_offsets),
+            self._responses.msg_ids(result.phy_offsets),
             queue_id,
             result.queue_offset,
             own.get("UNIQ_KEY") or entries[0].uniq_key or "",
         )
         if wait and self._sync_flush:
-            self._answer_when_durable(channel, request, result.phy_end, frame)
+            self._response_when_durable(channel, request, result.phy_end, frame)
             return None
         return frame
 
@@ -371,22 +369,22 @@ class SendMessageProcessor:
             entries.append(BatchEntry(message_body, given, flag, tags_code(tags), id_, keys, tags))
         return entries
 
-    def _answer_when_durable(
+    def _response_when_durable(
         self, channel: Channel, request: RemotingCommand, phy_end: int, frame: bytes
     ) -> None:
-        def answer(is_durable: bool) -> None:
+        def response(is_durable: bool) -> None:
             # Off the loop a channel gathers what one flush releases into one write.
             if is_durable:
                 channel.send(frame)
             elif self._store.is_writable:
                 remark = "the message is stored but not yet on disk"
-                channel.send_command(self._answers.refusal(request, _FLUSH_DISK_TIMEOUT, remark))
+                channel.send_command(self._responses.refusal(request, _FLUSH_DISK_TIMEOUT, remark))
             else:
                 channel.send_command(
-                    self._answers.refusal(request, *self._rules.not_available("a flush failed"))
+                    self._responses.refusal(request, *self._rules.not_available("a flush failed"))
                 )
 
-        self._store.when_durable(phy_end, answer)
+        self._store.when_durable(phy_end, response)
 
     def _rebuild(self, properties: dict[str, str], uniq_key: str) -> bytes:
         kept = {
@@ -400,7 +398,7 @@ class SendMessageProcessor:
     def _refuse(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand | None:
         if request.flag & _ONEWAY:
             return None
-        return self._answers.refusal(request, code, remark)
+        return self._responses.refusal(request, code, remark)
 
 
 def _parse(given: bytes) -> tuple[str, PropertyFacts, str | None]:
@@ -423,8 +421,8 @@ def _parse(given: bytes) -> tuple[str, PropertyFacts, str | None]:
     return uniq_key, facts, found.get("KEYS")
 
 
-async def _answer_after(
-    announced: Callable[[], Awaitable[None]], answer: RemotingCommand | bytes
+async def _response_after(
+    announced: Callable[[], Awaitable[None]], response: RemotingCommand | bytes
 ) -> RemotingCommand | bytes:
     await announced()
-    return answer
+    return response

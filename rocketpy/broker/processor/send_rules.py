@@ -13,8 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import NOT_SENDABLE_TOPICS, TopicConfig, TopicTable
+from rocketpy.broker.topics import NOT_SENDABLE_TOPICS, TopicTable
 from rocketpy.errors import HeaderFieldError
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.base import parse_int32, parse_int64
@@ -24,16 +25,6 @@ from rocketpy.proto.validators import check_topic
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageStatus
-
-__all__ = [
-    "Refusal",
-    "SendFields",
-    "SendRules",
-    "TopicFacts",
-    "read_fields",
-    "refuse_special",
-    "status_answer",
-]
 
 Refusal: TypeAlias = tuple[int, str]
 
@@ -61,7 +52,7 @@ class SendFields(NamedTuple):
     ext: Mapping[str, str]
 
 
-class TopicFacts(NamedTuple):
+class TopicSendPolicy(NamedTuple):
     """What a send needs to know of a topic.
 
     Attributes:
@@ -243,7 +234,7 @@ class SendRules:
         max_body_bytes: int,
         unavailable_reason: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self.known: dict[str, TopicFacts] = {}
+        self.known: dict[str, TopicSendPolicy] = {}
         self.max_body_bytes = max_body_bytes
         self._topics = topics
         self._groups = groups
@@ -260,7 +251,7 @@ class SendRules:
         """A topic changed or went: work out its facts anew."""
         self.known.pop(topic, None)
 
-    def admit(self, fields: SendFields) -> TopicFacts | Refusal:
+    def admit(self, fields: SendFields) -> TopicSendPolicy | Refusal:
         """Check a send whose topic's facts are unknown or not simple; remembers them."""
         config = self._config
         assert config is not None
@@ -284,7 +275,7 @@ class SendRules:
             )
         is_open = opens_ms == 0 and (writable or not found.order)
         is_plain = not topic.startswith(RETRY_PREFIX) and not found.is_batch_cq
-        facts = self.known[topic] = TopicFacts(
+        facts = self.known[topic] = TopicSendPolicy(
             config=found,
             is_simple=is_open and is_plain,
             is_open=is_open,
@@ -295,7 +286,9 @@ class SendRules:
         )
         return facts
 
-    def admit_batch(self, fields: SendFields, facts: TopicFacts, body_bytes: int) -> Refusal | None:
+    def admit_batch(
+        self, fields: SendFields, facts: TopicSendPolicy, body_bytes: int
+    ) -> Refusal | None:
         """Check what only a batch must not do."""
         if fields.topic.startswith(RETRY_PREFIX):
             return (
@@ -310,7 +303,7 @@ class SendRules:
             return self.too_large()
         return None
 
-    def redirect(self, fields: SendFields, facts: TopicFacts, version: int) -> str | Refusal:
+    def redirect(self, fields: SendFields, facts: TopicSendPolicy, version: int) -> str | Refusal:
         """Decide where a message for a retry topic goes: there, or to the dead letters."""
         topic = fields.topic
         if facts.config.is_batch_cq:
@@ -335,7 +328,7 @@ class SendRules:
             return dead
         return topic
 
-    def bad_queue(self, fields: SendFields, facts: TopicFacts, channel: Channel) -> Refusal:
+    def bad_queue(self, fields: SendFields, facts: TopicSendPolicy, channel: Channel) -> Refusal:
         """A queue id the topic does not have."""
         return (
             ResponseCode.INVALID_PARAMETER,
@@ -380,7 +373,7 @@ class SendRules:
 _NO_BATCH_CQ: Final = "this broker version does not support topics with queue.type BatchCQ"
 
 
-def status_answer(status: PutMessageStatus, rules: SendRules) -> Refusal:
+def status_response(status: PutMessageStatus, rules: SendRules) -> Refusal:
     """Code and remark of a put that did not end well."""
     if status in {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}:
         return rules.too_large()

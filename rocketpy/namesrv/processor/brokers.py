@@ -27,8 +27,6 @@ from rocketpy.proto.headers.namesrv import (
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["BrokerProcessor"]
-
 _logger = structlog.get_logger(__name__)
 
 _DEFAULT_TIMEOUT_MS = 120_000
@@ -82,10 +80,10 @@ class BrokerProcessor:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
         if result.min_change is not None:
             self._notifier.tell(result.min_change)
-        answer = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
+        response = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
         return make_response(
             request,
-            ext_fields={name: value for name, value in answer.items() if value},
+            ext_fields={name: value for name, value in response.items() if value},
             body=self._order_configuration(),
         )
 

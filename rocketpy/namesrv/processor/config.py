@@ -15,8 +15,6 @@ from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.properties_file import read_properties
 
-__all__ = ["ConfigProcessor"]
-
 _logger = structlog.get_logger(__name__)
 
 

@@ -16,8 +16,6 @@ from rocketpy.proto.headers.namesrv import (
 )
 from rocketpy.remoting.channel import Channel
 
-__all__ = ["KvProcessor"]
-
 
 class KvProcessor:
     """Reads and changes the named values.

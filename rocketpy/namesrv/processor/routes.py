@@ -23,8 +23,6 @@ from rocketpy.proto.headers.namesrv import (
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
 
-__all__ = ["RouteProcessor"]
-
 _HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 

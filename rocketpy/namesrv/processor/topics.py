@@ -23,8 +23,6 @@ from rocketpy.proto.headers.namesrv import (
 )
 from rocketpy.remoting.channel import Channel
 
-__all__ = ["TopicProcessor"]
-
 _logger = structlog.get_logger(__name__)
 
 # TopicSysFlag
@@ -48,7 +46,7 @@ class TopicProcessor:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
         if not self._settings.current.enable_all_topic_list:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "disable")
-        return _answer(request, self._routes.topics())
+        return _response(request, self._routes.topics())
 
     def list_of_cluster(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPICS_BY_CLUSTER (224)."""
@@ -65,7 +63,7 @@ class TopicProcessor:
             for broker in self._routes.brokers().values()
             for _, address in sorted(broker.broker_addrs.items())
         ]
-        return _answer(request, names, addresses[0] if addresses else None)
+        return _response(request, names, addresses[0] if addresses else None)
 
     def list_unit(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_UNIT_TOPIC_LIST (311)."""
@@ -85,7 +83,7 @@ class TopicProcessor:
     def _listed(self, request: RemotingCommand, names: Callable[[], list[str]]) -> RemotingCommand:
         if not self._settings.current.enable_topic_list:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "disable")
-        return _answer(request, names())
+        return _response(request, names())
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV (216): forgotten until a broker registers it again."""
@@ -109,7 +107,7 @@ class TopicProcessor:
         return make_response(request, ext_fields={"addTopicCount": str(count)})
 
 
-def _answer(
+def _response(
     request: RemotingCommand, names: list[str], broker_addr: str | None = None
 ) -> RemotingCommand:
     body = TopicList(topic_list=set(names), broker_addr=broker_addr).encode()

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, one module a concern; every class is offered here."""
+"""Bodies of requests and responses, one module a concern; every class is offered here."""
 
 from rocketpy.proto.bodies.group import (
     MODE_POP,

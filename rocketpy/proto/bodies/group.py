@@ -10,21 +10,6 @@ from typing import Final
 from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.json_body import Body, body
 
-__all__ = [
-    "MODE_POP",
-    "MODE_PULL",
-    "CustomizedRetryPolicy",
-    "ExponentialRetryPolicy",
-    "GroupForbidden",
-    "GroupRetryPolicy",
-    "MessageRequestModeSerializeWrapper",
-    "SetMessageRequestModeRequestBody",
-    "SimpleSubscriptionData",
-    "SubscriptionGroupConfig",
-    "SubscriptionGroupList",
-    "SubscriptionGroupWrapper",
-]
-
 MODE_PULL: Final = "PULL"
 MODE_POP: Final = "POP"
 

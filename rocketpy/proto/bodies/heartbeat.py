@@ -11,29 +11,6 @@ from typing import ClassVar, Final
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.subscription import SubscriptionData
 
-__all__ = [
-    "CONSUME_ACTIVELY",
-    "CONSUME_FROM_FIRST_OFFSET",
-    "CONSUME_FROM_LAST_OFFSET",
-    "CONSUME_FROM_TIMESTAMP",
-    "CONSUME_PASSIVELY",
-    "CONSUME_POP",
-    "MODEL_BROADCASTING",
-    "MODEL_CLUSTERING",
-    "CheckClientRequestBody",
-    "Connection",
-    "ConsumerConnection",
-    "ConsumerData",
-    "GetConsumerListByGroupResponseBody",
-    "GroupList",
-    "HeartbeatData",
-    "ProducerConnection",
-    "ProducerData",
-    "ProducerInfo",
-    "ProducerTableInfo",
-    "QuerySubscriptionResponseBody",
-]
-
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CONSUME_POP: Final = "CONSUME_POP"

@@ -11,15 +11,6 @@ from typing import ClassVar
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = [
-    "LockBatchRequestBody",
-    "LockBatchResponseBody",
-    "MessageQueueAssignment",
-    "QueryAssignmentRequestBody",
-    "QueryAssignmentResponseBody",
-    "UnlockBatchRequestBody",
-]
-
 
 @body
 class LockBatchRequestBody(Body):

@@ -13,13 +13,6 @@ from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = [
-    "ConsumerOffsetSerializeWrapper",
-    "GetConsumerStatusBody",
-    "QueryCorrectionOffsetBody",
-    "ResetOffsetBody",
-]
-
 
 @body
 class ResetOffsetBody(Body):

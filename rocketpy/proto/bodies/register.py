@@ -23,8 +23,6 @@ from rocketpy.proto.compression import MAX_INFLATED_BYTES, inflate
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.sys_flag import CompressionType
 
-__all__ = ["RegisterBrokerBody"]
-
 _LENGTH: Final = struct.Struct(">i")
 _MAPPING_VERSION: Final = 413
 """Brokers from this version on (5.0.0) write the mapping section."""

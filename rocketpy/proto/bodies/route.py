@@ -7,16 +7,6 @@ from dataclasses import field
 
 from rocketpy.proto.json_body import Body, body
 
-__all__ = [
-    "MASTER_ID",
-    "BrokerData",
-    "BrokerMemberGroup",
-    "ClusterInfo",
-    "GetBrokerMemberGroupResponseBody",
-    "QueueData",
-    "TopicRouteData",
-]
-
 MASTER_ID = 0
 """The broker id of a master."""
 

@@ -12,28 +12,6 @@ from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 
-__all__ = [
-    "CONSUME_COMMIT",
-    "CONSUME_LATER",
-    "CONSUME_RETURN_NULL",
-    "CONSUME_ROLLBACK",
-    "CONSUME_SUCCESS",
-    "CONSUME_THROW_EXCEPTION",
-    "PROP_CLIENT_VERSION",
-    "PROP_CONSUMER_START_TIMESTAMP",
-    "PROP_CONSUME_ORDERLY",
-    "PROP_CONSUME_TYPE",
-    "PROP_NAMESERVER_ADDR",
-    "PROP_THREADPOOL_CORE_SIZE",
-    "BatchAck",
-    "BatchAckMessageRequestBody",
-    "ConsumeMessageDirectlyResult",
-    "ConsumeStatus",
-    "ConsumerRunningInfo",
-    "PopProcessQueueInfo",
-    "ProcessQueueInfo",
-]
-
 CONSUME_SUCCESS: Final = "CR_SUCCESS"
 CONSUME_LATER: Final = "CR_LATER"
 CONSUME_ROLLBACK: Final = "CR_ROLLBACK"

@@ -10,18 +10,6 @@ from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 
-__all__ = [
-    "BrokerStatsData",
-    "BrokerStatsItem",
-    "ConsumeQueueData",
-    "ConsumeStats",
-    "ConsumeStatsList",
-    "OffsetWrapper",
-    "QueryConsumeQueueResponseBody",
-    "QueryConsumeTimeSpanBody",
-    "QueueTimeSpan",
-]
-
 
 @body
 class OffsetWrapper(Body):

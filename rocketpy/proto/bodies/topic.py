@@ -9,18 +9,6 @@ from dataclasses import field
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = [
-    "CreateTopicListRequestBody",
-    "DataVersion",
-    "KVTable",
-    "TopicConfig",
-    "TopicConfigAndMapping",
-    "TopicConfigSerializeWrapper",
-    "TopicList",
-    "TopicOffset",
-    "TopicStatsTable",
-]
-
 
 @body
 class DataVersion(Body):

@@ -5,35 +5,10 @@ Source: the header classes of the same names, 5.4.0.
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
-__all__ = [
-    "AddBrokerRequestHeader",
-    "CheckRocksdbCqWriteProgressRequestHeader",
-    "CreateAclRequestHeader",
-    "CreateUserRequestHeader",
-    "DeleteAclRequestHeader",
-    "DeleteUserRequestHeader",
-    "ExchangeHAInfoRequestHeader",
-    "ExchangeHAInfoResponseHeader",
-    "ExportRocksDBConfigToJsonRequestHeader",
-    "GetAclRequestHeader",
-    "GetBrokerConfigResponseHeader",
-    "GetConsumeStatsInBrokerHeader",
-    "GetConsumeStatsRequestHeader",
-    "GetUserRequestHeader",
-    "ListAclsRequestHeader",
-    "ListUsersRequestHeader",
-    "QueryConsumeQueueRequestHeader",
-    "RemoveBrokerRequestHeader",
-    "ResetMasterFlushOffsetHeader",
-    "UpdateAclRequestHeader",
-    "UpdateUserRequestHeader",
-    "ViewBrokerStatsDataRequestHeader",
-]
-
 
 @header
 class GetBrokerConfigResponseHeader(Header):
-    """An answer."""
+    """A response."""
 
     version: str
 

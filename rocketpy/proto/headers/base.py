@@ -32,8 +32,6 @@ from typing import (
 
 from rocketpy.errors import HeaderFieldError
 
-__all__ = ["Header", "Int32", "Int64", "header", "parse_bool", "parse_int32", "parse_int64"]
-
 Int32 = Annotated[int, "i32"]
 """A Java int."""
 Int64 = Annotated[int, "i64"]

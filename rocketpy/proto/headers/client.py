@@ -8,23 +8,6 @@ from typing import ClassVar
 
 from rocketpy.proto.headers.base import Header, Int32, header
 
-__all__ = [
-    "ConsumeMessageDirectlyResultRequestHeader",
-    "GetAllProducerInfoRequestHeader",
-    "GetConsumerConnectionListRequestHeader",
-    "GetConsumerListByGroupRequestHeader",
-    "GetConsumerListByGroupResponseHeader",
-    "GetConsumerRunningInfoRequestHeader",
-    "GetConsumerStatusRequestHeader",
-    "GetProducerConnectionListRequestHeader",
-    "HeartbeatRequestHeader",
-    "LockBatchMqRequestHeader",
-    "NotifyConsumerIdsChangedRequestHeader",
-    "UnlockBatchMqRequestHeader",
-    "UnregisterClientRequestHeader",
-    "UnregisterClientResponseHeader",
-]
-
 
 @header
 class HeartbeatRequestHeader(Header):

@@ -5,24 +5,6 @@ Source: the header classes of the same names, 5.4.0.
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
-__all__ = [
-    "AlterSyncStateSetRequestHeader",
-    "AlterSyncStateSetResponseHeader",
-    "ApplyBrokerIdRequestHeader",
-    "ApplyBrokerIdResponseHeader",
-    "CleanControllerBrokerDataRequestHeader",
-    "ElectMasterRequestHeader",
-    "ElectMasterResponseHeader",
-    "GetMetaDataResponseHeader",
-    "GetNextBrokerIdRequestHeader",
-    "GetNextBrokerIdResponseHeader",
-    "GetReplicaInfoRequestHeader",
-    "GetReplicaInfoResponseHeader",
-    "NotifyBrokerRoleChangedRequestHeader",
-    "RegisterBrokerToControllerRequestHeader",
-    "RegisterBrokerToControllerResponseHeader",
-]
-
 
 @header
 class AlterSyncStateSetRequestHeader(Header):
@@ -103,7 +85,7 @@ class GetReplicaInfoResponseHeader(Header):
 
 @header
 class GetMetaDataResponseHeader(Header):
-    """An answer."""
+    """A response."""
 
     group: str | None = None
     controller_leader_id: str | None = None

@@ -5,31 +5,6 @@ Source: the header classes of the same names, 5.4.0.
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
-__all__ = [
-    "AddWritePermOfBrokerRequestHeader",
-    "AddWritePermOfBrokerResponseHeader",
-    "BrokerHeartbeatRequestHeader",
-    "DeleteKVConfigRequestHeader",
-    "DeleteTopicFromNamesrvRequestHeader",
-    "GetBrokerMemberGroupRequestHeader",
-    "GetKVConfigRequestHeader",
-    "GetKVConfigResponseHeader",
-    "GetKVListByNamespaceRequestHeader",
-    "GetRouteInfoRequestHeader",
-    "GetTopicsByClusterRequestHeader",
-    "NotifyMinBrokerIdChangeRequestHeader",
-    "PutKVConfigRequestHeader",
-    "QueryDataVersionRequestHeader",
-    "QueryDataVersionResponseHeader",
-    "RegisterBrokerRequestHeader",
-    "RegisterBrokerResponseHeader",
-    "RegisterOrderTopicRequestHeader",
-    "RegisterTopicRequestHeader",
-    "UnRegisterBrokerRequestHeader",
-    "WipeWritePermOfBrokerRequestHeader",
-    "WipeWritePermOfBrokerResponseHeader",
-]
-
 
 @header
 class RegisterBrokerRequestHeader(Header):

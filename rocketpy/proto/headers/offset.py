@@ -5,25 +5,6 @@ Source: the header classes of the same names, 5.4.0.
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
-__all__ = [
-    "CloneGroupOffsetRequestHeader",
-    "GetEarliestMsgStoretimeRequestHeader",
-    "GetEarliestMsgStoretimeResponseHeader",
-    "GetMaxOffsetRequestHeader",
-    "GetMaxOffsetResponseHeader",
-    "GetMinOffsetRequestHeader",
-    "GetMinOffsetResponseHeader",
-    "InitConsumerOffsetRequestHeader",
-    "QueryConsumerOffsetRequestHeader",
-    "QueryConsumerOffsetResponseHeader",
-    "QueryCorrectionOffsetHeader",
-    "ResetOffsetRequestHeader",
-    "SearchOffsetRequestHeader",
-    "SearchOffsetResponseHeader",
-    "UpdateConsumerOffsetRequestHeader",
-    "UpdateConsumerOffsetResponseHeader",
-]
-
 
 @header
 class QueryConsumerOffsetRequestHeader(Header):

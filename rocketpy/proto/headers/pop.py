@@ -5,20 +5,6 @@ Source: the header classes of the same names, 5.4.0.
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
-__all__ = [
-    "AckMessageRequestHeader",
-    "ChangeInvisibleTimeRequestHeader",
-    "ChangeInvisibleTimeResponseHeader",
-    "NotificationRequestHeader",
-    "NotificationResponseHeader",
-    "PeekMessageRequestHeader",
-    "PollingInfoRequestHeader",
-    "PollingInfoResponseHeader",
-    "PopMessageRequestHeader",
-    "PopMessageResponseHeader",
-    "StatisticsMessagesRequestHeader",
-]
-
 
 @header
 class PopMessageRequestHeader(Header):

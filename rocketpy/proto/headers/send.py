@@ -8,15 +8,6 @@ from collections.abc import Mapping
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.headers.base import Header, Int32, Int64, header, parse_int32, parse_int64
 
-__all__ = [
-    "ConsumerSendMsgBackRequestHeader",
-    "RecallMessageRequestHeader",
-    "RecallMessageResponseHeader",
-    "ReplyMessageRequestHeader",
-    "SendMessageRequestHeader",
-    "SendMessageResponseHeader",
-]
-
 
 @header
 class SendMessageRequestHeader(Header):

@@ -5,25 +5,6 @@ Source: the header classes of the same names, 5.4.0.
 
 from rocketpy.proto.headers.base import Header, Int32, header
 
-__all__ = [
-    "CreateTopicListRequestHeader",
-    "CreateTopicRequestHeader",
-    "DeleteSubscriptionGroupRequestHeader",
-    "DeleteTopicRequestHeader",
-    "GetAllSubscriptionGroupRequestHeader",
-    "GetAllSubscriptionGroupResponseHeader",
-    "GetAllTopicConfigRequestHeader",
-    "GetAllTopicConfigResponseHeader",
-    "GetSubscriptionGroupConfigRequestHeader",
-    "GetTopicConfigRequestHeader",
-    "GetTopicStatsInfoRequestHeader",
-    "QueryConsumeTimeSpanRequestHeader",
-    "QuerySubscriptionByConsumerRequestHeader",
-    "QueryTopicConsumeByWhoRequestHeader",
-    "QueryTopicsByConsumerRequestHeader",
-    "UpdateGroupForbiddenRequestHeader",
-]
-
 
 @header
 class CreateTopicRequestHeader(Header):

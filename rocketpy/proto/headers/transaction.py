@@ -5,14 +5,6 @@ Source: the header classes of the same names, 5.4.0.
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
-__all__ = [
-    "CheckTransactionStateRequestHeader",
-    "CheckTransactionStateResponseHeader",
-    "EndTransactionRequestHeader",
-    "EndTransactionResponseHeader",
-    "ResumeCheckHalfMessageRequestHeader",
-]
-
 
 @header
 class EndTransactionRequestHeader(Header):

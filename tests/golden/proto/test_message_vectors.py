@@ -178,7 +178,7 @@ def test_inner_batch_holds_a_batch():
     assert len(decode_batch(message.body)) == int(message.properties["INNER_NUM"])
 
 
-def test_blank_filler():
+def test_blank_blank():
     vector = load("19-blank-filler.json")
     head = bytes.fromhex(vector["head_hex"])
     buffer = bytearray(8)

@@ -150,7 +150,7 @@ def test_a_torn_store_goes_on_where_apache_would(tmp_path: Path) -> None:
     ]
 
 
-def test_the_index_of_a_clean_store_answers_as_apache_does(tmp_path: Path) -> None:
+def test_the_index_of_a_clean_store_responses_as_apache_does(tmp_path: Path) -> None:
     manifest = unpack("store-small", tmp_path)
     store = open_store(tmp_path)
     for query in manifest["index"]["queries"]:

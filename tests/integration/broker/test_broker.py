@@ -159,9 +159,9 @@ async def test_only_the_wanted_tag_wakes(peer: Peer) -> None:
 async def test_heartbeat_members_and_notification(broker: Broker, peer: Peer) -> None:
     other = Peer(broker.address)
     try:
-        answer = await peer.heartbeat("c1")
-        assert answer.version == 493
-        assert answer.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+        response = await peer.heartbeat("c1")
+        assert response.version == 493
+        assert response.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
         assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
         await other.heartbeat("c2")
         assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
@@ -237,8 +237,8 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path, flush: str) -
             await peer.heartbeat()
             before = await peer.call(30, {"topic": "T", "queueId": "0"})
             assert before.ext_fields["offset"] == str(round_number * 10)
-            answers = await asyncio.gather(*(peer.send(b"m%d" % n) for n in range(10)))
-            assert [one.code for one in answers] == [0] * 10
+            responses = await asyncio.gather(*(peer.send(b"m%d" % n) for n in range(10)))
+            assert [one.code for one in responses] == [0] * 10
             pulled = await peer.pull(round_number * 10)
             assert len(decode_messages(pulled.body)) == 10
             offset = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
@@ -252,7 +252,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path, flush: str) -
 
 
 @pytest.mark.parametrize(("threads", "selectors"), [(0, 2), (2, 1), (2, 2)])
-async def test_any_split_of_threads_gives_the_same_answers(
+async def test_any_split_of_threads_gives_the_same_responses(
     tmp_path: Path, threads: int, selectors: int
 ) -> None:
     broker = make_broker(tmp_path, threads=threads, selectors=selectors)
@@ -261,11 +261,11 @@ async def test_any_split_of_threads_gives_the_same_answers(
     try:
         await peers[0].send(b"first")
         waiting = await peers[0].start_pull(1, sys_flag=6)
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(peer.send(b"m%d" % n) for n in range(40) for peer in peers[1:])
         )
-        assert [one.code for one in answers] == [0] * 80
-        assert sorted(int(one.ext_fields["queueOffset"]) for one in answers) == list(range(1, 81))
+        assert [one.code for one in responses] == [0] * 80
+        assert sorted(int(one.ext_fields["queueOffset"]) for one in responses) == list(range(1, 81))
         woken = decode_messages((await waiting).body)
         assert woken[0].queue_offset == 1
         bodies = []

@@ -22,15 +22,15 @@ from tests.integration.remoting.helpers import (
 )
 
 
-async def test_calls_and_their_answers() -> None:
+async def test_calls_and_their_responses() -> None:
     async with serving() as (server, address), client() as caller:
         assert not caller.is_connected(address)
         futures = [
             caller.invoke_future(address, make_request(ECHO, None, b"%d" % n), 3000)
             for n in range(300)
         ]
-        answers = await asyncio.gather(*futures)
-        assert [answer.body for answer in answers] == [b"%d" % n for n in range(300)]
+        responses = await asyncio.gather(*futures)
+        assert [response.body for response in responses] == [b"%d" % n for n in range(300)]
         assert caller.is_connected(address)
         assert server.connection_count == 1
 
@@ -46,11 +46,11 @@ async def test_msgpack_is_agreed_with_a_rocketpy_server() -> None:
 async def test_msgpack_can_be_switched_off() -> None:
     async with serving() as (_, address), client(use_msgpack=False) as caller:
         for _ in range(2):
-            answer = await caller.invoke(address, make_request(ECHO), 3000)
-            assert (answer.serialize_type, answer.ext_fields) == (0, {})
+            response = await caller.invoke(address, make_request(ECHO), 3000)
+            assert (response.serialize_type, response.ext_fields) == (0, {})
 
 
-async def test_oneway_goes_out_without_an_answer() -> None:
+async def test_oneway_goes_out_without_an_response() -> None:
     server = make_server()
     arrived = asyncio.Event()
 
@@ -140,12 +140,12 @@ async def test_go_away_is_sent_again_on_a_new_connection_once() -> None:
     await server.start()
     address = f"127.0.0.1:{server.port}"
     async with client() as caller:
-        answer = await caller.invoke(address, make_request(99), 3000)
-        assert answer.code == 0
+        response = await caller.invoke(address, make_request(99), 3000)
+        assert response.code == 0
         assert len(seen) == 2
         assert seen[0] is not seen[1]
-        answer = await caller.invoke(address, make_request(99, {"always": "1"}), 3000)
-        assert answer.code == 1500
+        response = await caller.invoke(address, make_request(99, {"always": "1"}), 3000)
+        assert response.code == 1500
         assert len(seen) == 4
         assert (await caller.invoke(address, make_request(ECHO), 3000)).code == 0
     await server.stop()
@@ -172,10 +172,10 @@ async def test_go_away_lets_the_old_connection_finish_first() -> None:
     await server.stop()
 
 
-async def test_hooks_see_requests_and_answers() -> None:
+async def test_hooks_see_requests_and_responses() -> None:
     class Hook:
         def __init__(self) -> None:
-            self.answers: list[int] = []
+            self.responses: list[int] = []
 
         def before_request(self, address: str, command: RemotingCommand) -> None:
             if command.code == 4242:
@@ -185,15 +185,15 @@ async def test_hooks_see_requests_and_answers() -> None:
         def after_response(
             self, address: str, command: RemotingCommand, response: RemotingCommand
         ) -> None:
-            self.answers.append(response.code)
+            self.responses.append(response.code)
             raise ValueError("hook trouble")
 
     async with serving() as (_, address), client() as caller:
         hook = Hook()
         caller.add_rpc_hook(hook)
-        answer = await caller.invoke(address, make_request(ECHO, {"a": "b"}), 3000)
-        assert answer.ext_fields["Signature"] == "a,rocketpy"
-        assert hook.answers == [0]
+        response = await caller.invoke(address, make_request(ECHO, {"a": "b"}), 3000)
+        assert response.ext_fields["Signature"] == "a,rocketpy"
+        assert hook.responses == [0]
         with pytest.raises(PermissionError):
             await caller.invoke(address, make_request(4242), 3000)
 
@@ -204,7 +204,7 @@ async def test_in_flight_is_bounded() -> None:
         waiting = [caller.invoke_future(address, make_request(LATER), 3000) for _ in range(3)]
         with pytest.raises(TooManyInFlightError):
             await caller.invoke(address, make_request(LATER), 3000)
-        assert [answer.code for answer in await asyncio.gather(*waiting)] == [0, 0, 0]
+        assert [response.code for response in await asyncio.gather(*waiting)] == [0, 0, 0]
 
 
 async def test_idle_connection_closes_and_comes_back() -> None:
@@ -236,7 +236,7 @@ async def test_wrong_addresses_are_connect_errors(address: str) -> None:
             await caller.invoke(address, make_request(ECHO), 1000)
 
 
-async def test_cancelled_call_ignores_its_answer() -> None:
+async def test_cancelled_call_ignores_its_response() -> None:
     async with serving() as (_, address), client() as caller:
         later = caller.invoke_future(address, make_request(LATER), 3000)
         await asyncio.sleep(0.01)

@@ -42,7 +42,7 @@ class Events:
         self.names.append("idle")
 
 
-async def test_every_kind_of_answer() -> None:
+async def test_every_kind_of_response() -> None:
     async with serving() as (_, address):
         peer = await RawPeer.connect(address)
         peer.send(
@@ -52,14 +52,14 @@ async def test_every_kind_of_answer() -> None:
             numbered(SILENT, 4),
             numbered(4242, 5),
         )
-        answers = {}
+        responses = {}
         for _ in range(4):
-            answer = await peer.receive()
-            answers[answer.opaque] = answer
-        assert (answers[2].body, answers[2].ext_fields) == (b"body", {"a": "b"})
-        assert (answers[3].code, answers[3].remark) == (1, "ValueError: as told")
-        assert (answers[5].code, answers[5].remark) == (3, " request type 4242 not supported")
-        assert answers[1].remark == "later"
+            response = await peer.receive()
+            responses[response.opaque] = response
+        assert (responses[2].body, responses[2].ext_fields) == (b"body", {"a": "b"})
+        assert (responses[3].code, responses[3].remark) == (1, "ValueError: as told")
+        assert (responses[5].code, responses[5].remark) == (3, " request type 4242 not supported")
+        assert responses[1].remark == "later"
         await peer.close()
 
 
@@ -99,7 +99,7 @@ async def test_half_frames_are_put_together() -> None:
         await peer.close()
 
 
-async def test_pool_answers_a_whole_read() -> None:
+async def test_pool_responses_a_whole_read() -> None:
     pool = BusinessPool("biz", 1, 1000, 0)
     async with serving(pool) as (server, address):
         peer = await RawPeer.connect(address)
@@ -229,12 +229,12 @@ async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
     stopping = asyncio.create_task(server.stop(3000))
     await asyncio.sleep(0)
     peer.send(numbered(ECHO, 2))
-    answers = {}
+    responses = {}
     for _ in range(2):
-        answer = await peer.receive()
-        answers[answer.opaque] = answer
-    assert answers[1].remark == "later"
-    assert answers[2].code == 1500
+        response = await peer.receive()
+        responses[response.opaque] = response
+    assert responses[1].remark == "later"
+    assert responses[2].code == 1500
     assert await peer.is_closed_by_peer()
     await stopping
     await peer.close()
@@ -279,13 +279,13 @@ async def test_server_calls_its_client(selectors: int) -> None:
     got: list[RemotingCommand] = []
     async with client() as caller:
 
-        async def answer(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        async def response(channel: Channel, command: RemotingCommand) -> RemotingCommand:
             return make_response(command, 0, "from the client")
 
         def note(channel: Channel, command: RemotingCommand) -> None:
             got.append(command)
 
-        caller.register(307, answer)
+        caller.register(307, response)
         caller.register(40, note)
         await caller.invoke(f"127.0.0.1:{server.port}", make_request(ECHO), 3000)
         await asyncio.wait_for(events.opened.wait(), 5)

@@ -42,12 +42,12 @@ async def test_permissive_takes_tls_and_plain_on_one_port(certificate: tuple[str
         client() as plain,
     ):
         for caller in (secret, plain):
-            answer = await caller.invoke(address, make_request(ECHO, None, b"x" * 100_000), 3000)
-            assert answer.body == b"x" * 100_000
-            answers = await asyncio.gather(
+            response = await caller.invoke(address, make_request(ECHO, None, b"x" * 100_000), 3000)
+            assert response.body == b"x" * 100_000
+            responses = await asyncio.gather(
                 *(caller.invoke(address, make_request(BIG), 5000) for _ in range(40))
             )
-            assert {len(answer.body) for answer in answers} == {256 * 1024}
+            assert {len(response.body) for response in responses} == {256 * 1024}
 
 
 async def test_certificate_is_checked_when_asked(certificate: tuple[str, str]) -> None:

@@ -37,10 +37,10 @@ def compiled(version: str) -> Path:
 class JavaError(Exception):
     """A verb failed; `code` is the response code the client saw."""
 
-    def __init__(self, answer: dict[str, Any]) -> None:
-        super().__init__(f"{answer['error']}: {answer['text']}")
-        self.name = str(answer["error"])
-        self.code = int(answer["code"])
+    def __init__(self, response: dict[str, Any]) -> None:
+        super().__init__(f"{response['error']}: {response['text']}")
+        self.name = str(response["error"])
+        self.code = int(response["code"])
 
 
 class JavaClient:
@@ -80,9 +80,9 @@ class JavaClient:
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join(escaped) + "\n")
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, f"the JVM ended at {words}"
-        found: dict[str, Any] = json.loads(answer)
+        response = self._process.stdout.readline()
+        assert response, f"the JVM ended at {words}"
+        found: dict[str, Any] = json.loads(response)
         if "error" in found:
             raise JavaError(found)
         return found
@@ -95,17 +95,17 @@ class JavaClient:
 
     def send(self, name: str, topic: str, **options: object) -> list[dict[str, Any]]:
         """Send; every message must be stored. Returns the results."""
-        answer = self.do("send", name=name, topic=topic, **options)
-        assert answer["errors"] == [], answer
-        sent: list[dict[str, Any]] = answer["sent"]
+        response = self.do("send", name=name, topic=topic, **options)
+        assert response["errors"] == [], response
+        sent: list[dict[str, Any]] = response["sent"]
         assert {one.get("status", "SEND_OK") for one in sent} == {"SEND_OK"}
         return sent
 
     def refused(self, name: str, topic: str, **options: object) -> dict[str, Any]:
         """Send one message that must fail; returns the error."""
-        answer = self.do("send", name=name, topic=topic, **options)
-        assert answer["sent"] == [], answer
-        (error,) = answer["errors"]
+        response = self.do("send", name=name, topic=topic, **options)
+        assert response["sent"] == [], response
+        (error,) = response["errors"]
         found: dict[str, Any] = error
         return found
 

@@ -9,8 +9,8 @@ TEXT = "grüße 订单 🙂"
 
 
 def test_sync(any_java: JavaClient, servers: Servers, topic: str) -> None:
-    answer = any_java.do("producer", name=topic)
-    assert answer["serialization"] == ("ROCKETMQ" if any_java.binary else "JSON")
+    response = any_java.do("producer", name=topic)
+    assert response["serialization"] == ("ROCKETMQ" if any_java.binary else "JSON")
     sent = any_java.send(
         topic, topic, count=8, body=TEXT, tags="A,B", key="k", flag=7, user_city="münchen", user_n=1
     )

@@ -16,7 +16,7 @@ def _line(words: tuple[object, ...]) -> str:
 
 
 class JavaLines:
-    """A child that answers every line with one line of JSON."""
+    """A child that responses every line with one line of JSON."""
 
     def __init__(self, *words: str) -> None:
         self._process = subprocess.Popen(
@@ -29,14 +29,14 @@ class JavaLines:
         )
 
     def ask(self, *words: object) -> dict[str, Any]:
-        """Send one line and wait for its answer."""
+        """Send one line and wait for its response."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(_line(words))
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, f"the child ended at {words}"
-        found: dict[str, Any] = json.loads(answer)
+        response = self._process.stdout.readline()
+        assert response, f"the child ended at {words}"
+        found: dict[str, Any] = json.loads(response)
         return found
 
     def close(self) -> None:
@@ -60,8 +60,8 @@ class Mqadmin(JavaLines):
 
     def run(self, *words: object) -> str:
         """Run one command; returns what it printed (both streams)."""
-        answer = self.ask(*words)
-        return str(answer["out"]) + str(answer["err"])
+        response = self.ask(*words)
+        return str(response["out"]) + str(response["err"])
 
 
 class Actor(JavaLines):
@@ -72,6 +72,6 @@ class Actor(JavaLines):
 
     def do(self, *words: object) -> dict[str, Any]:
         """Run one verb; an error fails the test."""
-        answer = self.ask(*words)
-        assert "error" not in answer, (words, answer)
-        return answer
+        response = self.ask(*words)
+        assert "error" not in response, (words, response)
+        return response

@@ -1,4 +1,4 @@
-"""Commands for things that the broker does not have end in an answer, never in silence."""
+"""Commands for things that the broker does not have end in a response, never in silence."""
 
 import pytest
 

@@ -32,8 +32,8 @@ class World:
         self, topic: str, count: int, tag: str = "tag", key: str = "key"
     ) -> list[dict[str, Any]]:
         """Send messages named body-0, body-1, ..."""
-        answer = self.actor.do("send", self.producer, topic, count, "body", tag, key)
-        sent: list[dict[str, Any]] = answer["sent"]
+        response = self.actor.do("send", self.producer, topic, count, "body", tag, key)
+        sent: list[dict[str, Any]] = response["sent"]
         assert all(one["status"] == "SEND_OK" for one in sent)
         return sent
 

@@ -8,24 +8,24 @@ from rocketpy.proto.bodies import BrokerData, ClusterInfo, QueueData, TopicRoute
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 
-Answer = Callable[[RemotingCommand], RemotingCommand]
+Response = Callable[[RemotingCommand], RemotingCommand]
 
 NAMESRVS = ("ns1:9876", "ns2:9876")
 BROKERS = {"broker-a": "10.0.0.1:10911", "broker-b": "10.0.0.2:10911"}
 
 
 class FakeRemoting:
-    """Answers by request code; what has no answer is refused with code 3."""
+    """Answers by request code; what has no response is refused with code 3."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, RemotingCommand]] = []
         self.down: set[str] = set()
         self.closed = False
-        self._answers: dict[tuple[str, int], Answer] = {}
-        self.answer(RequestCode.GET_BROKER_CLUSTER_INFO, body=cluster().encode())
-        self.answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=route().encode())
+        self._responses: dict[tuple[str, int], Response] = {}
+        self.response(RequestCode.GET_BROKER_CLUSTER_INFO, body=cluster().encode())
+        self.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=route().encode())
 
-    def answer(
+    def response(
         self,
         code: int,
         result: int = 0,
@@ -35,13 +35,13 @@ class FakeRemoting:
         ext: dict[str, str] | None = None,
         body: bytes = b"",
     ) -> None:
-        """Give this answer to every request of a code (at one server)."""
-        self._answers[at, code] = lambda request: make_response(
+        """Give this response to every request of a code (at one server)."""
+        self._responses[at, code] = lambda request: make_response(
             request, result, remark, dict(ext or {}), body
         )
 
-    def answer_with(self, code: int, answer: Answer, *, at: str = "") -> None:
-        self._answers[at, code] = answer
+    def response_with(self, code: int, response: Response, *, at: str = "") -> None:
+        self._responses[at, code] = response
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int
@@ -51,7 +51,9 @@ class FakeRemoting:
         self.asked.append((address, command))
         if address in self.down:
             raise ConnectError(f"cannot connect to {address}")
-        found = self._answers.get((address, command.code)) or self._answers.get(("", command.code))
+        found = self._responses.get((address, command.code)) or self._responses.get(
+            ("", command.code)
+        )
         if found is None:
             return make_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no answer set")
         return found(command)

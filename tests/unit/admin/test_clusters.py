@@ -41,7 +41,7 @@ async def test_brokers_say_what_they_do_and_silent_ones_why_not(
         "msgPutTotalTodayMorning": "4",
         "commitLogDiskRatio": "0.25",
     }
-    remoting.answer(RequestCode.GET_BROKER_RUNTIME_INFO, body=KVTable(table=runtime).encode())
+    remoting.response(RequestCode.GET_BROKER_RUNTIME_INFO, body=KVTable(table=runtime).encode())
     remoting.down = {B}
     found = {each.address: each for each in await admin.brokers()}
     assert len(found) == 4  # masters and slaves
@@ -57,20 +57,20 @@ async def test_brokers_say_what_they_do_and_silent_ones_why_not(
 
 async def test_statistics_that_are_not_there_are_none(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.VIEW_BROKER_STATS_DATA
-    remoting.answer(code, 1, remark="The stats <TOPIC_PUT_NUMS> <t> not exist")
+    remoting.response(code, 1, remark="The stats <TOPIC_PUT_NUMS> <t> not exist")
     assert await admin.broker_stats(A, "TOPIC_PUT_NUMS", "t") is None
     data = BrokerStatsData(stats_minute=BrokerStatsItem(sum=6, tps=0.1))
-    remoting.answer(code, body=data.encode())
+    remoting.response(code, body=data.encode())
     found = await admin.broker_stats(A, "TOPIC_PUT_NUMS", "t")
     assert found is not None
     assert found.stats_minute == BrokerStatsItem(sum=6, tps=0.1)
-    remoting.answer(code, 14, remark="busy")
+    remoting.response(code, 14, remark="busy")
     with pytest.raises(BrokerError):
         await admin.broker_stats(A, "TOPIC_PUT_NUMS", "t")
 
 
 async def test_pings(admin: Admin, remoting: FakeRemoting) -> None:
-    remoting.answer(RequestCode.GET_BROKER_RUNTIME_INFO)
+    remoting.response(RequestCode.GET_BROKER_RUNTIME_INFO)
     assert await admin.ping_broker("somewhere:1") >= 0
     assert await admin.ping_namesrv("elsewhere:2") >= 0
     assert [address for address, _ in remoting.asked] == ["somewhere:1", "elsewhere:2"]
@@ -83,27 +83,27 @@ async def test_permissions_are_changed_at_every_name_server(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-    remoting.answer(code, ext={"wipeTopicCount": "3"})
-    remoting.answer(code, at=NAMESRVS[1], ext={"wipeTopicCount": "7"})
+    remoting.response(code, ext={"wipeTopicCount": "3"})
+    remoting.response(code, at=NAMESRVS[1], ext={"wipeTopicCount": "7"})
     assert await admin.wipe_write_permission("broker-a") == 7
     assert remoting.addresses(code) == list(NAMESRVS)
-    remoting.answer(RequestCode.ADD_WRITE_PERM_OF_BROKER, ext={"addTopicCount": "2"})
+    remoting.response(RequestCode.ADD_WRITE_PERM_OF_BROKER, ext={"addTopicCount": "2"})
     assert await admin.add_write_permission("broker-a") == 2
     _, request = remoting.asked[-1]
     assert request.ext_fields == {"brokerName": "broker-a"}
 
 
 async def test_configuration_is_properties_text(admin: Admin, remoting: FakeRemoting) -> None:
-    remoting.answer(RequestCode.GET_BROKER_CONFIG, body=b"a=1\nb=x=y\n")
+    remoting.response(RequestCode.GET_BROKER_CONFIG, body=b"a=1\nb=x=y\n")
     assert await admin.broker_config(A) == {"a": "1", "b": "x=y"}
-    remoting.answer(RequestCode.UPDATE_BROKER_CONFIG)
+    remoting.response(RequestCode.UPDATE_BROKER_CONFIG)
     await admin.update_broker_config(A, {"fileReservedTime": "48"})
     address, request = remoting.asked[-1]
     assert (address, request.body) == (A, b"fileReservedTime=48\n")
-    remoting.answer(RequestCode.GET_NAMESRV_CONFIG, body=b"listenPort=9876\n")
+    remoting.response(RequestCode.GET_NAMESRV_CONFIG, body=b"listenPort=9876\n")
     assert await admin.namesrv_config() == {each: {"listenPort": "9876"} for each in NAMESRVS}
-    remoting.answer(RequestCode.UPDATE_NAMESRV_CONFIG, 16, at=NAMESRVS[1], remark="no")
-    remoting.answer(RequestCode.UPDATE_NAMESRV_CONFIG)
+    remoting.response(RequestCode.UPDATE_NAMESRV_CONFIG, 16, at=NAMESRVS[1], remark="no")
+    remoting.response(RequestCode.UPDATE_NAMESRV_CONFIG)
     with pytest.raises(BrokerError) as refused:
         await admin.update_namesrv_config({"x": "1"})
     assert refused.value.__notes__ == [f"asked at {NAMESRVS[1]}"]
@@ -112,15 +112,15 @@ async def test_configuration_is_properties_text(admin: Admin, remoting: FakeRemo
 
 async def test_the_key_value_table(admin: Admin, remoting: FakeRemoting) -> None:
     for code in (RequestCode.GET_KV_CONFIG, RequestCode.GET_KVLIST_BY_NAMESPACE):
-        remoting.answer(code, 22, remark="No config item")
+        remoting.response(code, 22, remark="No config item")
     assert await admin.kv_get("n", "k") is None
     assert await admin.kv_list("n") == {}
-    remoting.answer(RequestCode.GET_KV_CONFIG, ext={"value": "v"})
-    remoting.answer(RequestCode.GET_KVLIST_BY_NAMESPACE, body=KVTable(table={"k": "v"}).encode())
+    remoting.response(RequestCode.GET_KV_CONFIG, ext={"value": "v"})
+    remoting.response(RequestCode.GET_KVLIST_BY_NAMESPACE, body=KVTable(table={"k": "v"}).encode())
     assert await admin.kv_get("n", "k") == "v"
     assert await admin.kv_list("n") == {"k": "v"}
-    remoting.answer(RequestCode.PUT_KV_CONFIG)
-    remoting.answer(RequestCode.DELETE_KV_CONFIG)
+    remoting.response(RequestCode.PUT_KV_CONFIG)
+    remoting.response(RequestCode.DELETE_KV_CONFIG)
     await admin.kv_put("n", "k", "w")
     await admin.kv_delete("n", "k")
     assert remoting.addresses(RequestCode.PUT_KV_CONFIG) == list(NAMESRVS)
@@ -137,7 +137,7 @@ async def test_cleaning_is_one_request_each(admin: Admin, remoting: FakeRemoting
         RequestCode.DELETE_EXPIRED_COMMITLOG,
     )
     for code in codes:
-        remoting.answer(code)
+        remoting.response(code)
     await admin.clean_expired_queues(A)
     await admin.clean_unused_topics(A)
     await admin.delete_expired_log(A)
@@ -150,8 +150,8 @@ async def test_any_request_can_be_sent_and_closing_closes(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     async with admin:
-        answer = await admin.invoke(A, make_request(12345))
-        assert answer.code == 3
+        response = await admin.invoke(A, make_request(12345))
+        assert response.code == 3
     assert remoting.closed
 
 

@@ -37,14 +37,14 @@ QA, QB = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-b", 0)
 def give_groups(remoting: FakeRemoting, *names: str, at: str = "") -> None:
     table = {name: SubscriptionGroupConfig(group_name=name, retry_max_times=3) for name in names}
     body = SubscriptionGroupWrapper(subscription_group_table=table).encode()
-    remoting.answer(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, at=at, body=body)
+    remoting.response(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, at=at, body=body)
 
 
 def give_progress(remoting: FakeRemoting) -> None:
     for queue, address in ((QA, A), (QB, B)):
         done = OffsetWrapper(broker_offset=10, consumer_offset=7, last_timestamp=5)
         body = ConsumeStats(offset_table={queue: done}, consume_tps=1.5).encode()
-        remoting.answer(RequestCode.GET_CONSUME_STATS, at=address, body=body)
+        remoting.response(RequestCode.GET_CONSUME_STATS, at=address, body=body)
 
 
 def give_members(remoting: FakeRemoting, *client_ids: str) -> None:
@@ -57,12 +57,12 @@ def give_members(remoting: FakeRemoting, *client_ids: str) -> None:
         consume_type="CONSUME_PASSIVELY",
         message_model="CLUSTERING",
     ).encode()
-    remoting.answer(RequestCode.GET_CONSUMER_CONNECTION_LIST, body=body)
+    remoting.response(RequestCode.GET_CONSUMER_CONNECTION_LIST, body=body)
 
 
 async def test_a_group_is_created_on_every_master(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    remoting.answer(code)
+    remoting.response(code)
     assert await admin.create_group("g", broker="broker-b") == {"broker-b": B}
     config = SubscriptionGroupConfig(retry_max_times=2)
     assert await admin.create_group("g", config=config) == BROKERS
@@ -77,7 +77,7 @@ async def test_an_update_changes_what_is_given_where_the_group_is(
 ) -> None:
     give_groups(remoting, "other", at=A)
     give_groups(remoting, "g", at=B)
-    remoting.answer(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+    remoting.response(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     done = await admin.update_group("g", consume=False, broadcast=False, orderly=True)
     assert set(done) == {"broker-b"}
     [(address, request)] = remoting.requests(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
@@ -98,7 +98,7 @@ async def test_deleting_takes_the_retry_topic_along(admin: Admin, remoting: Fake
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
     ):
-        remoting.answer(code)
+        remoting.response(code)
     assert await admin.delete_group("g", keep_offsets=True) == {"broker-b": B}
     assert not remoting.requests(RequestCode.DELETE_TOPIC_IN_BROKER)
     await admin.delete_group("g")
@@ -126,9 +126,9 @@ async def test_a_group_without_a_retry_topic_is_looked_for_everywhere(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_progress(remoting)
-    remoting.answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, 17, remark="No topic route info")
+    remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, 17, remark="No topic route info")
     assert (await admin.group_lag("g")).lag == 6
-    remoting.answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, remark="not ready")
+    remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, remark="not ready")
     with pytest.raises(BrokerError, match="not ready"):
         await admin.group_lag("g")
 
@@ -146,7 +146,7 @@ async def test_owners_are_asked_of_the_members(admin: Admin, remoting: FakeRemot
             return make_response(request, body=info.encode())  # type: ignore[arg-type]
         return make_response(request, 1, "The Consumer <g> <c2> not online")  # type: ignore[arg-type]
 
-    remoting.answer_with(RequestCode.GET_CONSUMER_RUNNING_INFO, running)  # type: ignore[arg-type]
+    remoting.response_with(RequestCode.GET_CONSUMER_RUNNING_INFO, running)  # type: ignore[arg-type]
     found = await admin.group_lag("g", owners=True)
     assert [each.client_id for each in found.queues] == ["c1", ""]
     with pytest.raises(BrokerError, match="not online"):
@@ -161,7 +161,7 @@ async def test_groups_have_members_and_lag(admin: Admin, remoting: FakeRemoting)
     assert (row.group, row.members, row.lag, row.out_tps) == ("g", 2, 6, 3.0)
     assert (row.consume_type, row.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
     assert len(await admin.groups(include_system=True)) == 3
-    remoting.answer(RequestCode.GET_CONSUMER_CONNECTION_LIST, 206, remark="not online")
+    remoting.response(RequestCode.GET_CONSUMER_CONNECTION_LIST, 206, remark="not online")
     [row] = await admin.groups()
     assert (row.members, row.consume_type) == (0, "")
 
@@ -173,7 +173,7 @@ async def test_members_are_listed_once(admin: Admin, remoting: FakeRemoting) -> 
         ("c1", "broker-a"), ("c2", "broker-a"),
     ]  # fmt: skip
     assert (members[0].language, members[0].version) == ("JAVA", "493")
-    remoting.answer(RequestCode.GET_CONSUMER_CONNECTION_LIST, 206, remark="not online")
+    remoting.response(RequestCode.GET_CONSUMER_CONNECTION_LIST, 206, remark="not online")
     assert await admin.group_members("g") == []
     assert await admin.queue_owners("g") == {}
     with pytest.raises(ConsumerNotOnlineError, match="has no connected member"):
@@ -182,17 +182,17 @@ async def test_members_are_listed_once(admin: Admin, remoting: FakeRemoting) -> 
 
 async def test_producers(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.GET_PRODUCER_CONNECTION_LIST
-    remoting.answer(code, 1, remark="the producer group[p] not exist")
+    remoting.response(code, 1, remark="the producer group[p] not exist")
     assert await admin.producer_connection("p", "t") == []
     body = ProducerConnection(connection_set=[Connection(client_id="c", client_addr="x:1")])
-    remoting.answer(code, at=B, body=body.encode())
+    remoting.response(code, at=B, body=body.encode())
     [member] = await admin.producer_connection("p", "t")
     assert (member.client_id, member.broker, member.language) == ("c", "broker-b", "")
-    remoting.answer(code, 16, remark="no")
+    remoting.response(code, 16, remark="no")
     with pytest.raises(NoPermissionError):
         await admin.producer_connection("p", "t")
     table = ProducerTableInfo(data={"p": [ProducerInfo(client_id="c", remote_ip="/1.1.1.1:2")]})
-    remoting.answer(RequestCode.GET_ALL_PRODUCER_INFO, body=table.encode())
+    remoting.response(RequestCode.GET_ALL_PRODUCER_INFO, body=table.encode())
     assert (await admin.producers(A))["p"][0].remote_ip == "/1.1.1.1:2"
 
 
@@ -203,7 +203,7 @@ async def test_a_reset_goes_to_every_broker_of_the_topic(
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     for queue, address in ((QA, A), (QB, B)):
         body = ResetOffsetBody(offset_table={queue: 10}).encode()
-        remoting.answer(code, at=address, body=body)
+        remoting.response(code, at=address, body=body)
     moves = await admin.reset_offset("g", "t", "latest")
     assert [(each.queue, each.from_offset, each.to_offset) for each in moves] == [
         (QA, 7, 10), (QB, 7, 10),
@@ -233,8 +233,8 @@ async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -
         other = MessageQueue("t", queue.broker_name, 1)
         table = {each: TopicOffset(min_offset=2, max_offset=10) for each in (queue, other)}
         body = TopicStatsTable(offset_table=table).encode()
-        remoting.answer(RequestCode.GET_TOPIC_STATS_INFO, at=address, body=body)
-    remoting.answer(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext={"offset": "5"})
+        remoting.response(RequestCode.GET_TOPIC_STATS_INFO, at=address, body=body)
+    remoting.response(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext={"offset": "5"})
     when = datetime(2023, 11, 14, tzinfo=UTC)
     for to, expected in (("earliest", 2), ("latest", 10), (when, 5)):
         moves = await admin.reset_offset("g", "t", to, dry_run=True)  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -
 async def test_offsets_are_cloned_queue_by_queue(admin: Admin, remoting: FakeRemoting) -> None:
     give_progress(remoting)
     code = RequestCode.UPDATE_CONSUMER_OFFSET
-    remoting.answer(code)
+    remoting.response(code)
     moves = await admin.clone_offsets("g", "h", "t", dry_run=True)
     assert not remoting.requests(code)
     assert await admin.clone_offsets("g", "h", "t") == moves

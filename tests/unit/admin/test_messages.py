@@ -42,20 +42,20 @@ def give_queue(remoting: FakeRemoting, address: str, low: int, high: int) -> Non
         body = b"".join(record(at) for at in range(begin, end))
         return make_response(request, 0, None, {"nextBeginOffset": str(end)}, body)
 
-    remoting.answer_with(RequestCode.PULL_MESSAGE, pull, at=address)
-    remoting.answer(RequestCode.GET_MIN_OFFSET, at=address, ext={"offset": str(low)})
-    remoting.answer(RequestCode.GET_MAX_OFFSET, at=address, ext={"offset": str(high)})
+    remoting.response_with(RequestCode.PULL_MESSAGE, pull, at=address)
+    remoting.response(RequestCode.GET_MIN_OFFSET, at=address, ext={"offset": str(low)})
+    remoting.response(RequestCode.GET_MAX_OFFSET, at=address, ext={"offset": str(high)})
 
 
 async def test_a_brokers_id_is_looked_up_where_it_says(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
-    remoting.answer(RequestCode.VIEW_MESSAGE_BY_ID, at=B, body=record(7))
+    remoting.response(RequestCode.VIEW_MESSAGE_BY_ID, at=B, body=record(7))
     found = await admin.message_by_offset_id(encode_message_id(B, 700))
     assert found.queue_offset == 7
     address, request = remoting.asked[-1]
     assert (address, request.ext_fields) == (B, {"offset": "700"})
-    remoting.answer(RequestCode.VIEW_MESSAGE_BY_ID, 1, at=B, remark="can not find message")
+    remoting.response(RequestCode.VIEW_MESSAGE_BY_ID, 1, at=B, remark="can not find message")
     with pytest.raises(SystemFaultError):
         await admin.message_by_offset_id(encode_message_id(B, 701))
 
@@ -77,8 +77,8 @@ async def test_a_broker_known_by_name_is_found_by_its_address(
 ) -> None:
     data = BrokerData(cluster="c", broker_name="n", broker_addrs={0: "localhost:5", 1: "a..b:5"})
     info = ClusterInfo(broker_addr_table={"n": data}, cluster_addr_table={"c": {"n"}})
-    remoting.answer(RequestCode.GET_BROKER_CLUSTER_INFO, body=info.encode())
-    remoting.answer(RequestCode.VIEW_MESSAGE_BY_ID, body=record(1))
+    remoting.response(RequestCode.GET_BROKER_CLUSTER_INFO, body=info.encode())
+    remoting.response(RequestCode.VIEW_MESSAGE_BY_ID, body=record(1))
     await admin.message_by_offset_id(encode_message_id("127.0.0.1:5", 1))
     assert remoting.asked[-1][0] == "localhost:5"
     with pytest.raises(ClientError, match="is no broker"):
@@ -89,8 +89,8 @@ async def test_a_producers_id_is_asked_of_every_broker(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     code = RequestCode.QUERY_MESSAGE
-    remoting.answer(code, 22, at=A, remark="can not find message")
-    remoting.answer(code, at=B, body=record(1, unique="OTHER") + record(2))
+    remoting.response(code, 22, at=A, remark="can not find message")
+    remoting.response(code, at=B, body=record(1, unique="OTHER") + record(2))
     assert (await admin.message_by_unique_id("t", "U")).queue_offset == 2
     assert remoting.addresses(code) == [A, B]
     _, request = remoting.requests(code)[0]
@@ -101,17 +101,17 @@ async def test_a_producers_id_is_asked_of_every_broker(
 
 
 async def test_either_id_will_do(admin: Admin, remoting: FakeRemoting) -> None:
-    remoting.answer(RequestCode.QUERY_MESSAGE, 22, remark="can not find message")
-    remoting.answer(RequestCode.VIEW_MESSAGE_BY_ID, body=record(3))
+    remoting.response(RequestCode.QUERY_MESSAGE, 22, remark="can not find message")
+    remoting.response(RequestCode.VIEW_MESSAGE_BY_ID, body=record(3))
     assert (await admin.message_by_id("t", encode_message_id(A, 3))).queue_offset == 3
     with pytest.raises(QueryNotFoundError):
         await admin.message_by_id("t", "nonsense")
 
 
 async def test_keys_are_exact_and_sorted_by_time(admin: Admin, remoting: FakeRemoting) -> None:
-    remoting.answer(RequestCode.QUERY_MESSAGE, at=A, body=record(1, keys="a k", stored_ms=9))
+    remoting.response(RequestCode.QUERY_MESSAGE, at=A, body=record(1, keys="a k", stored_ms=9))
     body = record(2, keys="k", stored_ms=5) + record(3, keys="kk")
-    remoting.answer(RequestCode.QUERY_MESSAGE, at=B, body=body)
+    remoting.response(RequestCode.QUERY_MESSAGE, at=B, body=body)
     found = await admin.messages_by_key("t", "k", begin_ms=1, end_ms=2, max_count=3)
     assert [each.queue_offset for each in found] == [2, 1]
     fields = remoting.requests(RequestCode.QUERY_MESSAGE)[0][1].ext_fields

@@ -25,7 +25,7 @@ A, B = BROKERS["broker-a"], BROKERS["broker-b"]
 
 async def test_a_topic_is_created_on_every_master(admin: Admin, remoting: FakeRemoting) -> None:
     code = RequestCode.UPDATE_AND_CREATE_TOPIC
-    remoting.answer(code)
+    remoting.response(code)
     done = await admin.create_topic("t", 4, attributes={"message.type": "FIFO"})
     assert done == BROKERS
     assert remoting.addresses(code) == [A, B]
@@ -39,8 +39,8 @@ async def test_a_topic_is_created_on_every_master(admin: Admin, remoting: FakeRe
 
 
 async def test_an_ordered_topic_fixes_its_queues(admin: Admin, remoting: FakeRemoting) -> None:
-    remoting.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
-    remoting.answer(RequestCode.PUT_KV_CONFIG)
+    remoting.response(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    remoting.response(RequestCode.PUT_KV_CONFIG)
     await admin.create_topic("t", 4, order=True, read_queues=8)
     _, created = remoting.requests(RequestCode.UPDATE_AND_CREATE_TOPIC)[0]
     assert (created.ext_fields["order"], created.ext_fields["readQueueNums"]) == ("true", "8")
@@ -52,7 +52,7 @@ async def test_an_ordered_topic_fixes_its_queues(admin: Admin, remoting: FakeRem
 
 
 async def test_a_refusal_is_an_error(admin: Admin, remoting: FakeRemoting) -> None:
-    remoting.answer(RequestCode.UPDATE_AND_CREATE_TOPIC, 29, remark="bad name")
+    remoting.response(RequestCode.UPDATE_AND_CREATE_TOPIC, 29, remark="bad name")
     with pytest.raises(InvalidParameterError, match="bad name"):
         await admin.create_topic("t", cluster="c2")
     assert remoting.addresses(RequestCode.UPDATE_AND_CREATE_TOPIC) == [B]
@@ -60,8 +60,8 @@ async def test_a_refusal_is_an_error(admin: Admin, remoting: FakeRemoting) -> No
 
 async def test_an_update_keeps_what_is_not_given(admin: Admin, remoting: FakeRemoting) -> None:
     old = TopicConfig(topic_name="t", read_queue_nums=5, write_queue_nums=6, perm=6, order=True)
-    remoting.answer(RequestCode.GET_TOPIC_CONFIG, body=old.encode())
-    remoting.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    remoting.response(RequestCode.GET_TOPIC_CONFIG, body=old.encode())
+    remoting.response(RequestCode.UPDATE_AND_CREATE_TOPIC)
     done = await admin.update_topic("t", perm=4)
     assert set(done) == set(BROKERS)
     _, request = remoting.requests(RequestCode.UPDATE_AND_CREATE_TOPIC)[0]
@@ -78,8 +78,8 @@ async def test_an_update_keeps_what_is_not_given(admin: Admin, remoting: FakeRem
 async def test_lists_leave_the_systems_topics_out(admin: Admin, remoting: FakeRemoting) -> None:
     names = {"t", "TBW102", "%RETRY%g", "%DLQ%g", "c1", "broker-a", "c1_REPLY_TOPIC", "rmq_sys_x"}
     body = TopicList(topic_list=names).encode()
-    remoting.answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, body=body)
-    remoting.answer(RequestCode.GET_TOPICS_BY_CLUSTER, body=TopicList(topic_list={"u"}).encode())
+    remoting.response(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, body=body)
+    remoting.response(RequestCode.GET_TOPICS_BY_CLUSTER, body=TopicList(topic_list={"u"}).encode())
     assert await admin.topics() == ["t"]
     assert await admin.topics(include_system=True) == sorted(names)
     assert await admin.topics(cluster="c1") == ["u"]
@@ -91,7 +91,7 @@ async def test_status_adds_brokers_up(admin: Admin, remoting: FakeRemoting) -> N
         table = TopicStatsTable(
             offset_table={MessageQueue("t", name, 0): offsets}, topic_put_tps=1.5
         )
-        remoting.answer(RequestCode.GET_TOPIC_STATS_INFO, at=address, body=table.encode())
+        remoting.response(RequestCode.GET_TOPIC_STATS_INFO, at=address, body=table.encode())
     found = await admin.topic_status("t")
     assert [each.queue.broker_name for each in found.queues] == ["broker-a", "broker-b"]
     assert (found.messages, found.in_tps) == (6, 3.0)
@@ -102,18 +102,18 @@ async def test_statistics_have_one_row_a_group(admin: Admin, remoting: FakeRemot
     data = BrokerStatsData(
         stats_minute=BrokerStatsItem(sum=60, tps=1.0), stats_hour=BrokerStatsItem(sum=500)
     )
-    remoting.answer(RequestCode.VIEW_BROKER_STATS_DATA, body=data.encode())
-    remoting.answer(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, body=GroupList().encode())
+    remoting.response(RequestCode.VIEW_BROKER_STATS_DATA, body=data.encode())
+    remoting.response(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, body=GroupList().encode())
     [alone] = await admin.topic_statistics("t")
     assert (alone.group, alone.in_tps, alone.in_24h, alone.lag) == ("", 2.0, 1000, 0)
 
     groups = GroupList(group_list={"g"})
-    remoting.answer(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, body=groups.encode())
+    remoting.response(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, body=groups.encode())
     behind = OffsetWrapper(broker_offset=9, consumer_offset=5)
     stats = ConsumeStats(offset_table={MessageQueue("t", "broker-a", 0): behind})
     empty = ConsumeStats()
-    remoting.answer(RequestCode.GET_CONSUME_STATS, at=A, body=stats.encode())
-    remoting.answer(RequestCode.GET_CONSUME_STATS, at=B, body=empty.encode())
+    remoting.response(RequestCode.GET_CONSUME_STATS, at=A, body=stats.encode())
+    remoting.response(RequestCode.GET_CONSUME_STATS, at=B, body=empty.encode())
     [row] = await admin.topic_statistics("t")
     assert (row.group, row.out_tps, row.out_24h, row.lag) == ("g", 2.0, 1000, 4)
 
@@ -122,14 +122,14 @@ async def test_deleting_reaches_brokers_and_name_servers(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     table = TopicConfigSerializeWrapper(topic_config_table={"t": TopicConfig(topic_name="t")})
-    remoting.answer(RequestCode.GET_ALL_TOPIC_CONFIG, body=table.encode())
+    remoting.response(RequestCode.GET_ALL_TOPIC_CONFIG, body=table.encode())
     for code in (
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
         RequestCode.DELETE_KV_CONFIG,
     ):
-        remoting.answer(code)
-    remoting.answer(RequestCode.GET_KV_CONFIG, ext={"value": "broker-a:4"})
+        remoting.response(code)
+    remoting.response(RequestCode.GET_KV_CONFIG, ext={"value": "broker-a:4"})
     assert await admin.delete_topic("t") == BROKERS
     assert remoting.addresses(RequestCode.DELETE_TOPIC_IN_BROKER) == [A, B]
     assert remoting.addresses(RequestCode.DELETE_TOPIC_IN_NAMESRV) == list(NAMESRVS)
@@ -138,8 +138,8 @@ async def test_deleting_reaches_brokers_and_name_servers(
 
 async def test_deleting_what_is_not_there(admin: Admin, remoting: FakeRemoting) -> None:
     empty = TopicConfigSerializeWrapper()
-    remoting.answer(RequestCode.GET_ALL_TOPIC_CONFIG, body=empty.encode())
-    remoting.answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, body=TopicList().encode())
+    remoting.response(RequestCode.GET_ALL_TOPIC_CONFIG, body=empty.encode())
+    remoting.response(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, body=TopicList().encode())
     with pytest.raises(TopicNotExistError, match="there is no topic t"):
         await admin.delete_topic("t")
     assert not remoting.requests(RequestCode.DELETE_TOPIC_IN_BROKER)
@@ -149,11 +149,11 @@ async def test_routes(admin: Admin, remoting: FakeRemoting) -> None:
     assert await admin.topic_exists("t")
     _, request = remoting.asked[-1]
     assert request.ext_fields == {"topic": "t", "acceptStandardJsonOnly": "true"}
-    remoting.answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, 17, remark="No topic route info")
+    remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, 17, remark="No topic route info")
     assert not await admin.topic_exists("t")
     with pytest.raises(TopicNotExistError):
         await admin.topic_status("t")
-    remoting.answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=TopicRouteData().encode())
+    remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=TopicRouteData().encode())
     with pytest.raises(NoRouteError, match="has no broker"):
         await admin.topic_status("t")
 

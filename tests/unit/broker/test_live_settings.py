@@ -11,9 +11,9 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.topics import TopicConfig
 from rocketpy.errors import ConfigError, DiskFullError
 from rocketpy.proto.bodies.lock import QueryAssignmentResponseBody
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps, loads
@@ -27,9 +27,9 @@ from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.fakes import FakeChannel, request
 
 
-def _awaited(answer: Any) -> Any:
+def _awaited(response: Any) -> Any:
     """The first send to a topic is answered by a coroutine."""
-    return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+    return asyncio.run(response) if inspect.iscoroutine(response) else response
 
 
 class Kit:
@@ -58,16 +58,16 @@ class Kit:
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Any:
         processor, _ = self.table[code]
-        answer = _awaited(processor(FakeChannel(), request(code, ext, body)))  # type: ignore[arg-type]
-        if isinstance(answer, bytes):
-            return CommandReader().feed(answer)[0]
-        assert answer is None or isinstance(answer, RemotingCommand)
-        return answer
+        response = _awaited(processor(FakeChannel(), request(code, ext, body)))  # type: ignore[arg-type]
+        if isinstance(response, bytes):
+            return CommandReader().feed(response)[0]
+        assert response is None or isinstance(response, RemotingCommand)
+        return response
 
     def update(self, **changes: object) -> None:
         text = "".join(f"{key}={value}\n" for key, value in changes.items())
-        answer = self.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
-        assert answer.code == 0, answer.remark
+        response = self.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
+        assert response.code == 0, response.remark
 
     def new_name(self) -> str:
         self.names += 1
@@ -86,16 +86,16 @@ class Kit:
             properties="",
             reconsume_times=0,
         )
-        answer = _awaited(
+        response = _awaited(
             self.broker._sends.process(
                 FakeChannel(),  # type: ignore[arg-type]
                 request(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body),
             )
         )
-        if isinstance(answer, RemotingCommand):
-            return answer.code
-        assert answer is not None
-        return CommandReader().feed(bytes(answer))[0].code
+        if isinstance(response, RemotingCommand):
+            return response.code
+        assert response is not None
+        return CommandReader().feed(bytes(response))[0].code
 
     def pull_of_new_group(self) -> Any:
         return self.pull(self.new_name())
@@ -104,8 +104,8 @@ class Kit:
         return self.pull(code=361)
 
     def pull(self, group: str = "g", offset: int = 0, code: int = 11) -> Any:
-        """Pull; the answer's code, None when it waits."""
-        answer = self.ask(
+        """Pull; the response's code, None when it waits."""
+        response = self.ask(
             code,
             {
                 "consumerGroup": group,
@@ -121,7 +121,7 @@ class Kit:
                 "subVersion": "0",
             },
         )
-        return None if answer is None else answer.code
+        return None if response is None else response.code
 
     def park(self) -> Any:
         self.send()
@@ -182,9 +182,9 @@ class Kit:
     def assigned(self) -> Any:
         body = dumps({"topic": "T", "consumerGroup": "nobody", "clientId": "c"})
         processor, _ = self.table[RequestCode.QUERY_ASSIGNMENT]
-        answer = asyncio.run(processor(FakeChannel(), request(400, {}, body)))  # type: ignore[arg-type]
-        assert isinstance(answer, RemotingCommand)
-        listed = QueryAssignmentResponseBody.decode(answer.body).message_queue_assignments
+        response = asyncio.run(processor(FakeChannel(), request(400, {}, body)))  # type: ignore[arg-type]
+        assert isinstance(response, RemotingCommand)
+        listed = QueryAssignmentResponseBody.decode(response.body).message_queue_assignments
         return None if listed is None else [one.message_queue.queue_id for one in listed]  # type: ignore[union-attr]
 
     def told(self) -> int:
@@ -284,9 +284,9 @@ def test_changes_are_kept_beside_the_tables_and_shown() -> None:
         "brokerPermission": "6",
         "deleteWhen": "2;16",
     }
-    answer = kit.ask(RequestCode.GET_BROKER_CONFIG)
-    assert "deleteWhen=2;16" in answer.body.decode().splitlines()
-    assert loads(answer.ext_fields["version"].encode())["counter"] == 2  # type: ignore[index]
+    response = kit.ask(RequestCode.GET_BROKER_CONFIG)
+    assert "deleteWhen=2;16" in response.body.decode().splitlines()
+    assert loads(response.ext_fields["version"].encode())["counter"] == 2  # type: ignore[index]
 
 
 def test_what_cannot_be_kept_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_an_arrival_wakes_once_however_many_messages_follow() -> None:
     assert len(kit.hold) == 0
 
 
-def test_answers_for_one_connection_leave_in_one_write() -> None:
+def test_responses_for_one_connection_leave_in_one_write() -> None:
     kit = Kit()
     channel = FakeChannel(kit.loop)
     for queue_id in (0, 1):

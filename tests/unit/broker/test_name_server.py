@@ -7,8 +7,9 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.name_server import NameServerLink
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import ConnectError
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
@@ -123,15 +124,15 @@ async def test_without_name_servers_nothing_is_sent() -> None:
     assert kit.client.calls == []
 
 
-async def test_routes_are_asked_of_the_first_name_server_that_answers() -> None:
+async def test_routes_are_asked_of_the_first_name_server_that_responses() -> None:
     kit = Kit()
     assert not (await kit.link.fetch_route("T")).was_reached  # not started
     kit.client.down = {"n1:1"}
     await kit.link.start()
     kit.client.bodies[105] = b'{"queueDatas":[{"brokerName":"o","readQueueNums":3,"perm":6}]}'
-    answer = await kit.link.fetch_route("T")
-    assert answer.route is not None
-    assert answer.route.queue_datas[0].read_queue_nums == 3
+    response = await kit.link.fetch_route("T")
+    assert response.route is not None
+    assert response.route.queue_datas[0].read_queue_nums == 3
     address, command = kit.sent(105)[0]
     assert address == "n2:2"
     assert command.ext_fields == {"acceptStandardJsonOnly": "true", "topic": "T"}

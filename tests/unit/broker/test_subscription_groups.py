@@ -2,11 +2,8 @@ import pytest
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.subscription_groups import (
-    SYSTEM_GROUPS,
-    SubscriptionGroupConfig,
-    SubscriptionGroupTable,
-)
+from rocketpy.broker.subscription_groups import SYSTEM_GROUPS, SubscriptionGroupTable
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
 

@@ -2,9 +2,10 @@ import asyncio
 
 from rocketpy.broker import topic_queues
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.topic_queues import FetchRoute, RouteAnswer, TopicQueues
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.topic_queues import FetchRoute, RouteResponse, TopicQueues
+from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.route import QueueData, TopicRouteData
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
@@ -15,34 +16,36 @@ class Kit:
         topics = TopicTable(BrokerConfig(broker_name="b"), MemoryFile(), self.clock)
         topics.put(TopicConfig("T", 2, 4))
         topics.put(TopicConfig("W", 2, 2, perm=2))
-        self.answer = RouteAnswer(True, TopicRouteData(queue_datas=[QueueData("o", 1, 1, 6, 0)]))
+        self.response = RouteResponse(
+            True, TopicRouteData(queue_datas=[QueueData("o", 1, 1, 6, 0)])
+        )
         self.asked: list[str] = []
         fetch: FetchRoute | None = self.fetch if has_name_servers else None
         self.queues = TopicQueues(lambda: fetch, topics, "b", self.clock)
 
-    async def fetch(self, topic: str) -> RouteAnswer:
+    async def fetch(self, topic: str) -> RouteResponse:
         self.asked.append(topic)
         await asyncio.sleep(0)
-        return self.answer
+        return self.response
 
 
-async def test_an_answer_is_remembered_for_a_while() -> None:
+async def test_an_response_is_remembered_for_a_while() -> None:
     kit = Kit()
     expected = [MessageQueue("T", "o", 0)]
     assert await asyncio.gather(kit.queues.of("T"), kit.queues.of("T")) == [expected, expected]
     assert await kit.queues.of("T") == expected
     assert kit.asked == ["T"]
     kit.clock.now_ms += topic_queues.REMEMBER_MS
-    kit.answer = RouteAnswer(was_reached=True)
+    kit.response = RouteResponse(was_reached=True)
     assert await kit.queues.of("T") is None
     assert kit.asked == ["T", "T"]
 
 
-async def test_without_an_answer_what_was_known_stays() -> None:
+async def test_without_an_response_what_was_known_stays() -> None:
     kit = Kit()
     expected = await kit.queues.of("T")
     kit.clock.now_ms += topic_queues.REMEMBER_MS
-    kit.answer = RouteAnswer(was_reached=False)
+    kit.response = RouteResponse(was_reached=False)
     assert await kit.queues.of("T") == expected
     assert await kit.queues.of("other") is None
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.topics import TopicConfig, TopicTable, system_topics
+from rocketpy.broker.topics import TopicTable, system_topics
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.store.json_file import JsonFile, dump_pretty
 from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.fakes import FakeClock, MemoryFile

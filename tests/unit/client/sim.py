@@ -76,9 +76,9 @@ def run_sim(main: Callable[["FakeCluster"], Coroutine[Any, Any, T]], **cluster: 
 
 
 class FakeCluster:
-    """A name server and brokers that answer as the real ones do, plus faults on demand.
+    """A name server and brokers that response as the real ones do, plus faults on demand.
 
-    ``script[code]`` holds, for the next requests of a code, an exception to raise, an answer's
+    ``script[code]`` holds, for the next requests of a code, an exception to raise, a response's
     code, or a function of (address, request).
     """
 
@@ -141,7 +141,7 @@ class FakeCluster:
                 waiter.set_result(None)
         return offset
 
-    async def answer(
+    async def response(
         self, remoting: "FakeRemoting", address: str, request: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
         self.requests.append((address, request))
@@ -307,7 +307,7 @@ class FakeRemoting:
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
         self.processors: dict[int, Any] = {}
-        self.answers: list[RemotingCommand] = []
+        self.responses: list[RemotingCommand] = []
         self.closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -317,11 +317,11 @@ class FakeRemoting:
         async def limited() -> RemotingCommand:
             try:
                 async with asyncio.timeout(timeout_ms / 1000 + 0.001):
-                    return await answer(self, address, command, timeout_ms)
+                    return await response(self, address, command, timeout_ms)
             except TimeoutError as error:
                 raise RequestTimeoutError("no answer in time") from error
 
-        answer = self.cluster.answer
+        response = self.cluster.response
         task = asyncio.ensure_future(limited())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -340,11 +340,11 @@ class FakeRemoting:
         """Be asked by a broker."""
         outcome = self.processors[request.code](None, request)
         if isinstance(outcome, RemotingCommand):
-            self.answers.append(outcome)
+            self.responses.append(outcome)
         elif outcome is not None:
             task = asyncio.ensure_future(outcome)
             self._tasks.add(task)
-            task.add_done_callback(lambda t: self.answers.append(t.result()))
+            task.add_done_callback(lambda t: self.responses.append(t.result()))
 
     async def close(self) -> None:
         self.closed = True

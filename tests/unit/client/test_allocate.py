@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpy.client.allocate import allocate_average, allocate_circle, java_sorted, sorted_queues
+from rocketpy.proto.allocation import allocate_average, allocate_circle, java_sorted, sorted_queues
 from rocketpy.proto.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, n) for broker in ("broker-a", "broker-b") for n in range(4)]

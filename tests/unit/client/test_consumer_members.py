@@ -1,4 +1,4 @@
-"""Members share queues, find new ones, wait for brokers, and answer what brokers ask."""
+"""Members share queues, find new ones, wait for brokers, and response what brokers ask."""
 
 import json
 from collections import Counter
@@ -114,7 +114,7 @@ def test_what_brokers_ask() -> None:
                     remoting.receive(make_request(309, {"consumerGroup": "c"}, record))
                 remoting.receive(make_request(307, {"consumerGroup": "nobody"}))
                 await pass_time(1)
-                status, info, nobody, good, bad = remoting.answers
+                status, info, nobody, good, bad = remoting.responses
                 queue = MessageQueue("t", "b0", 0)
                 assert fastjson.loads(status.body)["messageQueueTable"] == {queue: 4}
                 report = fastjson.loads(info.body)

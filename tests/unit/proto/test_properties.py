@@ -50,5 +50,5 @@ def test_find(stored, value):
 
 
 def test_names_are_offered():
-    assert "PROPERTY_TAGS" in properties.__all__
+    assert properties.PROPERTY_TAGS == "TAGS"
     assert properties.PROPERTY_POP_CK == "POP_CK"

@@ -105,7 +105,7 @@ def test_iter_records_stops_at_the_end_of_what_was_written():
     assert list(iter_records(buffer, 8, 8 + first + 7)) == [(8, first, RecordKind.MESSAGE)]
 
 
-def test_iter_records_ends_with_the_filler():
+def test_iter_records_ends_with_the_blank():
     buffer = bytearray(1000)
     size = pack(buffer, 0)
     pack_blank(buffer, size, 1000 - size)

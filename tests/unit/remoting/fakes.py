@@ -143,12 +143,12 @@ class FakeTransport:
     def get_extra_info(self, name: str) -> Any:
         return self._peer if name == "peername" else None
 
-    def answers(self) -> list[RemotingCommand]:
+    def responses(self) -> list[RemotingCommand]:
         reader = CommandReader()
-        answers = reader.feed(b"".join(self.writes))
+        responses = reader.feed(b"".join(self.writes))
         assert reader.error is None
         assert reader.pending_bytes == 0
-        return answers
+        return responses
 
 
 LIMITS = ConnectionLimits(

@@ -109,7 +109,7 @@ def test_oneway_calls_count_their_opaques(
     channel.invoke_oneway(make_request(40))
     channel.invoke_oneway(make_request(40))
     loop.run()
-    first, second = transport.answers()
+    first, second = transport.responses()
     assert (first.opaque, first.flag, second.opaque) == (0, 2, 1)
 
 
@@ -121,7 +121,7 @@ def test_send_command_names_msgpack_once(
     channel.send_command(make_response(make_request(11), 0, None, {"a": "b"}))
     channel.send_command(make_response(make_request(11), 0))
     loop.run()
-    fields = [command.ext_fields for command in transport.answers()]
+    fields = [command.ext_fields for command in transport.responses()]
     assert fields == [{}, {"a": "b", "rocketpy": "msgpack"}, {}]
 
 

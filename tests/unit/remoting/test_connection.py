@@ -27,10 +27,10 @@ def feed(rig: Rig, *commands: RemotingCommand) -> None:
 
 
 def codes(rig: Rig) -> list[tuple[int, int]]:
-    return [(answer.opaque, answer.code) for answer in rig.transport.answers()]
+    return [(response.opaque, response.code) for response in rig.transport.responses()]
 
 
-def test_answers_of_one_read_leave_in_one_write() -> None:
+def test_responses_of_one_read_leave_in_one_write() -> None:
     rig = Rig().open()
     rig.owner.table.register(10, echo, None)
     feed(rig, *(request(10, n) for n in range(50)))
@@ -45,10 +45,10 @@ def test_a_processor_may_return_bytes_a_list_or_nothing() -> None:
     rig.owner.table.register(2, lambda _, c: [frame[:10], memoryview(frame)[10:]], None)
     rig.owner.table.register(3, lambda _, c: None, None)
     feed(rig, request(1, 1), request(2, 2), request(3, 3))
-    assert [a.body for a in rig.transport.answers()] == [b"body", b"body"]
+    assert [a.body for a in rig.transport.responses()] == [b"body", b"body"]
 
 
-def test_oneway_requests_get_no_answer() -> None:
+def test_oneway_requests_get_no_response() -> None:
     rig = Rig().open()
     seen: list[int] = []
 
@@ -69,9 +69,9 @@ def test_oneway_requests_get_no_answer() -> None:
 def test_unknown_code_is_answered_in_apaches_words() -> None:
     rig = Rig().open()
     feed(rig, request(9999, 4))
-    (answer,) = rig.transport.answers()
-    assert (answer.code, answer.opaque) == (3, 4)
-    assert answer.remark == " request type 9999 not supported"
+    (response,) = rig.transport.responses()
+    assert (response.code, response.opaque) == (3, 4)
+    assert response.remark == " request type 9999 not supported"
 
 
 def test_default_processor_takes_every_other_code() -> None:
@@ -99,7 +99,7 @@ def test_an_exception_becomes_code_1_and_the_connection_stays(
     rig.owner.table.register(10, fail, None)
     rig.owner.table.register(11, echo, None)
     feed(rig, request(10, 1), request(11, 2))
-    first, second = rig.transport.answers()
+    first, second = rig.transport.responses()
     assert (first.code, first.remark) == (1, remark)
     assert second.code == 0
     assert rig.connection.channel.is_open
@@ -121,14 +121,14 @@ def test_a_coroutine_is_answered_when_it_ends() -> None:
     assert rig.transport.writes == []
     assert rig.connection.in_hand_count == 2
     rig.owner.run_spawned()
-    assert [(a.code, a.remark) for a in rig.transport.answers()] == [
+    assert [(a.code, a.remark) for a in rig.transport.responses()] == [
         (0, "later"),
         (1, "RequestTimeoutError: too slow"),
     ]
     assert rig.connection.in_hand_count == 0
 
 
-def test_a_pool_gets_one_batch_a_read_and_answers_in_one_wake_up_and_write() -> None:
+def test_a_pool_gets_one_batch_a_read_and_responses_in_one_wake_up_and_write() -> None:
     rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
     pool = BusinessPool("p", 1, 1000, 200, clock=ManualClock())
     rig.owner.table.register([10, 11], echo, pool)
@@ -150,7 +150,7 @@ def test_a_full_queue_refuses_only_what_does_not_fit() -> None:
     rig.owner.table.register(10, echo, pool)
     feed(rig, *(request(10, n) for n in range(4)))
     assert codes(rig) == [(2, 2), (3, 2)]
-    assert rig.transport.answers()[0].remark == (
+    assert rig.transport.responses()[0].remark == (
         "[TOO_MANY_REQUESTS][OVERLOAD]system busy, start flow control for a while"
     )
 
@@ -159,9 +159,9 @@ def test_rocketpy_peers_are_told_530() -> None:
     rig = Rig().open()
     rig.owner.table.register(10, echo, BusinessPool("p", 1, 1, 200, clock=ManualClock()))
     feed(rig, request(10, 1, rocketpy="1"), request(10, 2))
-    (answer,) = rig.transport.answers()
-    assert answer.code == 530
-    assert answer.remark == "[OVERLOAD]system busy, start flow control for a while"
+    (response,) = rig.transport.responses()
+    assert response.code == 530
+    assert response.remark == "[OVERLOAD]system busy, start flow control for a while"
 
 
 def test_waiting_too_long_is_refused_by_the_10_ms_watch() -> None:
@@ -176,7 +176,7 @@ def test_waiting_too_long_is_refused_by_the_10_ms_watch() -> None:
     clock.now += 150
     rig.loop.advance(0.010)
     assert codes(rig) == [(1, 2), (2, 2)]
-    assert rig.transport.answers()[0].remark == (
+    assert rig.transport.responses()[0].remark == (
         "[TOO_MANY_REQUESTS][TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
         "period in queue: 250ms, size of queue: 0"
     )
@@ -189,7 +189,7 @@ def test_msgpack_is_named_once_to_a_rocketpy_peer() -> None:
     rig.owner.table.register(2, echo, None)
     feed(rig, request(1, 1, rocketpy="1"), request(2, 2), request(2, 3))
     assert rig.connection.channel.is_rocketpy
-    assert [a.ext_fields for a in rig.transport.answers()] == [{}, {"rocketpy": "msgpack"}, {}]
+    assert [a.ext_fields for a in rig.transport.responses()] == [{}, {"rocketpy": "msgpack"}, {}]
 
 
 def test_only_the_first_request_says_rocketpy() -> None:
@@ -197,7 +197,7 @@ def test_only_the_first_request_says_rocketpy() -> None:
     rig.owner.table.register(2, echo, None)
     feed(rig, request(2, 1), request(2, 2, rocketpy="1"))
     assert not rig.connection.channel.is_rocketpy
-    assert [a.ext_fields for a in rig.transport.answers()] == [{}, {}]
+    assert [a.ext_fields for a in rig.transport.responses()] == [{}, {}]
 
 
 def test_malformed_bytes_close_after_the_good_frames_are_answered(
@@ -257,17 +257,17 @@ def test_a_peer_that_does_not_read_parks_the_rest_of_its_requests() -> None:
     rig.transport.write = write  # type: ignore[method-assign]
     rig.connection.channel._hard_limit_bytes = 1 << 30
     feed(rig, *(request(11, n) for n in range(200)))
-    assert len(rig.transport.answers()) == 2
+    assert len(rig.transport.responses()) == 2
     assert not rig.transport.is_reading
     rig.transport.buffered = 0
     rig.connection.resume_writing()
     rig.loop.run()
-    assert len(rig.transport.answers()) == 4
+    assert len(rig.transport.responses()) == 4
     assert not rig.transport.is_reading
     for _ in range(98):
         rig.connection.resume_writing()
         rig.loop.run()
-    assert [a.opaque for a in rig.transport.answers()] == list(range(200))
+    assert [a.opaque for a in rig.transport.responses()] == list(range(200))
     rig.connection.resume_writing()
     rig.loop.run()
     assert rig.transport.is_reading
@@ -287,10 +287,10 @@ def test_a_pool_stops_working_for_a_peer_that_does_not_read() -> None:
     rig.loop.run()
     assert pool.run_one()
     rig.loop.run()
-    assert [a.opaque for a in rig.transport.answers()] == [0, 1]
+    assert [a.opaque for a in rig.transport.responses()] == [0, 1]
     while pool.run_one():
         rig.loop.run()
-    assert [a.opaque for a in rig.transport.answers()] == list(range(10))
+    assert [a.opaque for a in rig.transport.responses()] == list(range(10))
 
 
 def test_too_much_in_hand_pauses_reading() -> None:
@@ -393,14 +393,14 @@ def test_closed_connection_that_lingers_is_aborted() -> None:
 # ---- calls to the peer
 
 
-def test_answers_are_matched_apart_from_requests() -> None:
+def test_responses_are_matched_apart_from_requests() -> None:
     rig = Rig().open()
     rig.owner.table.register(2, echo, None)
     waiting = FakeFuture()
     pending = PendingRequest(make_request(39), waiting, 1000, 1.0)  # type: ignore[arg-type]
     rig.connection.channel.in_flight.add(1, pending)
-    answer = make_response(request(39, 1), 0, "here")
-    feed(rig, request(2, 1), answer)
+    response = make_response(request(39, 1), 0, "here")
+    feed(rig, request(2, 1), response)
     assert waiting.value.remark == "here"
     assert codes(rig) == [(1, 0)]
-    feed(rig, answer)  # late or repeated: nobody waits
+    feed(rig, response)  # late or repeated: nobody waits

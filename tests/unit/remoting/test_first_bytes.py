@@ -80,7 +80,7 @@ def test_plain_connection_takes_over() -> None:
     first.data_received(encode_command(make_request(2)))
     assert rig.transport.protocol is rig.connection
     assert rig.owner.events == ["open"]
-    assert len(rig.transport.answers()) == 1
+    assert len(rig.transport.responses()) == 1
 
 
 def test_proxy_header_names_the_peer_before_anyone_is_told() -> None:
@@ -91,7 +91,7 @@ def test_proxy_header_names_the_peer_before_anyone_is_told() -> None:
     first.data_received(data[:20])
     assert rig.owner.events == []
     first.data_received(data[20:])
-    assert rig.transport.answers()[0].remark == "10.1.2.3:12345"
+    assert rig.transport.responses()[0].remark == "10.1.2.3:12345"
 
 
 def test_bad_proxy_header_closes() -> None:

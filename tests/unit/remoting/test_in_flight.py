@@ -11,7 +11,7 @@ def pending(loop: FakeLoop, timeout_ms: int) -> tuple[PendingRequest, FakeFuture
     return request, future
 
 
-def test_answer_takes_its_request_once() -> None:
+def test_response_takes_its_request_once() -> None:
     loop = FakeLoop()
     in_flight = InFlight(loop, "h:1")
     request, _ = pending(loop, 100)

@@ -9,7 +9,7 @@ from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.proto.record import topic_field
 from rocketpy.store.commit_log import AllocateService, CommitLog
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.record import Verdict
+from rocketpy.store.record import RecordState
 from rocketpy.store.results import PutMessage
 from rocketpy.testing.sim_files import SimFiles
 
@@ -41,7 +41,7 @@ def test_records_lie_one_after_the_other() -> None:
     assert (log.min_phy_offset, log.max_phy_offset, log.dirty_bytes) == (0, 600, 600)
     found = log.judge(200)
     assert found is not None
-    assert (found.verdict, found.size_bytes, found.queue_id) == (Verdict.RECORD, 200, 3)
+    assert (found.verdict, found.size_bytes, found.queue_id) == (RecordState.RECORD, 200, 3)
     assert log.store_time_ms(200, 200) == 7
     assert log.record(400, 201) is None  # nothing was written there yet
     assert log.record(1 << 40, 10) is None
@@ -53,15 +53,15 @@ def test_a_record_that_does_not_fit_begins_the_next_file() -> None:
     log = log_on(files)
     size = FILE_BYTES // 2
     assert [append(log, size), append(log, size)] == [0, FILE_BYTES]
-    filler = log.judge(size)
-    assert filler is not None
-    assert (filler.verdict, filler.size_bytes) == (Verdict.FILLER, FILE_BYTES - size)
+    blank = log.judge(size)
+    assert blank is not None
+    assert (blank.verdict, blank.size_bytes) == (RecordState.BLANK, FILE_BYTES - size)
     assert files.list_files(Path("/store/commitlog")) == [f"{0:020d}", f"{FILE_BYTES:020d}"]
     assert [offset for offset, _ in log.scan(0, log.max_phy_offset)] == [0, FILE_BYTES]
     assert log.next_file_offset(size) == FILE_BYTES
 
 
-def test_eight_bytes_stay_free_for_the_filler() -> None:
+def test_eight_bytes_stay_free_for_the_blank() -> None:
     log = log_on(SimFiles())
     append(log, FILE_BYTES - 8)
     assert append(log) == FILE_BYTES
@@ -80,7 +80,7 @@ def test_a_record_is_looked_up_only_where_it_begins() -> None:
         assert log.intact_record(offset, end) is None
 
 
-def test_a_flush_answers_for_what_was_there_when_it_began() -> None:
+def test_a_flush_responses_for_what_was_there_when_it_began() -> None:
     files = SimFiles()
     log = log_on(files)
     append(log)
@@ -103,7 +103,7 @@ def test_what_was_flushed_outlives_a_power_cut() -> None:
     append(log)
     files.power_cut(random.Random(3))
     again = log_on(files)
-    assert [again.judge(offset).verdict for offset in (0, 200, 400)] == [Verdict.RECORD] * 3  # type: ignore[union-attr]
+    assert [again.judge(offset).verdict for offset in (0, 200, 400)] == [RecordState.RECORD] * 3  # type: ignore[union-attr]
 
 
 def test_setting_the_end_erases_what_lies_behind() -> None:
@@ -113,7 +113,7 @@ def test_setting_the_end_erases_what_lies_behind() -> None:
     log.set_end(200)
     found = log.judge(200)
     assert found is not None
-    assert found.verdict is Verdict.EMPTY
+    assert found.verdict is RecordState.EMPTY
     assert append(log) == 200
     assert log.dirty_bytes == 200
 

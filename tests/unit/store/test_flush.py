@@ -63,10 +63,10 @@ class Bench:
             self.flushed.append,
         )
         self.group = GroupCommitService(self.flusher, self.log, self.latch)  # type: ignore[arg-type]
-        self.answers: list[tuple[str, bool]] = []
+        self.responses: list[tuple[str, bool]] = []
 
     def wait(self, name: str, phy_end: int, deadline_ms: int = 1_000) -> None:
-        self.group.wait_for(phy_end, deadline_ms, lambda ok: self.answers.append((name, ok)))
+        self.group.wait_for(phy_end, deadline_ms, lambda ok: self.responses.append((name, ok)))
 
 
 def test_a_flush_moves_the_stamp_to_what_was_there_before_it() -> None:
@@ -83,18 +83,18 @@ def test_the_first_failed_flush_is_the_last(caplog: pytest.LogCaptureFixture) ->
     bench.wait("early", bench.log.append(10, now_ms=5))
     bench.log.error = OSError(5, "input/output error")
     bench.group.step(0)
-    assert bench.answers == [("early", False)]
+    assert bench.responses == [("early", False)]
     bench.log.error = None
     assert not bench.flusher.flush()
     bench.wait("late", 10)
-    assert bench.answers[1:] == [("late", False)]
+    assert bench.responses[1:] == [("late", False)]
     assert bench.log.flushes == 1
     assert bench.checkpoint.physic_ms == 0
     assert "input/output" in (bench.latch.reason or "")
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
 
 
-def test_one_flush_answers_all_who_waited_before_it() -> None:
+def test_one_flush_responses_all_who_waited_before_it() -> None:
     bench = Bench()
     wakes: list[int] = []
     bench.group.wake = lambda: wakes.append(1)
@@ -102,10 +102,10 @@ def test_one_flush_answers_all_who_waited_before_it() -> None:
         bench.wait(name, bench.log.append(10, now_ms=1))
     bench.log.meanwhile = lambda: bench.wait("c", bench.log.append(10, now_ms=2))
     assert bench.group.step(0) == 0  # somebody asked during the flush: again at once
-    assert bench.answers == [("a", True), ("b", True)]
+    assert bench.responses == [("a", True), ("b", True)]
     bench.log.meanwhile = lambda: None
     assert bench.group.step(0) > 0
-    assert bench.answers[2:] == [("c", True)]
+    assert bench.responses[2:] == [("c", True)]
     assert bench.log.flushes == 2
     assert len(wakes) == 2  # the second of a and b found it asked for already
 
@@ -115,7 +115,7 @@ def test_what_is_on_disk_is_answered_at_once() -> None:
     end = bench.log.append(10, now_ms=1)
     bench.flusher.flush()
     bench.wait("a", end)
-    assert bench.answers == [("a", True)]
+    assert bench.responses == [("a", True)]
 
 
 def test_a_flush_that_hangs_is_not_waited_for_for_ever() -> None:
@@ -124,11 +124,11 @@ def test_a_flush_that_hangs_is_not_waited_for_for_ever() -> None:
     bench.wait("b", bench.log.append(10, now_ms=1), deadline_ms=200)
     deadline = FlushDeadlineService(bench.group)
     assert deadline.step(99) == 199
-    assert bench.answers == []
+    assert bench.responses == []
     deadline.step(100)
-    assert bench.answers == [("a", False)]
+    assert bench.responses == [("a", False)]
     bench.group.step(150)
-    assert bench.answers == [("a", False), ("b", True)]
+    assert bench.responses == [("a", False), ("b", True)]
 
 
 def test_async_flush_waits_for_pages_or_time() -> None:

@@ -135,35 +135,35 @@ def test_a_full_disk_is_a_status_and_sending_resumes() -> None:
 def test_sync_flush_shows_messages_only_when_they_are_on_disk() -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     store = kit.open()
-    answers: list[bool] = []
+    responses: list[bool] = []
     result = store.put_message(message(b"later"))
     assert result.status is OK
-    store.when_durable(result.phy_end, answers.append)
-    assert (answers, kit.arrivals, bodies(store)) == ([], [], [])
+    store.when_durable(result.phy_end, responses.append)
+    assert (responses, kit.arrivals, bodies(store)) == ([], [], [])
     assert store.look_message(0) is None
     assert store.dispatch_behind_bytes == result.size_bytes
 
     kit.step(store, "GroupCommitService")
-    assert (answers, bodies(store)) == ([True], [b"later"])
+    assert (responses, bodies(store)) == ([True], [b"later"])
     assert kit.arrivals == [(TOPIC, 0, 1, 0)]
     assert store.look_message(0) is not None
     assert store.dispatch_behind_bytes == 0
-    store.when_durable(result.phy_end, answers.append)
-    assert answers == [True, True]
+    store.when_durable(result.phy_end, responses.append)
+    assert responses == [True, True]
 
 
-def test_one_flush_answers_all_who_wait() -> None:
+def test_one_flush_responses_all_who_wait() -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     store = kit.open()
     store.put_message(message(b"first"))
     kit.step(store, "GroupCommitService")
     before = kit.files.flush_count
-    answers: list[bool] = []
+    responses: list[bool] = []
     for number in range(20):
         result = store.put_message(message(b"%d" % number))
-        store.when_durable(result.phy_end, answers.append)
+        store.when_durable(result.phy_end, responses.append)
     kit.step(store, "GroupCommitService")
-    assert answers == [True] * 20
+    assert responses == [True] * 20
     assert kit.files.flush_count == before + 1
 
 
@@ -173,23 +173,23 @@ def test_the_first_failed_flush_makes_the_store_read_only(
 ) -> None:
     kit = Kit(flush_disk_type=mode, flush_commit_log_least_pages=0)
     store = kit.open()
-    answers: list[bool] = []
+    responses: list[bool] = []
     store.put_message(message(b"good"))
     service = "GroupCommitService" if mode == "SYNC_FLUSH" else "FlushRealTimeService"
     kit.step(store, service)
     kit.files.fail_flushes("commitlog")
     result = store.put_message(message(b"lost"))
     if mode == "SYNC_FLUSH":
-        store.when_durable(result.phy_end, answers.append)
+        store.when_durable(result.phy_end, responses.append)
     for _ in range(5):
         kit.step(store, service)
     kit.files.on_flush = None
     kit.step(store, service)
     if mode == "SYNC_FLUSH":
-        assert answers == [False]
+        assert responses == [False]
         assert bodies(store) == [b"good"]
-        store.when_durable(result.phy_end, answers.append)
-        assert answers == [False, False]
+        store.when_durable(result.phy_end, responses.append)
+        assert responses == [False, False]
     assert not store.is_writable
     assert "simulated disk failure" in str(store.read_only_reason)
     assert store.put_message(message(b"no")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -205,16 +205,16 @@ def test_the_first_failed_flush_makes_the_store_read_only(
 def test_a_flush_that_takes_too_long_is_answered() -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=5_000)
     store = kit.open()
-    answers: list[bool] = []
-    store.when_durable(store.put_message(message(b"slow")).phy_end, answers.append)
+    responses: list[bool] = []
+    store.when_durable(store.put_message(message(b"slow")).phy_end, responses.append)
     kit.clock.advance(4_999)
     kit.step(store, "FlushDeadlineService")
-    assert answers == []
+    assert responses == []
     kit.clock.advance(1)
     kit.step(store, "FlushDeadlineService")
-    assert answers == [False]
+    assert responses == [False]
     kit.step(store, "GroupCommitService")
-    assert answers == [False]
+    assert responses == [False]
 
 
 def test_the_warning_level_stops_puts_and_space_starts_them() -> None:

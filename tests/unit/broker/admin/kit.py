@@ -10,7 +10,8 @@ from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.registry import ClientChannel, ConsumerTable, ProducerTable
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.remoting.config import RemotingServerConfig
@@ -48,15 +49,15 @@ class FakeChannel:
         self.remote_address = address
         self.asked: list[RemotingCommand] = []
         self.oneways: list[RemotingCommand] = []
-        self.answer: RemotingCommand | Exception | None = None
+        self.response: RemotingCommand | Exception | None = None
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         self.asked.append(command)
         await asyncio.sleep(0)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        assert self.answer is not None
-        return self.answer
+        if isinstance(self.response, Exception):
+            raise self.response
+        assert self.response is not None
+        return self.response
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         self.oneways.append(command)
@@ -191,15 +192,15 @@ def subscription(topic: str) -> SubscriptionData:
 def ask(processor: Any, ext: dict[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
     """Call a processor as the server does."""
     request = make_request(1, {key: str(value) for key, value in (ext or {}).items()}, body)
-    answer = processor(FakeChannel(), request)
-    assert isinstance(answer, RemotingCommand)
-    assert answer.is_response
-    return answer
+    response = processor(FakeChannel(), request)
+    assert isinstance(response, RemotingCommand)
+    assert response.is_response
+    return response
 
 
 async def ask_async(processor: Any, ext: dict[str, Any], body: bytes = b"") -> RemotingCommand:
     """Call a processor whose answer is a coroutine."""
     request = make_request(1, {key: str(value) for key, value in ext.items()}, body)
-    answer = await processor(FakeChannel(), request)
-    assert isinstance(answer, RemotingCommand)
-    return answer
+    response = await processor(FakeChannel(), request)
+    assert isinstance(response, RemotingCommand)
+    return response

@@ -13,8 +13,8 @@ def test_live_keys_change(kit: Kit) -> None:
     kit.configs.add_listener(heard.append)
     admin = ConfigAdmin(kit.parts)
     before = kit.configs.data_version["counter"]
-    answer = ask(admin.update, body=b"brokerPermission=4\nautoCreateTopicEnable=false\n")
-    assert answer.code == 0
+    response = ask(admin.update, body=b"brokerPermission=4\nautoCreateTopicEnable=false\n")
+    assert response.code == 0
     assert kit.configs.broker.broker_permission == 4
     assert kit.configs.broker.auto_create_topic_enable is False
     assert len(heard) == 1
@@ -38,18 +38,18 @@ def test_live_keys_change(kit: Kit) -> None:
 )
 def test_other_keys_are_refused_by_name(kit: Kit, key: str) -> None:
     body = f"brokerPermission=4\n{key}=/tmp/x\n".encode()
-    answer = ask(ConfigAdmin(kit.parts).update, body=body)
-    assert answer.code == 16
-    assert answer.remark is not None
-    assert key in answer.remark
+    response = ask(ConfigAdmin(kit.parts).update, body=body)
+    assert response.code == 16
+    assert response.remark is not None
+    assert key in response.remark
     assert kit.configs.broker.broker_permission == 6
 
 
 @pytest.mark.parametrize("value", ["much", "99", "", "-1"])
 def test_values_that_do_not_fit_are_refused(kit: Kit, value: str) -> None:
     body = f"brokerPermission={value}".encode()
-    answer = ask(ConfigAdmin(kit.parts).update, body=body)
-    assert answer.code == 29
+    response = ask(ConfigAdmin(kit.parts).update, body=body)
+    assert response.code == 29
     assert kit.configs.broker.broker_permission == 6
 
 
@@ -59,12 +59,12 @@ def test_bodies_that_are_no_properties(kit: Kit, body: bytes, code: int) -> None
 
 
 def test_every_setting_is_shown(kit: Kit) -> None:
-    answer: Any = ask(ConfigAdmin(kit.parts).get)
-    lines = answer.body.decode().splitlines()
+    response: Any = ask(ConfigAdmin(kit.parts).get)
+    lines = response.body.decode().splitlines()
     assert "brokerName=b" in lines
     assert "flushDiskType=ASYNC_FLUSH" in lines
     assert lines == sorted(lines)
-    assert set(loads(answer.ext_fields["version"].encode())) == {
+    assert set(loads(response.ext_fields["version"].encode())) == {
         "counter",
         "stateVersion",
         "timestamp",

@@ -21,8 +21,8 @@ def test_members_of_a_consumer_group(kit: Kit) -> None:
 
 
 def test_a_group_without_members_is_not_online(kit: Kit) -> None:
-    answer = ask(ConnectionAdmin(kit.parts).consumers, {"consumerGroup": "G"})
-    assert (answer.code, answer.remark) == (206, "the consumer group[G] not online")
+    response = ask(ConnectionAdmin(kit.parts).consumers, {"consumerGroup": "G"})
+    assert (response.code, response.remark) == (206, "the consumer group[G] not online")
 
 
 def test_producers(kit: Kit) -> None:

@@ -18,8 +18,8 @@ def filled(kit: Kit) -> ConsumeStatsAdmin:
 
 
 def test_progress_of_a_group(kit: Kit) -> None:
-    answer = ask(filled(kit).of_group, {"consumerGroup": "G"})
-    table = loads(answer.body)["offsetTable"]
+    response = ask(filled(kit).of_group, {"consumerGroup": "G"})
+    table = loads(response.body)["offsetTable"]
     assert table[MessageQueue("T", "b", 0)] == {
         "brokerOffset": 10,
         "consumerOffset": 6,
@@ -38,8 +38,8 @@ def test_progress_of_a_group(kit: Kit) -> None:
 def test_progress_in_chosen_topics(kit: Kit) -> None:
     admin = filled(kit)
     for ext in ({"topic": "U"}, {"topicList": "U;Nope;"}):
-        answer = ask(admin.of_group, {"consumerGroup": "G", **ext})
-        assert list(loads(answer.body)["offsetTable"]) == [MessageQueue("U", "b", 0)]
+        response = ask(admin.of_group, {"consumerGroup": "G", **ext})
+        assert list(loads(response.body)["offsetTable"]) == [MessageQueue("U", "b", 0)]
 
 
 def test_topics_that_an_online_group_left_are_not_counted(kit: Kit) -> None:
@@ -53,8 +53,8 @@ def test_topics_that_an_online_group_left_are_not_counted(kit: Kit) -> None:
 
 
 def test_an_unknown_group_has_an_empty_table(kit: Kit) -> None:
-    answer = ask(ConsumeStatsAdmin(kit.parts).of_group, {"consumerGroup": "Nope"})
-    assert loads(answer.body) == {"consumeTps": 0.0, "offsetTable": {}}
+    response = ask(ConsumeStatsAdmin(kit.parts).of_group, {"consumerGroup": "Nope"})
+    assert loads(response.body) == {"consumeTps": 0.0, "offsetTable": {}}
 
 
 def test_progress_of_every_group(kit: Kit) -> None:

@@ -50,11 +50,11 @@ def test_list(kit: Kit) -> None:
 def test_table_and_one_group(kit: Kit) -> None:
     admin = GroupAdmin(kit.parts)
     kit.groups.get_or_create("G")
-    answer = ask(admin.get_all)
-    table = loads(answer.body)
+    response = ask(admin.get_all)
+    table = loads(response.body)
     assert table["subscriptionGroupTable"]["G"]["groupName"] == "G"
     assert table["forbiddenTable"] == {}
-    assert answer.ext_fields["totalGroupNum"] == str(len(table["subscriptionGroupTable"]))
+    assert response.ext_fields["totalGroupNum"] == str(len(table["subscriptionGroupTable"]))
     page = loads(ask(admin.get_all, {"groupSeq": 1, "maxGroupNum": 2}).body)
     assert list(page["subscriptionGroupTable"]) == list(table["subscriptionGroupTable"])[1:3]
     assert loads(ask(admin.get_one, {"group": "G"}).body)["groupName"] == "G"

@@ -33,8 +33,8 @@ def filled(kit: Kit) -> OffsetAdmin:
 def test_reset_is_remembered_for_the_next_pull(
     kit: Kit, ext: dict[str, int], expected: dict[int, int]
 ) -> None:
-    answer = ask(filled(kit).reset, {**RESET, **ext})
-    table = loads(answer.body)["offsetTable"]
+    response = ask(filled(kit).reset, {**RESET, **ext})
+    table = loads(response.body)["offsetTable"]
     assert table == {MessageQueue("T", "b", queue): at for queue, at in expected.items()}
     for queue, at in expected.items():
         assert kit.offsets.has_reset("G", "T", queue)
@@ -59,8 +59,8 @@ def test_reset_by_clients_pushes_220_to_each_member() -> None:
     kit = Kit(use_server_side_reset_offset=False)
     admin = filled(kit)
     channel = kit.add_consumer("G", "T")
-    answer = ask(admin.reset, {**RESET, "timestamp": 0})
-    table = loads(answer.body)["offsetTable"]
+    response = ask(admin.reset, {**RESET, "timestamp": 0})
+    table = loads(response.body)["offsetTable"]
     assert table == {MessageQueue("T", "b", 0): 0, MessageQueue("T", "b", 1): 0}
     assert not kit.offsets.has_reset("G", "T", 0)
     (pushed,) = channel.oneways
@@ -73,16 +73,16 @@ def test_reset_by_clients_without_force_never_moves_ahead() -> None:
     kit = Kit(use_server_side_reset_offset=False)
     admin = filled(kit)
     kit.add_consumer("G", "T")
-    answer = ask(admin.reset, {**RESET, "isForce": "false"})
-    assert loads(answer.body)["offsetTable"][MessageQueue("T", "b", 0)] == 6
+    response = ask(admin.reset, {**RESET, "isForce": "false"})
+    assert loads(response.body)["offsetTable"][MessageQueue("T", "b", 0)] == 6
 
 
 def test_reset_by_clients_needs_members() -> None:
     kit = Kit(use_server_side_reset_offset=False)
-    answer = ask(filled(kit).reset, RESET)
-    assert answer.code == 206
-    assert answer.remark is not None
-    assert answer.remark.startswith("Consumer not online")
+    response = ask(filled(kit).reset, RESET)
+    assert response.code == 206
+    assert response.remark is not None
+    assert response.remark.startswith("Consumer not online")
 
 
 def test_reset_by_clients_writes_lists_for_cpp_tools() -> None:

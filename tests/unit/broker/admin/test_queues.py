@@ -36,8 +36,8 @@ def test_a_request_is_bounded(kit: Kit) -> None:
 
 def test_a_queue_that_is_not_there(kit: Kit) -> None:
     ext = {"topic": "../T", "queueId": 3, "index": 0, "count": 1}
-    answer = ask(QueueAdmin(kit.parts).query, ext)
-    assert (answer.code, answer.remark) == (1, "3@../T is not exist!")
+    response = ask(QueueAdmin(kit.parts).query, ext)
+    assert (response.code, response.remark) == (1, "3@../T is not exist!")
 
 
 def test_house_keeping(kit: Kit) -> None:

@@ -19,9 +19,9 @@ def answered(body: bytes = b"", code: int = 0, remark: str | None = None) -> Any
 
 async def test_running_info_is_passed_through(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
-    channel.answer = answered(b"{raw}")
-    answer = await ask_async(RelayAdmin(kit.parts).running_info, INFO)
-    assert (answer.code, answer.body) == (0, b"{raw}")
+    channel.response = answered(b"{raw}")
+    response = await ask_async(RelayAdmin(kit.parts).running_info, INFO)
+    assert (response.code, response.body) == (0, b"{raw}")
     assert channel.asked[0].code == 307
     assert channel.asked[0].ext_fields == INFO
 
@@ -31,35 +31,35 @@ async def test_running_info_of_nobody(kit: Kit, client_id: str) -> None:
     if client_id == "other":
         kit.add_consumer("G", "T")
     ext = {**INFO, "clientId": client_id}
-    answer = await ask_async(RelayAdmin(kit.parts).running_info, ext)
-    assert (answer.code, answer.remark) == (1, f"The Consumer <G> <{client_id}> not online")
+    response = await ask_async(RelayAdmin(kit.parts).running_info, ext)
+    assert (response.code, response.remark) == (1, f"The Consumer <G> <{client_id}> not online")
 
 
 async def test_failure_codes_of_the_client_are_passed_through(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
-    channel.answer = answered(code=1, remark="no such group here")
-    answer = await ask_async(RelayAdmin(kit.parts).running_info, INFO)
-    assert (answer.code, answer.remark) == (1, "no such group here")
+    channel.response = answered(code=1, remark="no such group here")
+    response = await ask_async(RelayAdmin(kit.parts).running_info, INFO)
+    assert (response.code, response.remark) == (1, "no such group here")
 
 
 @pytest.mark.parametrize(("error", "code"), [(RequestTimeoutError, 207), (ConnectionLostError, 1)])
 async def test_a_silent_or_lost_client(kit: Kit, error: type[Exception], code: int) -> None:
     channel = kit.add_consumer("G", "T")
-    channel.answer = error("gone")
-    answer = await ask_async(RelayAdmin(kit.parts).running_info, INFO)
-    assert answer.code == code
-    assert answer.remark is not None
-    assert "<G> <cid>" in answer.remark
+    channel.response = error("gone")
+    response = await ask_async(RelayAdmin(kit.parts).running_info, INFO)
+    assert response.code == code
+    assert response.remark is not None
+    assert "<G> <cid>" in response.remark
 
 
 async def test_consume_directly_sends_the_stored_record(kit: Kit) -> None:
     channel = kit.add_consumer("G", "T")
     kit.add_topic("T")
-    channel.answer = answered(b'{"consumeResult":"CR_SUCCESS"}')
+    channel.response = answered(b'{"consumeResult":"CR_SUCCESS"}')
     kit.store.records[0x123] = b"record"
     ext = {"consumerGroup": "G", "clientId": "cid", "msgId": MESSAGE_ID, "topic": "T"}
-    answer = await ask_async(RelayAdmin(kit.parts).consume_directly, ext)
-    assert answer.body == b'{"consumeResult":"CR_SUCCESS"}'
+    response = await ask_async(RelayAdmin(kit.parts).consume_directly, ext)
+    assert response.body == b'{"consumeResult":"CR_SUCCESS"}'
     asked = channel.asked[0]
     assert (asked.code, asked.body) == (309, b"record")
     assert asked.ext_fields == {**ext, "brokerName": "b", "topicSysFlag": "0", "groupSysFlag": "0"}
@@ -69,23 +69,23 @@ async def test_consume_directly_sends_the_stored_record(kit: Kit) -> None:
 async def test_consume_directly_of_an_unknown_message(kit: Kit, message_id: str) -> None:
     kit.add_consumer("G", "T")
     ext = {"consumerGroup": "G", "clientId": "cid", "msgId": message_id}
-    answer = await ask_async(RelayAdmin(kit.parts).consume_directly, ext)
-    assert answer.code == 1
-    assert answer.remark is not None
-    assert "can not find" in answer.remark
+    response = await ask_async(RelayAdmin(kit.parts).consume_directly, ext)
+    assert response.code == 1
+    assert response.remark is not None
+    assert "can not find" in response.remark
 
 
 async def test_consumer_status_asks_every_member(kit: Kit) -> None:
     body = b'{"messageQueueTable":{{"brokerName":"b","queueId":1,"topic":"T"}:5}}'
     for number in range(2):
         channel = FakeChannel(f"127.0.0.1:{number}")
-        channel.answer = answered(body)
+        channel.response = answered(body)
         kit.add_consumer("G", "T", f"cid{number}", channel)
     silent = kit.add_consumer("G", "T", "silent", FakeChannel("127.0.0.1:9"))
-    silent.answer = RequestTimeoutError("late")
+    silent.response = RequestTimeoutError("late")
     admin = RelayAdmin(kit.parts)
-    answer = await ask_async(admin.consumer_status, {"topic": "T", "group": "G"})
-    table = loads(answer.body)["consumerTable"]
+    response = await ask_async(admin.consumer_status, {"topic": "T", "group": "G"})
+    table = loads(response.body)["consumerTable"]
     assert table == {f"cid{number}": {MessageQueue("T", "b", 1): 5} for number in range(2)}
     ext = {"topic": "T", "group": "G", "clientAddr": "cid1"}
     one = loads((await ask_async(admin.consumer_status, ext)).body)
@@ -94,5 +94,5 @@ async def test_consumer_status_asks_every_member(kit: Kit) -> None:
 
 async def test_consumer_status_of_nobody(kit: Kit) -> None:
     admin = RelayAdmin(kit.parts)
-    answer = await ask_async(admin.consumer_status, {"topic": "T", "group": "G"})
-    assert answer.code == 1
+    response = await ask_async(admin.consumer_status, {"topic": "T", "group": "G"})
+    assert response.code == 1

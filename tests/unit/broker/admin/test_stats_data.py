@@ -13,5 +13,5 @@ def test_windows_of_a_counter(kit: Kit) -> None:
 
 
 def test_unknown_counters_say_so(kit: Kit) -> None:
-    answer = ask(StatsAdmin(kit.parts).view, {"statsName": "A", "statsKey": "B"})
-    assert (answer.code, answer.remark) == (1, "The stats <A> <B> not exist")
+    response = ask(StatsAdmin(kit.parts).view, {"statsName": "A", "statsKey": "B"})
+    assert (response.code, response.remark) == (1, "The stats <A> <B> not exist")

@@ -44,8 +44,8 @@ def test_the_same_topic_again_changes_no_version(kit: Kit) -> None:
 )
 def test_bad_and_system_names_are_refused(kit: Kit, name: str) -> None:
     before = kit.topics.all()
-    answer = ask(TopicAdmin(kit.parts).update, {**CREATE, "topic": name})
-    assert answer.code == 29
+    response = ask(TopicAdmin(kit.parts).update, {**CREATE, "topic": name})
+    assert response.code == 29
     assert kit.topics.all() == before
 
 
@@ -101,10 +101,10 @@ def test_attributes_are_added_changed_and_removed(kit: Kit) -> None:
 
 
 def test_a_new_topic_cannot_remove_attributes(kit: Kit) -> None:
-    answer = ask(TopicAdmin(kit.parts).update, {**CREATE, "attributes": "-message.type"})
-    assert answer.code == 1
-    assert answer.remark is not None
-    assert "only add" in answer.remark
+    response = ask(TopicAdmin(kit.parts).update, {**CREATE, "attributes": "-message.type"})
+    assert response.code == 1
+    assert response.remark is not None
+    assert "only add" in response.remark
 
 
 def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
@@ -171,8 +171,8 @@ def test_whole_table_and_pages(kit: Kit) -> None:
 def test_a_page_of_a_changed_table_begins_again(kit: Kit) -> None:
     admin = TopicAdmin(kit.parts)
     old = dumps({"counter": 77, "stateVersion": 0, "timestamp": 1}).decode()
-    answer = ask(admin.get_all, {"topicSeq": 4, "maxTopicNum": 2, "dataVersion": old})
-    assert list(loads(answer.body)["topicConfigTable"]) == list(kit.topics.all())[:2]
+    response = ask(admin.get_all, {"topicSeq": 4, "maxTopicNum": 2, "dataVersion": old})
+    assert list(loads(response.body)["topicConfigTable"]) == list(kit.topics.all())[:2]
 
 
 def test_one_topic(kit: Kit) -> None:

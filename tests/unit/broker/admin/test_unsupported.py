@@ -24,6 +24,6 @@ def test_no_cold_data(kit: Kit) -> None:
 
 @pytest.mark.parametrize("code", [1007, 2001, 2002, 2004, *range(3001, 3011)])
 def test_refused_codes(kit: Kit, code: int) -> None:
-    answer = ask(UnsupportedAdmin(kit.parts).processors()[code])
-    assert answer.code == 1
-    assert answer.remark
+    response = ask(UnsupportedAdmin(kit.parts).processors()[code])
+    assert response.code == 1
+    assert response.remark

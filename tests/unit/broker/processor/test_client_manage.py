@@ -7,9 +7,11 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.processor.client_manage import ClientManageProcessor, complete_subscription
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.tags import tags_code
 from rocketpy.remoting.config import RemotingServerConfig
@@ -51,9 +53,9 @@ class Kit:
             "producerDataSet": [{"groupName": "p"}],
             **top,
         }
-        answer = self.processor.heartbeat(channel, request(34, {}, orjson.dumps(body)))  # type: ignore[arg-type]
-        assert answer.code == 0
-        return answer.ext_fields
+        response = self.processor.heartbeat(channel, request(34, {}, orjson.dumps(body)))  # type: ignore[arg-type]
+        assert response.code == 0
+        return response.ext_fields
 
 
 def test_a_heartbeat_makes_group_and_retry_topic_and_tells_the_others() -> None:
@@ -151,9 +153,9 @@ def test_a_subscription_needs_a_topic_and_a_tag() -> None:
 def test_a_heartbeat_that_is_too_long_is_refused() -> None:
     kit = Kit(max_heartbeat_bytes=20)
     body = orjson.dumps({"clientID": "a long client id", "producerDataSet": []})
-    answer = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
-    assert answer.code == 29
-    assert "maxHeartbeatBytes" in (answer.remark or "")
+    response = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+    assert response.code == 29
+    assert "maxHeartbeatBytes" in (response.remark or "")
 
 
 def test_a_connection_is_in_so_many_groups_only() -> None:
@@ -163,14 +165,14 @@ def test_a_connection_is_in_so_many_groups_only() -> None:
     body = orjson.dumps(
         {"clientID": "c", "producerDataSet": [{"groupName": f"p{one}"} for one in range(3)]}
     )
-    answer = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
-    assert answer.code == 1
-    assert "at most 2 on one connection" in (answer.remark or "")
+    response = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+    assert response.code == 1
+    assert "at most 2 on one connection" in (response.remark or "")
     assert kit.producers.groups().keys() == {"p"}
 
 
 @pytest.mark.parametrize(("kind", "code"), [("TAG", 0), ("SQL92", 1)])
 def test_check_config(kind: str, code: int) -> None:
     body = orjson.dumps({"subscriptionData": {"expressionType": kind}})
-    answer = Kit().processor.check_config(FakeChannel(), request(46, {}, body))  # type: ignore[arg-type]
-    assert answer.code == code
+    response = Kit().processor.check_config(FakeChannel(), request(46, {}, body))  # type: ignore[arg-type]
+    assert response.code == code

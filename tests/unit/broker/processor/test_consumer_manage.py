@@ -9,7 +9,8 @@ from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
 from rocketpy.broker.registry import ClientChannel, ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
@@ -50,9 +51,9 @@ class Kit:
 
     def ask(self, code: int, **ext: str) -> RemotingCommand:
         run: Any = self.processor.processors[code]
-        answer = run(FakeChannel(), request(code, {**QUEUE, **ext}))
-        assert isinstance(answer, RemotingCommand)
-        return answer
+        response = run(FakeChannel(), request(code, {**QUEUE, **ext}))
+        assert isinstance(response, RemotingCommand)
+        return response
 
 
 @pytest.mark.parametrize(
@@ -70,9 +71,9 @@ def test_a_group_without_an_offset(
 ) -> None:
     kit = Kit()
     kit.start.first, kit.start.recent = first, recent
-    answer = kit.ask(14, **ext)
-    assert answer.code == code
-    assert answer.ext_fields.get("offset") == ("0" if code == 0 else None)
+    response = kit.ask(14, **ext)
+    assert response.code == code
+    assert response.ext_fields.get("offset") == ("0" if code == 0 else None)
 
 
 def test_commit_then_query() -> None:
@@ -90,8 +91,8 @@ def test_a_waiting_reset_keeps_commits_away() -> None:
     kit.groups.get_or_create("g")
     kit.topics.put(TopicConfig("T"))
     kit.offsets.assign_reset("g", "T", 0, 2)
-    answer = kit.ask(15, commitOffset="5")
-    assert (answer.code, answer.remark) == (0, "Offset has been previously reset")
+    response = kit.ask(15, commitOffset="5")
+    assert (response.code, response.remark) == (0, "Offset has been previously reset")
     assert kit.ask(14).ext_fields == {"offset": "2"}
 
 

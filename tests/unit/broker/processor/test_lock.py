@@ -14,9 +14,9 @@ QUEUE = {"brokerName": "b", "queueId": 1, "topic": "T"}
 def ask(processor: LockProcessor, code: int, client_id: str) -> list[Any]:
     body = {"clientId": client_id, "consumerGroup": "g", "mqSet": [QUEUE]}
     run: Any = processor.processors[code]
-    answer = run(FakeChannel(), request(code, {}, orjson.dumps(body)))
-    assert answer.code == 0
-    locked: list[Any] = orjson.loads(answer.body)["lockOKMQSet"] if answer.body else []
+    response = run(FakeChannel(), request(code, {}, orjson.dumps(body)))
+    assert response.code == 0
+    locked: list[Any] = orjson.loads(response.body)["lockOKMQSet"] if response.body else []
     return locked
 
 

@@ -8,7 +8,7 @@ from tests.unit.broker.fakes import FakeChannel, FakeStore, request
 
 
 @pytest.mark.parametrize(
-    ("code", "ext", "answer"),
+    ("code", "ext", "expected"),
     [
         (29, {"timestamp": "5"}, {"offset": "11"}),
         (29, {"timestamp": "5", "boundaryType": "lower"}, {"offset": "11"}),
@@ -18,12 +18,12 @@ from tests.unit.broker.fakes import FakeChannel, FakeStore, request
         (32, {}, {"timestamp": "-1"}),
     ],
 )
-def test_the_ends_of_a_queue(code: int, ext: dict[str, str], answer: dict[str, str]) -> None:
+def test_the_ends_of_a_queue(code: int, ext: dict[str, str], expected: dict[str, str]) -> None:
     store = FakeStore()
     store.ends["T", 2] = 9
     run: Any = OffsetProcessor(store).processors[code]
     response = run(FakeChannel(), request(code, {"topic": "T", "queueId": "2", **ext}))
-    assert (response.code, response.ext_fields) == (0, answer)
+    assert (response.code, response.ext_fields) == (0, expected)
 
 
 def test_wrong_fields_name_themselves() -> None:

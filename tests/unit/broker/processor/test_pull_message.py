@@ -8,9 +8,11 @@ from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.long_polling import PullRequestHold
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.registry import ClientChannel, ConsumerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import HeaderFieldError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.subscription import build_subscription
@@ -74,10 +76,10 @@ class Kit:
                "sysFlag": "0", "commitOffset": "9", "suspendTimeoutMillis": "15000",
                "subVersion": "5",
                **changes}  # fmt: skip
-        answer = self.processor.process(
+        response = self.processor.process(
             self.channel, request(code, ext, serialize_type=serialize_type)
         )  # type: ignore[arg-type]
-        return decoded(answer) if isinstance(answer, bytes) else answer
+        return decoded(response) if isinstance(response, bytes) else response
 
 
 def decoded(frame: bytes) -> RemotingCommand:
@@ -95,14 +97,14 @@ def test_found(serialize_type: int) -> None:
     kit = Kit()
     kit.subscribe()
     kit.store.results.append(found())
-    answer = kit.pull(serialize_type=serialize_type)
-    assert answer is not None
-    assert (answer.code, answer.body, answer.remark) == (0, b"record onerecord two", "FOUND")
-    assert answer.ext_fields == {
+    response = kit.pull(serialize_type=serialize_type)
+    assert response is not None
+    assert (response.code, response.body, response.remark) == (0, b"record onerecord two", "FOUND")
+    assert response.ext_fields == {
         "groupSysFlag": "0", "maxOffset": "7", "minOffset": "0", "nextBeginOffset": "2",
         "suggestWhichBrokerId": "0", "topicSysFlag": "1",
     }  # fmt: skip
-    assert (answer.opaque, answer.serialize_type) == (42, serialize_type)
+    assert (response.opaque, response.serialize_type) == (42, serialize_type)
     assert ("inc_group_get", "g", "T", 2, 20) in kit.stats.calls
     assert kit.offsets.query_pull("g", "T", 1) == 2
 
@@ -126,9 +128,9 @@ def test_nothing_found(status: GetMessageStatus, offset: str, code: int) -> None
     kit = Kit()
     kit.subscribe()
     kit.store.results.append(GetMessageResult(status, 3))
-    answer = kit.pull(queueOffset=offset)
-    assert answer is not None
-    assert (answer.code, answer.remark) == (code, status.value)
+    response = kit.pull(queueOffset=offset)
+    assert response is not None
+    assert (response.code, response.remark) == (code, status.value)
 
 
 def test_a_pull_that_may_wait_is_parked_woken_and_answered() -> None:
@@ -166,18 +168,18 @@ def test_short_polling_and_a_full_hold() -> None:
     kit.channel.loop.turn()
     assert decoded(kit.channel.sent[0]).code == 19
     kit.processor.configure(replace(kit.config, max_held_pulls=0))
-    answer = kit.pull(sysFlag=str(SUSPEND))
-    assert answer is not None
-    assert answer.code == 19
+    response = kit.pull(sysFlag=str(SUSPEND))
+    assert response is not None
+    assert response.code == 19
 
 
 def test_a_reset_is_delivered_once_and_commits_wait_for_it() -> None:
     kit = Kit()
     kit.subscribe()
     kit.offsets.assign_reset("g", "T", 1, 77)
-    answer = kit.pull()
-    assert answer is not None
-    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (21, "77")
+    response = kit.pull()
+    assert response is not None
+    assert (response.code, response.ext_fields["nextBeginOffset"]) == (21, "77")
     assert kit.store.reads == []
     kit.pull()
     assert len(kit.store.reads) == 1
@@ -222,33 +224,33 @@ def test_refused(
     kit.topics.put(TopicConfig("U", 4, 4, 6))
     kit.topics.put(TopicConfig("B", 4, 4, 6, attributes={"queue.type": "BatchCQ"}))
     kit.subscribe()
-    answer = kit.pull(**changes)
-    assert answer is not None, name
-    assert (answer.code, answer.ext_fields.get("forbiddenType")) == (code, kind)
-    assert answer.remark
+    response = kit.pull(**changes)
+    assert response is not None, name
+    assert (response.code, response.ext_fields.get("forbiddenType")) == (code, kind)
+    assert response.remark
 
 
 def test_broadcast_and_forbidden() -> None:
     kit = Kit()
     kit.groups.put(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
     kit.subscribe(model="BROADCASTING")
-    answer = kit.pull()
-    assert answer is not None
-    assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "4"})
+    response = kit.pull()
+    assert response is not None
+    assert (response.code, response.ext_fields) == (16, {"forbiddenType": "4"})
     kit.groups.put(SubscriptionGroupConfig("g"))
     kit.groups.set_forbidden("g", "T", True)
-    answer = kit.pull()
-    assert answer is not None
-    assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "5"})
+    response = kit.pull()
+    assert response is not None
+    assert (response.code, response.ext_fields) == (16, {"forbiddenType": "5"})
 
 
 def test_sql_in_the_heartbeat_is_refused() -> None:
     kit = Kit()
     kit.subscribe("a > 1", "SQL92")
-    answer = kit.pull()
-    assert answer is not None
-    assert answer.code == 1
-    assert "SQL92" in (answer.remark or "")
+    response = kit.pull()
+    assert response is not None
+    assert response.code == 1
+    assert "SQL92" in (response.remark or "")
 
 
 def test_the_filter_comes_from_the_request_or_from_the_heartbeat() -> None:
@@ -300,5 +302,5 @@ def test_an_error_of_a_woken_pull_is_answered() -> None:
     kit.store.get_message = broken  # type: ignore[method-assign]
     kit.holds.on_arrival("T", 1, 1, 0)
     kit.channel.loop.turn()
-    answer = decoded(kit.channel.sent[0])
-    assert (answer.code, answer.remark) == (1, "OSError: bad disk")
+    response = decoded(kit.channel.sent[0])
+    assert (response.code, response.remark) == (1, "OSError: bad disk")

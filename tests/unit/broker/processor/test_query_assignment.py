@@ -9,10 +9,11 @@ from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
 from rocketpy.broker.registry import ClientChannel, ConsumerTable
 from rocketpy.broker.request_modes import MessageRequestModes
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topic_queues import RouteAnswer, TopicQueues
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.topic_queues import RouteResponse, TopicQueues
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.bodies.route import QueueData, TopicRouteData
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
 from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request
@@ -35,7 +36,7 @@ class Kit:
         self.groups = SubscriptionGroupTable(settings, MemoryFile(), self.clock)
         self.groups.get_or_create("g")
         self.consumers = ConsumerTable()
-        self.answer = RouteAnswer(True, route)
+        self.response = RouteResponse(True, route)
         self.asked: list[str] = []
         self.file = MemoryFile()
         self.queues = TopicQueues(lambda: self.fetch, self.topics, "b1", self.clock)
@@ -50,9 +51,9 @@ class Kit:
             consumers=self.consumers,
         )
 
-    async def fetch(self, topic: str) -> RouteAnswer:
+    async def fetch(self, topic: str) -> RouteResponse:
         self.asked.append(topic)
-        return self.answer
+        return self.response
 
     def join(self, *client_ids: str) -> None:
         for port, client_id in enumerate(client_ids):
@@ -75,12 +76,12 @@ class Kit:
             "topic": "T",
             **more,
         }
-        answer = await self.processor.query(
+        response = await self.processor.query(
             FakeChannel(),  # type: ignore[arg-type]
             request(400, {}, orjson.dumps(body)),
         )
-        assert answer.code == 0
-        listed = orjson.loads(answer.body).get("messageQueueAssignments")
+        assert response.code == 0
+        listed = orjson.loads(response.body).get("messageQueueAssignments")
         if listed is None:
             return None
         assert all(one["mode"] == "PULL" for one in listed)
@@ -149,9 +150,9 @@ async def test_a_body_that_is_none_is_an_error() -> None:
 )
 def test_modes_that_cannot_be_set(fields: dict[str, str], code: int, remark: str) -> None:
     kit = Kit()
-    answer = kit.set_mode(**fields)
-    assert answer.code == code
-    assert remark in answer.remark
+    response = kit.set_mode(**fields)
+    assert response.code == code
+    assert remark in response.remark
     assert kit.file.saves == 0
 
 
@@ -160,9 +161,9 @@ def test_pull_is_set_kept_and_listed() -> None:
     assert kit.set_mode().code == 0
     assert kit.set_mode().code == 0
     assert kit.file.saves == 1
-    answer = kit.processor.modes(FakeChannel(), request(402))  # type: ignore[arg-type]
+    response = kit.processor.modes(FakeChannel(), request(402))  # type: ignore[arg-type]
     entry = {"consumerGroup": "g", "mode": "PULL", "popShareQueueNum": 0, "topic": "T"}
-    assert orjson.loads(answer.body) == {"messageRequestModeMap": {"T": {"g": entry}}}
+    assert orjson.loads(response.body) == {"messageRequestModeMap": {"T": {"g": entry}}}
     again = MessageRequestModes(kit.file)
     again.load()
-    assert orjson.loads(again.snapshot().encode()) == orjson.loads(answer.body)
+    assert orjson.loads(again.snapshot().encode()) == orjson.loads(response.body)

@@ -32,11 +32,11 @@ class Kit:
         fields = {"topic": "T", "key": "k", "maxNum": "10", "beginTimestamp": "0",
                   "endTimestamp": "9", **ext}  # fmt: skip
         run: Any = self.processor.processors[code]
-        answer = run(FakeChannel(), request(code, fields))
-        if isinstance(answer, bytes):
-            (answer,) = CommandReader().feed(answer)
-        assert isinstance(answer, RemotingCommand)
-        return answer
+        response = run(FakeChannel(), request(code, fields))
+        if isinstance(response, bytes):
+            (response,) = CommandReader().feed(response)
+        assert isinstance(response, RemotingCommand)
+        return response
 
 
 def test_collisions_of_the_index_are_left_out() -> None:
@@ -48,9 +48,12 @@ def test_collisions_of_the_index_are_left_out() -> None:
         4: record("T", b"by id", UNIQ_KEY="k"),
     }
     kit.store.index = QueryIndexResult([4, 3, 2, 1, 99], 77, 88)
-    answer = kit.ask()
-    assert [one.body for one in decode_messages(answer.body)] == [b"by id", b"by key"]
-    assert answer.ext_fields == {"indexLastUpdatePhyoffset": "88", "indexLastUpdateTimestamp": "77"}
+    response = kit.ask()
+    assert [one.body for one in decode_messages(response.body)] == [b"by id", b"by key"]
+    assert response.ext_fields == {
+        "indexLastUpdatePhyoffset": "88",
+        "indexLastUpdateTimestamp": "77",
+    }
     assert [one.body for one in decode_messages(kit.ask(indexType="K").body)] == [b"by key"]
     by_id = kit.ask(_UNIQUE_KEY_QUERY="true")
     assert [one.body for one in decode_messages(by_id.body)] == [b"by id"]

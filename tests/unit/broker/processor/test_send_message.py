@@ -7,9 +7,11 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.processor.send_rules import SendRules
-from rocketpy.broker.subscription_groups import SubscriptionGroupConfig, SubscriptionGroupTable
-from rocketpy.broker.topics import TopicConfig, TopicTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import HeaderFieldError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import BatchItem, encode_batch
@@ -63,8 +65,8 @@ class Kit:
         )
         ext = {"a": "p", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "123",
                "h": "7", "i": text, "j": "0", "k": "false", "m": "false", **changes}  # fmt: skip
-        answer = self.processor.process(self.channel, request(code, ext, body, **slots))  # type: ignore[arg-type]
-        return decoded(answer) if isinstance(answer, bytes) else answer
+        response = self.processor.process(self.channel, request(code, ext, body, **slots))  # type: ignore[arg-type]
+        return decoded(response) if isinstance(response, bytes) else response
 
 
 def decoded(frame: bytes) -> RemotingCommand:
@@ -74,7 +76,7 @@ def decoded(frame: bytes) -> RemotingCommand:
 
 def test_an_ordinary_send() -> None:
     kit = Kit()
-    answer = kit.send({"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": UNIQ})
+    response = kit.send({"TAGS": "a", "KEYS": "k1 k2", "UNIQ_KEY": UNIQ})
     (put,) = kit.store.puts
     assert (put.topic, put.queue_id, put.body, put.flag, put.born_timestamp_ms) == (
         "T",
@@ -92,8 +94,8 @@ def test_an_ordinary_send() -> None:
     assert put.properties.startswith(
         f"TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01{UNIQ}\x02".encode()
     )
-    assert (answer.code, answer.opaque, answer.flag) == (0, 42, 1)
-    assert answer.ext_fields == {
+    assert (response.code, response.opaque, response.flag) == (0, 42, 1)
+    assert response.ext_fields == {
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "queueId": "1", "queueOffset": "0",
         "msgId": "7F00000100002A9F00000000000003E8", "transactionId": UNIQ,
     }  # fmt: skip
@@ -104,11 +106,11 @@ def test_an_ordinary_send() -> None:
 @pytest.mark.parametrize("uniq", [UNIQ, 'quote"\\and%ü'])
 def test_the_template_says_what_the_general_encoder_says(serialize_type: int, uniq: str) -> None:
     kit = Kit()
-    answer = kit.send({"UNIQ_KEY": uniq}, serialize_type=serialize_type)
-    assert answer.serialize_type == serialize_type
-    assert answer.ext_fields["transactionId"] == uniq
-    assert answer.ext_fields["msgId"] == "7F00000100002A9F00000000000003E8"
-    assert (answer.version, answer.opaque, answer.code) == (493, 42, 0)
+    response = kit.send({"UNIQ_KEY": uniq}, serialize_type=serialize_type)
+    assert response.serialize_type == serialize_type
+    assert response.ext_fields["transactionId"] == uniq
+    assert response.ext_fields["msgId"] == "7F00000100002A9F00000000000003E8"
+    assert (response.version, response.opaque, response.code) == (493, 42, 0)
 
 
 def test_long_names_are_the_same_request() -> None:
@@ -117,9 +119,9 @@ def test_long_names_are_the_same_request() -> None:
            "defaultTopicQueueNums": "2",
            "queueId": "1", "sysFlag": "0", "bornTimestamp": "5", "flag": "0",
            "properties": f"UNIQ_KEY\x01{UNIQ}\x02"}  # fmt: skip
-    answer = kit.processor.process(kit.channel, request(10, ext, b"x"))  # type: ignore[arg-type]
-    assert isinstance(answer, bytes)
-    assert decoded(answer).code == 0
+    response = kit.processor.process(kit.channel, request(10, ext, b"x"))  # type: ignore[arg-type]
+    assert isinstance(response, bytes)
+    assert decoded(response).code == 0
     assert kit.topics.get("T") == TopicConfig("T", 2, 2, 6)
 
 
@@ -163,9 +165,9 @@ def test_properties_without_their_last_separator_or_any_are_kept() -> None:
 )
 def test_refused(changes: dict[str, Any], code: int) -> None:
     kit = Kit()
-    answer = kit.send(**changes)
-    assert answer.code == code
-    assert answer.remark
+    response = kit.send(**changes)
+    assert response.code == code
+    assert response.remark
     assert kit.store.puts == []
 
 
@@ -221,12 +223,12 @@ def test_oneway_is_never_answered() -> None:
 def test_a_failed_put_becomes_apaches_code(status: PutMessageStatus, code: int) -> None:
     kit = Kit()
     kit.store.status = status
-    answer = kit.send()
-    assert answer.code == code
-    assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
+    response = kit.send()
+    assert response.code == code
+    assert response.ext_fields["MSG_REGION"] == "DefaultRegion"
 
 
-def test_sync_flush_answers_when_durable() -> None:
+def test_sync_flush_responses_when_durable() -> None:
     kit = Kit(sync_flush=True)
     assert kit.send() is None
     ((end, callback),) = kit.store.waiting
@@ -236,7 +238,7 @@ def test_sync_flush_answers_when_durable() -> None:
     assert decoded(kit.channel.sent[0]).code == 0
 
 
-def test_sync_flush_without_wait_answers_at_once() -> None:
+def test_sync_flush_without_wait_responses_at_once() -> None:
     kit = Kit(sync_flush=True)
     assert kit.send({"UNIQ_KEY": UNIQ, "WAIT": "false"}).code == 0
     assert kit.store.waiting == []
@@ -272,15 +274,15 @@ def test_batch() -> None:
         BatchItem(3, b"one", b"UNIQ_KEY\x01A\x02TAGS\x01t\x02"),
         BatchItem(0, b"two", b"UNIQ_KEY\x01B\x02"),
     ]
-    answer = kit.send(
+    response = kit.send(
         {"UNIQ_KEY": "BATCH", "WAIT": "true"}, body=encode_batch(items), code=320, m="true"
     )
     assert (
-        answer.ext_fields["msgId"]
+        response.ext_fields["msgId"]
         == "7F00000100002A9F0000000000000000,7F00000100002A9F0000000000000064"
     )
-    assert answer.ext_fields["queueOffset"] == "7"
-    assert answer.ext_fields["transactionId"] == "BATCH"
+    assert response.ext_fields["queueOffset"] == "7"
+    assert response.ext_fields["transactionId"] == "BATCH"
     (batch,) = kit.store.batches
     assert [(one.body, one.properties, one.flag, one.uniq_key) for one in batch.entries] == [
         (b"one", items[0].properties, 3, "A"),
@@ -303,8 +305,8 @@ def test_batch() -> None:
 def test_refused_batches(changes: dict[str, str], body: bytes) -> None:
     kit = Kit()
     kit.topics.create_on_send_back("%RETRY%g", 1)
-    answer = kit.send(body=body, code=320, m="true", **changes)
-    assert answer.code == 13
+    response = kit.send(body=body, code=320, m="true", **changes)
+    assert response.code == 13
     assert kit.store.batches == []
 
 

@@ -38,12 +38,12 @@ def test_unit_lists(world: Any, topics: TopicProcessor) -> None:
 
 def test_lists_can_be_switched_off(world: Any, topics: TopicProcessor) -> None:
     world.settings.update({"enableAllTopicList": "false", "enableTopicList": "false"})
-    for answer in (
+    for response in (
         world.ask(topics.list_all),
         world.ask(topics.list_of_cluster, cluster="c1"),
         world.ask(topics.list_unit),
     ):
-        assert (answer.code, answer.remark) == (1, "disable")
+        assert (response.code, response.remark) == (1, "disable")
 
 
 def test_deleting(world: Any, topics: TopicProcessor) -> None:

@@ -1,6 +1,6 @@
-"""The answer to a stored message, from templates: one formatting call a message.
+"""The response to a stored message, from templates: one formatting call a message.
 
-A send is answered often enough for the general encoder to be felt, and its answer always
+A send is answered often enough for the general encoder to be felt, and its response always
 has the same shape. Anything unusual (a header type or a key that needs escaping) takes the
 general way.
 
@@ -13,8 +13,6 @@ from typing import Final
 
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
-
-__all__ = ["SendAnswers"]
 
 _JSON: Final = 0
 _ROCKETMQ: Final = 1
@@ -37,7 +35,7 @@ def _entry(key: str, value: bytes) -> bytes:
     return struct.pack(">h", len(name)) + name + _LENGTH.pack(len(value)) + value
 
 
-class SendAnswers:
+class SendResponses:
     """Builds answers to sends.
 
     Args:
@@ -89,7 +87,7 @@ class SendAnswers:
         return f"{self._ids}{phy_offset:016X}"
 
     def msg_ids(self, phy_offsets: Iterable[int]) -> str:
-        """The offset message ids of a batch, as its answer lists them."""
+        """The offset message ids of a batch, as its response lists them."""
         ids = self._ids
         return ",".join([f"{ids}{phy_offset:016X}" for phy_offset in phy_offsets])
 
@@ -164,7 +162,7 @@ class SendAnswers:
         size = len(header)
         return _PREFIX.pack(size + 4, _MSGPACK << 24 | size) + header
 
-    def general(  # noqa: PLR0917 - the answer's own fields
+    def general(  # noqa: PLR0917 - the response's own fields
         self,
         request: RemotingCommand,
         code: int,
@@ -174,7 +172,7 @@ class SendAnswers:
         transaction_id: str,
         remark: str | None = None,
     ) -> bytes:
-        """The same answer by the general encoder; also for batches, whose id is a list of ids."""
+        """The same response by the general encoder; also for batches, whose id is a list of ids."""
         ext_fields = {
             "MSG_REGION": self._region,
             "TRACE_ON": self._trace,

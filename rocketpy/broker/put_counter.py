@@ -7,10 +7,8 @@ import threading
 
 from rocketpy.broker.stats import BrokerStats
 
-__all__ = ["PutTally"]
 
-
-class PutTally:
+class PutCounter:
     """Gathers counts by topic. As a service it hands them on, then lets the statistics sample."""
 
     name = "BrokerStats"

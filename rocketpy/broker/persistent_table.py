@@ -10,10 +10,8 @@ from rocketpy.proto.json_body import Body
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.json_file import UnchangingJson
 
-__all__ = ["KeptTable"]
 
-
-class KeptTable:
+class PersistentTable:
     """A table of named entries in one JSON file, written with each change.
 
     Whoever derives from it changes its entries under `_lock` and calls `_changed` then.

@@ -1,4 +1,4 @@
-"""The answer to a pull: a head from a template, then one copy of the record bytes.
+"""The response to a pull: a head from a template, then one copy of the record bytes.
 
 Source: PullMessageResponseHeader.java, PullMessageProcessor.composeResponseHeader (5.4.0).
 """
@@ -9,8 +9,6 @@ from typing import Final
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.command import RemotingCommand, encode_head, make_response
 from rocketpy.store.results import GetMessageResult
-
-__all__ = ["pull_frame"]
 
 _JSON: Final = 0
 _PREFIX: Final = struct.Struct(">iI")
@@ -35,7 +33,7 @@ def pull_frame(
 
     Args:
         request: gives the opaque and the header type.
-        code: of the answer.
+        code: of the response.
         result: offsets, and the records when something was found.
         suggested_broker_id: whom to ask next, 0 the master.
         topic_sys_flag: of the topic.

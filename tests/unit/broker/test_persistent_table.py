@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
-from rocketpy.broker.kept_table import KeptTable
+from rocketpy.broker.persistent_table import PersistentTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
 
-class Table(KeptTable):
+class Table(PersistentTable):
     def __init__(self, file: MemoryFile) -> None:
         super().__init__(file, FakeClock(5))
         self.entries: dict[str, TopicConfig] = {}

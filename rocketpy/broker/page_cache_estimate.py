@@ -9,8 +9,6 @@ from typing import Final, Protocol
 
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 
-__all__ = ["MemoryReach", "total_memory_bytes"]
-
 _PHY_OFFSET: Final = struct.Struct(">q")
 _PHY_OFFSET_AT: Final = 28
 _ONE: Final = 1
@@ -39,7 +37,7 @@ class _Reader(Protocol):
         ...
 
 
-class MemoryReach:
+class PageCacheEstimate:
     """Tells recent messages from old ones.
 
     Args:

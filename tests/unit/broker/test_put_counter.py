@@ -1,11 +1,11 @@
-from rocketpy.broker.put_tally import PutTally
+from rocketpy.broker.put_counter import PutCounter
 from rocketpy.broker.stats import BrokerStats
 from tests.unit.broker.fakes import FakeClock
 
 
 def test_counts_are_handed_on_once() -> None:
     stats = BrokerStats(FakeClock())
-    tally = PutTally(stats)
+    tally = PutCounter(stats)
     tally.add("T", 1, 100)
     tally.add("T", 2, 200)
     tally.add("U", 1, 50)
