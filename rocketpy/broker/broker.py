@@ -9,7 +9,6 @@ Source: BrokerController.java (5.4.0).
 import asyncio
 import itertools
 import random
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -39,6 +38,7 @@ from rocketpy.broker.put_counter import PutCounter
 from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.request_modes import MessageRequestModes
+from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topic_queues import TopicQueues
@@ -87,6 +87,10 @@ class Broker:
         clock: time.
         rng: chooses queues and retry pauses.
         files: the file system; the real one by default.
+        guard: sees every request before its processor; None lets all of them pass.
+
+    Attributes:
+        requests: every request it answers.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Broker:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         files: StoreFiles | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._clock = clock = clock or SystemClock()
         self._rng = rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
@@ -139,6 +144,7 @@ class Broker:
         self._servers: list[RemotingServer] = []
         self._loop_services: LoopServices | None = None
         self._threads: list[ServiceThread] = []
+        self.requests = self._build_requests(guard)
         self._wire()
 
     @property
@@ -204,8 +210,8 @@ class Broker:
         logger.info("broker stopped", broker_name=self._identity.broker_name)
 
     async def _listen(self) -> None:
-        table = self._processors()
-        main = self._build_server(self._configs.server, table, "broker")
+        main = self._build_server(self._configs.server, "broker")
+        self.requests.register_on(main)
         await main.start()
         # No connection is served before the loop turns again, so nobody sees the old address.
         self._identity.listens_on(main.port)
@@ -213,44 +219,33 @@ class Broker:
         self._store.store_host = self._identity.store_host
         if self._configs.broker.fast_listen_enable:
             config = replace(self._configs.server, listen_port=main.port - _VIP_PORT_DISTANCE)
-            fast = {code: route for code, route in table.items() if code not in _NOT_ON_VIP_PORT}
-            await self._build_server(config, fast, "broker-vip").start()
+            fast = self._build_server(config, "broker-vip")
+            self.requests.register_on(fast, without=_NOT_ON_VIP_PORT)
+            await fast.start()
 
     async def _stop_servers(self) -> None:
         await asyncio.gather(*(server.stop() for server in self._servers))
         self._servers.clear()
 
-    def _build_server(
-        self,
-        config: RemotingServerConfig,
-        table: Mapping[int, tuple[Processor, str]],
-        name: str,
-    ) -> RemotingServer:
+    def _build_server(self, config: RemotingServerConfig, name: str) -> RemotingServer:
         server = RemotingServer(config, clock=self._clock, name=name)
-        pools = self._parts.pools
-        for code, (processor, pool) in table.items():
-            server.register(code, processor, pools[pool])
         server.add_listener(_CloseListener(self._clients, self._holds))
         self._servers.append(server)
         return server
 
-    def _processors(self) -> dict[int, tuple[Processor, str]]:
+    def _build_requests(self, guard: Guard | None) -> RequestTable:
         """Every request code with its processor and the pool it runs on."""
         store, parts = self._store, self._parts
-        table: dict[int, tuple[Processor, str]] = {}
-
-        def add(processors: Iterable[tuple[int, Processor]], pool: str) -> None:
-            table.update({int(code): (processor, pool) for code, processor in processors})
-
+        table = RequestTable(parts.pools, guard)
         admin = build_processors(parts)
         for code in _TOPIC_MAKERS:
             admin[code] = self._then_announced(admin[code])
-        add(admin.items(), "adminBroker")
-        add(((code, self._sends.process) for code in _SENDS), "send")
-        add([(RequestCode.PULL_MESSAGE, self._pulls.process)], "pull")
-        add([(RequestCode.LITE_PULL_MESSAGE, self._pulls.process)], "litePull")
-        add(self._clients.processors.items(), "clientManage")
-        add([(RequestCode.HEART_BEAT, self._clients.heartbeat)], "heartbeat")
+        table.add("adminBroker", admin)
+        table.add("send", dict.fromkeys(_SENDS, self._sends.process))
+        table.add("pull", {RequestCode.PULL_MESSAGE: self._pulls.process})
+        table.add("litePull", {RequestCode.LITE_PULL_MESSAGE: self._pulls.process})
+        table.add("clientManage", self._clients.processors)
+        table.add("heartbeat", {RequestCode.HEART_BEAT: self._clients.heartbeat})
         reach = PageCacheEstimate(
             store,
             ratio_percent=self._configs.store.access_message_in_memory_max_ratio,
@@ -264,16 +259,16 @@ class Broker:
             consumers=parts.consumers,
             offsets=self._offsets,
         )
-        add(manage.processors.items(), "consumerManage")
-        add(OffsetProcessor(store).processors.items(), "consumerManage")
-        add(LockProcessor(parts.locks, self._clock).processors.items(), "consumerManage")
-        add(self._build_assignments().processors.items(), "loadBalance")
+        table.add("consumerManage", manage.processors)
+        table.add("consumerManage", OffsetProcessor(store).processors)
+        table.add("consumerManage", LockProcessor(parts.locks, self._clock).processors)
+        table.add("loadBalance", self._build_assignments().processors)
         query = QueryMessageProcessor(
             store,
             default_count=self._configs.store.default_query_max_num,
             max_count=self._configs.store.max_msgs_num_batch,
         )
-        add(query.processors.items(), "query")
+        table.add("query", query.processors)
         return table
 
     def _then_announced(self, processor: Processor) -> Processor:

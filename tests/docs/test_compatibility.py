@@ -37,7 +37,7 @@ def broker_codes() -> tuple[set[int], set[int]]:
         for code, processor in unsupported.items()
         if "_refusing" in getattr(processor, "__qualname__", "")
     }
-    return set(broker._processors()), refused
+    return set(broker.requests.routes), refused
 
 
 def name_server_codes(directory: Path) -> set[int]:

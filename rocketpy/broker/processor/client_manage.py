@@ -79,9 +79,8 @@ class ClientManageProcessor:
 
     @property
     def processors(self) -> dict[int, Processor]:
-        """Request code to processor."""
+        """Request code to processor; the heartbeat, which has a pool of its own, is not here."""
         return {
-            RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
         }

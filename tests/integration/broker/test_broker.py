@@ -12,7 +12,7 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.message import decode_messages
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
@@ -293,6 +293,28 @@ async def test_the_vip_port_is_there_when_asked_for(tmp_path: Path) -> None:
     try:
         assert (await peer.send(b"x")).code == 0
         assert (await peer.pull(0)).code == 3, "pulls are not for this port"
+    finally:
+        await peer.client.close()
+        await broker.stop()
+
+
+async def test_a_guard_refuses_requests_of_every_kind(tmp_path: Path) -> None:
+    def guard(_channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        return make_response(request, 16, "not allowed") if request.ext_fields else None
+
+    plain = make_broker(tmp_path)
+    broker = Broker(
+        plain.parts.config, store_config=plain.parts.configs.store, clock=SystemClock(), guard=guard
+    )
+    await broker.start()
+    peer = Peer(broker.address)
+    try:
+        assert (await peer.send(b"x")).code == 16
+        assert (await peer.pull(0)).code == 16
+        assert (await peer.call(38, {"consumerGroup": "g"})).code == 16
+        assert (await peer.call(30, {"topic": "T", "queueId": "0"})).code == 16
+        assert (await peer.call(17, {"topic": "T"})).code == 16
+        assert (await peer.call(28)).code == 0, "what the guard lets pass is answered"
     finally:
         await peer.client.close()
         await broker.stop()

@@ -53,7 +53,7 @@ class Kit:
         self.parts = self.broker.parts
         self.parts.store.open()
         self.parts.topics.put(TopicConfig("T", 1, 1))
-        self.table = self.broker._processors()
+        self.table = self.broker.requests.routes
         self.names = 0
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Any:
