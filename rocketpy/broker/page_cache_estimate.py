@@ -7,10 +7,10 @@ import os
 import struct
 from typing import Final, Protocol
 
+from rocketpy.proto.record import PHY_OFFSET_AT
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 
 _PHY_OFFSET: Final = struct.Struct(">q")
-_PHY_OFFSET_AT: Final = 28
 _ONE: Final = 1
 
 
@@ -59,7 +59,7 @@ class PageCacheEstimate:
         found = self._store.get_message(topic, queue_id, queue_offset, _ONE, _ONE)
         if found.status is not GetMessageStatus.FOUND or not found.buffers:
             return True
-        (phy_offset,) = _PHY_OFFSET.unpack_from(found.buffers[0], _PHY_OFFSET_AT)
+        (phy_offset,) = _PHY_OFFSET.unpack_from(found.buffers[0], PHY_OFFSET_AT)
         return bool(self._store.max_phy_offset - phy_offset <= self._reach_bytes)
 
 

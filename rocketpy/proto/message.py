@@ -1,7 +1,6 @@
 """Messages: stored records decoded, batches, hosts.
 
-``record`` has the record's layout and its hot path; what the append and the
-dispatch need of it is offered here as well.
+`record` has the layout of a record.
 
 Source: MessageDecoder, MessageExt of 5.4.0.
 """
@@ -24,14 +23,19 @@ from rocketpy.proto.properties import (
     parse_properties,
 )
 from rocketpy.proto.record import (
+    HOST_FLAGS,
     MAGIC_V1,
     MAGIC_V2,
+    MIN_RECORD_BYTES,
+    V4_HOST_BYTES,
+    V6_HOST_BYTES,
     ReadBuffer,
     body_crc,
-    fixed_struct,
+    fixed_part,
     pack_record,
     record_size,
     topic_field,
+    topic_span,
 )
 from rocketpy.proto.sys_flag import (
     BORN_HOST_V6,
@@ -78,7 +82,7 @@ def bytes_to_host(stored: bytes) -> str:
         ValueError: another number of bytes.
     """
     (port,) = _INT.unpack(stored[-4:])
-    if len(stored) == 8:
+    if len(stored) == V4_HOST_BYTES:
         return f"{stored[0]}.{stored[1]}.{stored[2]}.{stored[3]}:{port}"
     return f"[{IPv6Address(stored[:-4])}]:{port}"
 
@@ -166,8 +170,7 @@ def decode_message(
 def _decode(
     buffer: ReadBuffer, offset: int, inflate_body: bool, check_crc: bool, max_body_bytes: int
 ) -> MessageExt:
-    (sys_flag,) = _INT.unpack_from(buffer, offset + 36)
-    fixed = fixed_struct(sys_flag)
+    fixed, values = fixed_part(buffer, offset)
     (
         size,
         magic,
@@ -176,7 +179,7 @@ def _decode(
         flag,
         queue_offset,
         phy_offset,
-        _,
+        sys_flag,
         born_timestamp_ms,
         born_host,
         store_timestamp_ms,
@@ -184,17 +187,18 @@ def _decode(
         reconsume_times,
         prepared_offset,
         body_bytes,
-    ) = fixed.unpack_from(buffer, offset)
+    ) = values
     end = offset + size
-    body_at = offset + fixed.size
-    body_end = body_at + body_bytes
     if magic not in {MAGIC_V1, MAGIC_V2}:
         raise CorruptRecordError(offset, f"magic {magic & 0xFFFFFFFF:#010x} is unknown")
-    if size < 91 or end > len(buffer) or body_bytes < 0 or body_end + 3 > end:
-        reason = f"size {size} with a body of {body_bytes} bytes is impossible here"
-        raise CorruptRecordError(phy_offset, reason)
-    topic_at, topic_end = _topic_span(buffer, magic, body_end, end, phy_offset)
-    body = bytes(buffer[body_at:body_end])
+    if size < MIN_RECORD_BYTES or end > len(buffer):
+        raise CorruptRecordError(phy_offset, f"size {size} is impossible here")
+    body_at = offset + fixed.size
+    topic = topic_span(buffer, magic, body_at, body_bytes, end)
+    if topic is None:
+        raise CorruptRecordError(phy_offset, "lengths do not add up to the record's size")
+    topic_at, topic_end = topic
+    body = bytes(buffer[body_at : body_at + body_bytes])
     if check_crc and body and body_crc(body) != crc:
         raise CorruptRecordError(phy_offset, "body does not match its checksum")
     if inflate_body and sys_flag & COMPRESSED and body:
@@ -220,26 +224,6 @@ def _decode(
         (store_host + _LONG.pack(phy_offset)).hex().upper(),
         1 if magic == MAGIC_V1 else 2,
     )
-
-
-def _topic_span(
-    buffer: ReadBuffer, magic: int, at: int, end: int, phy_offset: int
-) -> tuple[int, int]:
-    """Return where the topic whose length stands at ``at`` starts and ends.
-
-    Also checks that the properties behind it end where the record does.
-    """
-    if magic == MAGIC_V1:
-        start = at + 1
-        topic_end: int = start + buffer[at]
-    else:
-        start = at + 2
-        topic_end = start + _SHORT.unpack_from(buffer, at)[0]
-    if topic_end < start or topic_end + 2 > end:
-        raise CorruptRecordError(phy_offset, "topic length is impossible here")
-    if topic_end + 2 + _SHORT.unpack_from(buffer, topic_end)[0] != end:
-        raise CorruptRecordError(phy_offset, "lengths do not add up to the record's size")
-    return start, topic_end
 
 
 def _inflated(body: bytes, sys_flag: int, phy_offset: int, max_body_bytes: int) -> bytes:
@@ -290,10 +274,9 @@ def encode_message(message: MessageExt, *, properties: bytes | None = None) -> b
     """
     born_host = host_to_bytes(message.born_host)
     store_host = host_to_bytes(message.store_host)
-    sys_flag = message.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6)
-    sys_flag |= (BORN_HOST_V6 if len(born_host) == 20 else 0) | (
-        STORE_HOST_V6 if len(store_host) == 20 else 0
-    )
+    sys_flag = message.sys_flag & ~HOST_FLAGS
+    sys_flag |= BORN_HOST_V6 if len(born_host) == V6_HOST_BYTES else 0
+    sys_flag |= STORE_HOST_V6 if len(store_host) == V6_HOST_BYTES else 0
     if properties is None:
         properties = encode_properties(message.properties)
     topic = topic_field(message.topic)

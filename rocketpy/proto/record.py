@@ -11,9 +11,9 @@ All integers are big-endian. With IPv4 hosts (H = 8; 20 with IPv6)::
     84  body length i32, body; topic length u8 (V1) or i16 (V2), topic;
         properties length i16, properties
 
-This module is the hot path: it writes into and reads from a buffer (a mapped
-file, a pull body) and builds no objects it does not need. ``message`` decodes
-whole messages.
+The layout is declared here and nowhere else. This module writes records into a
+buffer (a mapped file) and finds their parts in one, and builds no object that it
+does not need; `record_check` validates a record in place, `message` decodes it.
 
 Source: MessageExtEncoder, MessageDecoder, CommitLog of 5.4.0.
 """
@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from mmap import mmap
-from typing import Final
+from typing import Any, Final
 
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.sys_flag import BORN_HOST_V6, STORE_HOST_V6
@@ -34,26 +34,36 @@ WriteBuffer = bytearray | memoryview | mmap
 MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 BLANK_MAGIC: Final = -875286124
-BLANK_RECORD_BYTES: Final = 8
+BLANK_BYTES: Final = 8
 """Head of the blank that ends a file; a record needs this much room after itself."""
-PROPERTY_CRC_BYTES: Final = 20
 
-_V6_HOSTS: Final = BORN_HOST_V6 | STORE_HOST_V6
+MAGIC_AT: Final = 4
+PHY_OFFSET_AT: Final = 28
+SYS_FLAG_AT: Final = 36
+
+V4_HOST_BYTES: Final = 8
+V6_HOST_BYTES: Final = 20
+HOST_FLAGS: Final = BORN_HOST_V6 | STORE_HOST_V6
+"""The bits of the system flag that the layout depends on."""
+
 _V4_FIXED: Final = struct.Struct(">iiiiiqqiq8sq8siqi")
 _FIXED_BY_HOSTS: Final = {
     0: _V4_FIXED,
     BORN_HOST_V6: struct.Struct(">iiiiiqqiq20sq8siqi"),
     STORE_HOST_V6: struct.Struct(">iiiiiqqiq8sq20siqi"),
-    _V6_HOSTS: struct.Struct(">iiiiiqqiq20sq20siqi"),
+    HOST_FLAGS: struct.Struct(">iiiiiqqiq20sq20siqi"),
 }
+FIXED_BYTES: Final = _V4_FIXED.size + 2
+"""What a record with IPv4 hosts has beside its body, its topic field and its properties."""
+MIN_RECORD_BYTES: Final = FIXED_BYTES + 1
+
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
-_TWO_INTS: Final = struct.Struct(">ii")
-_TWO_LONGS: Final = struct.Struct(">qq")
-_FIXED_BYTES: Final = _V4_FIXED.size + 2
+_SIZE_MAGIC: Final = struct.Struct(">ii")
+_STORE_TIMESTAMP_AT: Final = 48 + V4_HOST_BYTES
+_V6_EXTRA_BYTES: Final = V6_HOST_BYTES - V4_HOST_BYTES
 _TOPIC_FIELDS_LIMIT: Final = 65_536
-_CRC_PREFIX: Final = b"__CRC32#\x01"
 
 
 def body_crc(body: ReadBuffer) -> int:
@@ -93,9 +103,10 @@ def record_size(
     ``topic_field_bytes`` counts the topic with its length, ``len(topic_field(topic))``;
     the host bits of ``sys_flag`` count too.
     """
-    size = _FIXED_BYTES + body_bytes + topic_field_bytes + properties_bytes
-    if sys_flag & _V6_HOSTS:
-        size += (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
+    size = FIXED_BYTES + body_bytes + topic_field_bytes + properties_bytes
+    if sys_flag & HOST_FLAGS:
+        size += _V6_EXTRA_BYTES if sys_flag & BORN_HOST_V6 else 0
+        size += _V6_EXTRA_BYTES if sys_flag & STORE_HOST_V6 else 0
     return size
 
 
@@ -130,7 +141,7 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         struct.error: a number does not fit its field (nothing but garbage past the
             log's end has been written).
     """
-    fixed = _FIXED_BY_HOSTS[sys_flag & _V6_HOSTS] if sys_flag & _V6_HOSTS else _V4_FIXED
+    fixed = _FIXED_BY_HOSTS[sys_flag & HOST_FLAGS] if sys_flag & HOST_FLAGS else _V4_FIXED
     fixed.pack_into(
         buffer,
         position,
@@ -188,7 +199,7 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         struct.error: a number does not fit its field; nothing was written.
     """
     magic = MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2
-    fixed_bytes = _FIXED_BYTES + len(topic_with_length)
+    fixed_bytes = FIXED_BYTES + len(topic_with_length)
     pack_fixed, pack_short = _V4_FIXED.pack, _SHORT.pack
     parts: list[bytes] = []
     phy_offsets: list[int] = []
@@ -223,22 +234,9 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     return phy_offsets, sizes
 
 
-def patch_record(
-    buffer: WriteBuffer,
-    position: int,
-    queue_offset: int,
-    phy_offset: int,
-    store_timestamp_ms: int,
-) -> None:
-    """Fill in what only the append knows, in a record that was packed before it."""
-    _TWO_LONGS.pack_into(buffer, position + 20, queue_offset, phy_offset)
-    at = 68 if _INT.unpack_from(buffer, position + 36)[0] & BORN_HOST_V6 else 56
-    _LONG.pack_into(buffer, position + at, store_timestamp_ms)
-
-
 def pack_blank(buffer: WriteBuffer, position: int, remaining_bytes: int) -> None:
     """Write the head of the blank that ends a file; ``remaining_bytes`` counts the head."""
-    _TWO_INTS.pack_into(buffer, position, remaining_bytes, BLANK_MAGIC)
+    _SIZE_MAGIC.pack_into(buffer, position, remaining_bytes, BLANK_MAGIC)
 
 
 class RecordKind(IntEnum):
@@ -260,10 +258,10 @@ def iter_records(buffer: ReadBuffer, start: int, end: int) -> Iterator[tuple[int
             position in the buffer.
     """
     position = start
-    while end - position >= 8:
-        size, magic = _TWO_INTS.unpack_from(buffer, position)
+    while end - position >= BLANK_BYTES:
+        size, magic = _SIZE_MAGIC.unpack_from(buffer, position)
         if magic in {MAGIC_V1, MAGIC_V2}:
-            if size < _FIXED_BYTES + 1 or size > end - position:
+            if size < MIN_RECORD_BYTES or size > end - position:
                 raise CorruptRecordError(position, f"size {size} is impossible here")
             yield position, size, RecordKind.MESSAGE
             position += size
@@ -276,98 +274,58 @@ def iter_records(buffer: ReadBuffer, start: int, end: int) -> Iterator[tuple[int
             raise CorruptRecordError(position, f"magic {magic & 0xFFFFFFFF:#010x} is unknown")
 
 
-def record_queue_id(buffer: ReadBuffer, position: int) -> int:
-    """Return the queue id of the record at ``position``."""
-    return int(_INT.unpack_from(buffer, position + 12)[0])
+def size_and_magic(buffer: ReadBuffer, position: int) -> tuple[int, int]:
+    """Return the first two numbers at ``position``, which has at least 8 bytes."""
+    size, magic = _SIZE_MAGIC.unpack_from(buffer, position)
+    return size, magic
 
 
-def record_queue_offset(buffer: ReadBuffer, position: int) -> int:
-    """Return the queue offset of the record at ``position``."""
-    return int(_LONG.unpack_from(buffer, position + 20)[0])
+def fixed_part(buffer: ReadBuffer, position: int) -> tuple[struct.Struct, tuple[Any, ...]]:
+    """Return the fixed part of the record at ``position``: its struct and its values.
+
+    The values are those of the layout above in its order, from the total size to the body
+    length; the body begins ``struct.size`` bytes after ``position``.
+
+    Raises:
+        struct.error: the buffer ends before the fixed part does.
+    """
+    fixed = _FIXED_BY_HOSTS[_INT.unpack_from(buffer, position + SYS_FLAG_AT)[0] & HOST_FLAGS]
+    return fixed, fixed.unpack_from(buffer, position)
 
 
-def record_sys_flag(buffer: ReadBuffer, position: int) -> int:
-    """Return the system flag of the record at ``position``."""
-    return int(_INT.unpack_from(buffer, position + 36)[0])
+def topic_span(
+    buffer: ReadBuffer, magic: int, body_at: int, body_bytes: int, end: int
+) -> tuple[int, int] | None:
+    """Return where the topic of a record starts and ends; its properties follow 2 bytes later.
+
+    Args:
+        buffer: holds the record.
+        magic: of the record: how wide the topic's length is.
+        body_at: where its body starts.
+        body_bytes: how long its body says it is.
+        end: where the record ends.
+
+    Returns:
+        None when body, topic and properties do not end exactly where the record does.
+    """
+    at = body_at + body_bytes
+    if body_bytes < 0 or at + 3 > end:
+        return None
+    if magic == MAGIC_V1:
+        start = at + 1
+        topic_end: int = start + buffer[at]
+    else:
+        start = at + 2
+        topic_end = start + _SHORT.unpack_from(buffer, at)[0]
+    if topic_end < start or topic_end + 2 > end:
+        return None
+    properties_bytes = _SHORT.unpack_from(buffer, topic_end)[0]
+    return (start, topic_end) if topic_end + 2 + properties_bytes == end else None
 
 
 def record_store_timestamp_ms(buffer: ReadBuffer, position: int) -> int:
-    """Return when the record at ``position`` was stored, ms."""
-    at = 68 if _INT.unpack_from(buffer, position + 36)[0] & BORN_HOST_V6 else 56
-    return int(_LONG.unpack_from(buffer, position + at)[0])
-
-
-def fixed_struct(sys_flag: int) -> struct.Struct:
-    """Return the struct of a record's fixed part, up to and with the body length."""
-    return _FIXED_BY_HOSTS[sys_flag & _V6_HOSTS]
-
-
-def _body_position(buffer: ReadBuffer, position: int) -> int:
-    """Return where the body length of the record stands."""
-    sys_flag = _INT.unpack_from(buffer, position + 36)[0]
-    at = position + 84
-    if sys_flag & _V6_HOSTS:
-        at += (12 if sys_flag & BORN_HOST_V6 else 0) + (12 if sys_flag & STORE_HOST_V6 else 0)
-    return at
-
-
-def _topic_span(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """Return where the topic's name starts and ends."""
-    at = _body_position(buffer, position)
-    at += 4 + _INT.unpack_from(buffer, at)[0]
-    if _INT.unpack_from(buffer, position + 4)[0] == MAGIC_V2:
-        return at + 2, at + 2 + _SHORT.unpack_from(buffer, at)[0]
-    return at + 1, at + 1 + buffer[at]
-
-
-def record_body(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """Return where the stored body of the record at ``position`` starts and ends."""
-    at = _body_position(buffer, position)
-    return at + 4, at + 4 + int(_INT.unpack_from(buffer, at)[0])
-
-
-def record_topic(buffer: ReadBuffer, position: int) -> str:
-    """Return the topic of the record at ``position``, which must be sound."""
-    start, end = _topic_span(buffer, position)
-    return bytes(buffer[start:end]).decode("utf-8", "replace")
-
-
-def record_properties(buffer: ReadBuffer, position: int) -> bytes:
-    """Return the property bytes of the record at ``position``, which must be sound."""
-    at = _topic_span(buffer, position)[1]
-    return bytes(buffer[at + 2 : at + 2 + _SHORT.unpack_from(buffer, at)[0]])
-
-
-def verify_body_crc(buffer: ReadBuffer, position: int) -> bool:
-    """Tell whether the stored body matches its checksum (a record without a body does)."""
-    start, end = record_body(buffer, position)
-    if start == end:
-        return True
-    return bool(
-        body_crc(memoryview(buffer)[start:end]) == _INT.unpack_from(buffer, position + 8)[0]
-    )
-
-
-def property_crc_suffix(crc: int) -> bytes:
-    """Return the 20 bytes that end a record with property CRC: digits least significant first."""
-    return _CRC_PREFIX + f"{crc}"[::-1].ljust(10, "0").encode() + b"\x02"
-
-
-def append_property_crc(buffer: WriteBuffer, position: int, size_bytes: int) -> None:
-    """Fill in the last 20 bytes of a record, which were left free for its property CRC."""
-    end = position + size_bytes - PROPERTY_CRC_BYTES
-    crc = body_crc(memoryview(buffer)[position:end])
-    buffer[end : position + size_bytes] = property_crc_suffix(crc)
-
-
-def verify_property_crc(buffer: ReadBuffer, position: int, size_bytes: int) -> bool | None:
-    """Check the property CRC of a record.
-
-    Returns:
-        Whether it matches, or None when the record has none.
-    """
-    end = position + size_bytes - PROPERTY_CRC_BYTES
-    suffix = bytes(buffer[end : position + size_bytes])
-    if not suffix.startswith(_CRC_PREFIX):
-        return None
-    return suffix == property_crc_suffix(body_crc(memoryview(buffer)[position:end]))
+    """Return when the record at ``position``, which must be a record, was stored, ms."""
+    at = position + _STORE_TIMESTAMP_AT
+    if _INT.unpack_from(buffer, position + SYS_FLAG_AT)[0] & BORN_HOST_V6:
+        at += _V6_EXTRA_BYTES
+    return int(_LONG.unpack_from(buffer, at)[0])

@@ -17,19 +17,20 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.errors import DiskFullError, StoreFormatError
-from rocketpy.proto.record import body_crc, pack_blank, pack_record, pack_run
+from rocketpy.proto.record import (
+    BLANK_BYTES,
+    MIN_RECORD_BYTES,
+    body_crc,
+    pack_blank,
+    pack_record,
+    pack_run,
+    record_store_timestamp_ms,
+)
+from rocketpy.proto.record_check import RecordCheck, RecordState, check_record, is_intact
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import MappedFile
 from rocketpy.store.mapped_file_queue import MappedFileQueue
-from rocketpy.store.record import (
-    BLANK_BYTES,
-    RecordCheck,
-    RecordState,
-    is_intact,
-    judge,
-    store_time_of,
-)
 from rocketpy.store.results import PutBatch, PutMessage
 
 logger = logging.getLogger(__name__)
@@ -328,7 +329,7 @@ class CommitLog:
         position = phy_offset - mapped.base_offset
         if position + BLANK_BYTES > mapped.data_end:
             return RecordCheck(RecordState.EMPTY)
-        return judge(mapped.view, position, phy_offset, check_crc=check_crc)
+        return check_record(mapped.view, position, phy_offset, check_crc=check_crc)
 
     def intact_record(self, phy_offset: int, end: int) -> memoryview | None:
         """Return the record that begins exactly at an offset, checked; None when there is none.
@@ -351,7 +352,9 @@ class CommitLog:
     def store_time_ms(self, phy_offset: int, size_bytes: int) -> int:
         """Return the store time of a record a consume queue points to, -1 when it is gone."""
         record = self.record(phy_offset, size_bytes)
-        return -1 if record is None or size_bytes < 91 else store_time_of(record, 0)
+        if record is None or size_bytes < MIN_RECORD_BYTES:
+            return -1
+        return record_store_timestamp_ms(record, 0)
 
     def next_file_offset(self, phy_offset: int) -> int:
         """Return where the file after the one with this offset begins."""

@@ -13,15 +13,19 @@ CommitLog.checkMessageAndReturnSize (5.4.0).
 from collections import deque
 from typing import Final, NamedTuple
 
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    parse_properties,
+)
+from rocketpy.proto.record_check import RecordCheck
+from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.record import RecordCheck
 
-TRANSACTION_MASK: Final = 0xC
-COMMIT_TYPE: Final = 0x8
-ROLLBACK_TYPE: Final = 0xC
 _UNKNOWN_LEVEL_MS: Final = 1_000
 
 Arrival = tuple[str, int, int, int]
@@ -46,12 +50,12 @@ class DispatchRecord(NamedTuple):
     @property
     def has_queue_entry(self) -> bool:
         """Whether consumers may see it: half and rolled-back messages are not for them."""
-        return self.sys_flag & TRANSACTION_MASK in {0, COMMIT_TYPE}
+        return self.sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}
 
     @property
     def has_index_entries(self) -> bool:
         """Whether it can be found by key."""
-        return self.sys_flag & TRANSACTION_MASK != ROLLBACK_TYPE
+        return self.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
 
 def delivery_time_ms(level: int, store_timestamp_ms: int, delays_ms: tuple[int, ...]) -> int:
@@ -76,9 +80,9 @@ def read_back(
     except UnicodeDecodeError:
         return None
     properties = parse_properties(found.properties)
-    tags = properties.get("TAGS")
+    tags = properties.get(PROPERTY_TAGS)
     code = tags_code(tags)
-    delay = properties.get("DELAY", "")
+    delay = properties.get(PROPERTY_DELAY_TIME_LEVEL, "")
     if topic == SCHEDULE_TOPIC and delay.isascii() and delay.isdigit():
         code = delivery_time_ms(int(delay[:9]), found.store_timestamp_ms, delays_ms)
     return DispatchRecord(
@@ -90,8 +94,8 @@ def read_back(
         code,
         found.store_timestamp_ms,
         found.sys_flag,
-        properties.get("UNIQ_KEY"),
-        properties.get("KEYS"),
+        properties.get(PROPERTY_UNIQ_KEY),
+        properties.get(PROPERTY_KEYS),
         tags,
     )
 

@@ -16,12 +16,12 @@ not say), a sector of zeros within a damaged record tells of a power cut.
 
 from collections.abc import Iterator
 
+from rocketpy.proto.record import MAGIC_AT
+from rocketpy.proto.record_check import RecordCheck, RecordState, check_record
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.mapped_file import MappedFile
-from rocketpy.store.record import RecordCheck, RecordState, judge
 
 _MAGIC_START = b"\xda\xa3\x20"
-_MAGIC_AT = 4
 _FOREVER_MS = 1 << 62
 _FRAME_HEAD_BYTES = 8
 _SECTOR_BYTES = 512
@@ -173,13 +173,13 @@ class LogScan:
             at = mapped.buffer.find(_MAGIC_START, at + 1)
             if at < 0:
                 break
-            position = at - _MAGIC_AT
+            position = at - MAGIC_AT
             if position <= start and start > 0:
                 continue
             if position < 0:
                 continue
             phy_offset = mapped.base_offset + position
-            found = judge(mapped.view, position, phy_offset)
+            found = check_record(mapped.view, position, phy_offset)
             if (
                 found.verdict is RecordState.RECORD
                 and self.last_ms <= found.store_timestamp_ms <= until_ms

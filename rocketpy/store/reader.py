@@ -10,12 +10,12 @@ Source: DefaultMessageStore.getMessage (5.4.0).
 
 from typing import Final
 
+from rocketpy.proto.record_check import is_intact
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.record import is_intact
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 from rocketpy.store.stats import StoreStats
 

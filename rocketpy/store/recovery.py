@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketpy.errors import QueueGapError
+from rocketpy.proto.record import MIN_RECORD_BYTES
+from rocketpy.proto.record_check import RecordState
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
@@ -30,7 +32,6 @@ from rocketpy.store.consume_queue_table import ConsumeQueueTable, is_safe_topic
 from rocketpy.store.dispatch import DispatchRecord, read_back
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.log_scan import LogScan
-from rocketpy.store.record import MIN_RECORD_BYTES, RecordState
 
 logger = logging.getLogger(__name__)
 

@@ -9,21 +9,32 @@ Source: DefaultMessageStore.asyncPutMessage, CommitLog.asyncPutMessage(s), HookU
 import logging
 import struct
 import threading
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from rocketpy.errors import DiskFullError, StoreFormatError
-from rocketpy.proto.record import topic_field
+from rocketpy.proto.record import (
+    FIXED_BYTES,
+    HOST_FLAGS,
+    V4_HOST_BYTES,
+    V6_HOST_BYTES,
+    body_crc,
+    topic_field,
+)
+from rocketpy.proto.sys_flag import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+)
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import is_safe_topic
 from rocketpy.store.dispatch import (
-    COMMIT_TYPE,
-    ROLLBACK_TYPE,
-    TRANSACTION_MASK,
     Arrival,
     PendingDispatch,
     delivery_time_ms,
@@ -38,12 +49,7 @@ from rocketpy.store.results import (
 )
 
 _OK: Final = PutMessageStatus.PUT_OK
-_FIXED_BYTES: Final = 90
-_MAX_PROPERTIES_BYTES: Final = 32_767
-_V4_HOSTS_BYTES: Final = 16
-_V6_HOST_BYTES: Final = 20
-_BORN_V6: Final = 0x10
-_STORE_V6: Final = 0x20
+_V4_HOSTS_BYTES: Final = 2 * V4_HOST_BYTES
 _LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
 
 logger = logging.getLogger(__name__)
@@ -124,7 +130,7 @@ class MessageWriter:
         body_bytes, properties_bytes = len(message.body), len(message.properties)
         if known is None or body_bytes > self._max_body_bytes:
             return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
-        if properties_bytes > _MAX_PROPERTIES_BYTES:
+        if properties_bytes > MAX_PROPERTIES_BYTES:
             return self._failed(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
         try:
             result, code = self._append(message, known, body_bytes + properties_bytes)
@@ -147,18 +153,18 @@ class MessageWriter:
         """Append one checked message; return its tags code too if consumers may see it."""
         field = known.field
         store_host = message.store_host or self.store_host
-        sys_flag = message.sys_flag & ~(_BORN_V6 | _STORE_V6)
-        size = _FIXED_BYTES + len(field) + variable_bytes
+        sys_flag = message.sys_flag & ~HOST_FLAGS
+        size = FIXED_BYTES + len(field) + variable_bytes
         if len(message.born_host) + len(store_host) != _V4_HOSTS_BYTES:
             size, sys_flag = _with_wide_hosts(size, sys_flag, message.born_host, store_host)
-        crc = zlib.crc32(message.body) & 0x7FFFFFFF
+        crc = body_crc(message.body)
         queue: ConsumeQueue | None = None
         queue_offset = 0
         with self._append_lock:
             if not self.is_open:
                 return self._failed(PutMessageStatus.SERVICE_NOT_AVAILABLE), None
             self._lock_begin_ms = now_ms = self._time_ms()
-            if sys_flag & TRANSACTION_MASK in {0, COMMIT_TYPE}:
+            if sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}:
                 queue = known.queues.get(message.queue_id) or self._queue(known, message)
                 queue_offset = queue.next_offset
                 if queue_offset >= queue.reserved_offset:
@@ -189,7 +195,7 @@ class MessageWriter:
         body_bytes = sum(len(each.body) for each in batch.entries)
         if known is None or not batch.entries or body_bytes > self._max_body_bytes:
             return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
-        if any(len(each.properties) > _MAX_PROPERTIES_BYTES for each in batch.entries):
+        if any(len(each.properties) > MAX_PROPERTIES_BYTES for each in batch.entries):
             return self._failed(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
         if batch.sys_flag & TRANSACTION_MASK:
             return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
@@ -218,8 +224,8 @@ class MessageWriter:
         self, batch: PutBatch, known: _Topic, now_ms: int, arrivals: list[Arrival]
     ) -> PutMessageResult:
         store_host = batch.store_host or self.store_host
-        sys_flag = batch.sys_flag & ~(_BORN_V6 | _STORE_V6)
-        fixed = _FIXED_BYTES + len(known.field)
+        sys_flag = batch.sys_flag & ~HOST_FLAGS
+        fixed = FIXED_BYTES + len(known.field)
         fixed, sys_flag = _with_wide_hosts(fixed, sys_flag, batch.born_host, store_host)
         sizes = [fixed + len(each.body) + len(each.properties) for each in batch.entries]
         total = sum(sizes)
@@ -227,13 +233,13 @@ class MessageWriter:
         queue.reserve(len(sizes))
         self._check_numbers(batch)
         first = queue.next_offset
-        if sys_flag & (_BORN_V6 | _STORE_V6):
+        if sys_flag & HOST_FLAGS:
             self._log.reserve(total)
             phy_offsets = [
                 self._log.append(
                     _message_of(batch, each),
                     size,
-                    zlib.crc32(each.body) & 0x7FFFFFFF,
+                    body_crc(each.body),
                     first + number,
                     sys_flag,
                     now_ms,
@@ -303,7 +309,7 @@ class MessageWriter:
         code = message.tags_code
         if message.delay_level and message.topic == SCHEDULE_TOPIC:
             code = delivery_time_ms(message.delay_level, now_ms, self._parts.delays_ms)
-        indexed = message.sys_flag & TRANSACTION_MASK != ROLLBACK_TYPE
+        indexed = message.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
         if self._deferred:
             self._pending.add(
                 PendingDispatch(
@@ -425,10 +431,10 @@ def _with_wide_hosts(
     size: int, sys_flag: int, born_host: bytes, store_host: bytes
 ) -> tuple[int, int]:
     """Add what IPv6 hosts take, and the flags that say so."""
-    if len(born_host) == _V6_HOST_BYTES:
-        size, sys_flag = size + 12, sys_flag | _BORN_V6
-    if len(store_host) == _V6_HOST_BYTES:
-        size, sys_flag = size + 12, sys_flag | _STORE_V6
+    if len(born_host) == V6_HOST_BYTES:
+        size, sys_flag = size + V6_HOST_BYTES - V4_HOST_BYTES, sys_flag | BORN_HOST_V6
+    if len(store_host) == V6_HOST_BYTES:
+        size, sys_flag = size + V6_HOST_BYTES - V4_HOST_BYTES, sys_flag | STORE_HOST_V6
     return size, sys_flag
 
 

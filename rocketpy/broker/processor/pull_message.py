@@ -28,13 +28,11 @@ from rocketpy.proto.command import RemotingCommand, encode_command, make_respons
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.subscription import SubscriptionData, build_subscription, is_tag_type
+from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 
-_COMMIT_OFFSET: Final = 1
-_SUSPEND: Final = 2
-_SUBSCRIPTION: Final = 4
 _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
 _FORBIDDEN_BROKER: Final = 1
 _FORBIDDEN_GROUP: Final = 2
@@ -255,7 +253,7 @@ class PullMessageProcessor:
         elif (
             code == _NOT_FOUND
             and may_hold
-            and fields.sys_flag & _SUSPEND
+            and fields.sys_flag & PULL_SUSPEND
             and self._park(channel, request, fields, tag_filter)
         ):
             return None
@@ -320,7 +318,7 @@ class PullMessageProcessor:
     def _filter(
         self, request: RemotingCommand, fields: PullFields, group: SubscriptionGroupConfig
     ) -> TagFilter | None:
-        if fields.sys_flag & _SUBSCRIPTION:
+        if fields.sys_flag & PULL_SUBSCRIPTION:
             if not is_tag_type(fields.expression_type):
                 raise self._no_sql(request, fields.expression_type or "")
             return self._filter_of_expression(request, fields.topic, fields.expression or "*")
@@ -404,7 +402,7 @@ class PullMessageProcessor:
         offsets.commit_pull(fields.group, fields.topic, fields.queue_id, next_offset)
         if (
             may_commit
-            and fields.sys_flag & _COMMIT_OFFSET
+            and fields.sys_flag & PULL_COMMIT_OFFSET
             and not offsets.has_reset(fields.group, fields.topic, fields.queue_id)
         ):
             offsets.commit(fields.group, fields.topic, fields.queue_id, fields.commit_offset)

@@ -36,6 +36,7 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message import iter_batch
 from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.remoting.channel import Channel
@@ -52,7 +53,6 @@ _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _ONEWAY: Final = 2
 _PUT_OK: Final = PutMessageStatus.PUT_OK
-_PREPARED_BITS: Final = 0x4
 _SUCCESS: Final = 0
 _FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
@@ -186,7 +186,7 @@ class SendMessageProcessor:
             return self._process_any(channel, request)
         if (
             not 0 <= queue_id < facts.queue_limit
-            or sys_flag & _PREPARED_BITS
+            or sys_flag & TRANSACTION_PREPARED
             or len(body) > self._rules.max_body_bytes
             or len(stored) > MAX_PROPERTIES_BYTES
             or not common.is_plain
@@ -234,7 +234,7 @@ class SendMessageProcessor:
         stored = self._rebuild(properties, uniq_key)
         if len(request.body) > self._rules.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
             return self._refuse(request, *self._rules.too_large())
-        if fields.sys_flag & _PREPARED_BITS:
+        if fields.sys_flag & TRANSACTION_PREPARED:
             return self._refuse(request, *self._rules.half_message())
         topic = fields.topic
         if not facts.is_plain:

@@ -20,6 +20,7 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.base import parse_int32, parse_int64
 from rocketpy.proto.perm import PERM_WRITE
+from rocketpy.proto.sys_flag import MULTI_TAGS, TRANSACTION_MASK
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.proto.validators import check_topic
 from rocketpy.remoting.channel import Channel
@@ -30,7 +31,6 @@ Refusal: TypeAlias = tuple[int, str]
 
 _V3_4_9: Final = 121
 _LONG_NAMES: Final = int(RequestCode.SEND_MESSAGE)
-_MULTI_TAGS: Final = 0x2
 _RANGES: Final = struct.Struct(">iiiqi")
 _UNIT: Final = 1
 _UNIT_SUB: Final = 2
@@ -282,7 +282,7 @@ class SendRules:
             is_plain=is_plain,
             queue_limit=max(found.read_queue_nums, found.write_queue_nums),
             write_queue_nums=found.write_queue_nums,
-            sys_flag=_MULTI_TAGS if found.topic_filter_type == "MULTI_TAG" else 0,
+            sys_flag=MULTI_TAGS if found.topic_filter_type == "MULTI_TAG" else 0,
         )
         return facts
 
@@ -297,7 +297,7 @@ class SendRules:
             )
         if facts.config.is_batch_cq:
             return ResponseCode.MESSAGE_ILLEGAL, _NO_BATCH_CQ
-        if fields.sys_flag & 0xC:
+        if fields.sys_flag & TRANSACTION_MASK:
             return ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be transactional"
         if body_bytes > self.max_body_bytes:
             return self.too_large()

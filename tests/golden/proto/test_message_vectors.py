@@ -17,24 +17,15 @@ from rocketpy.proto.message import (
 from rocketpy.proto.record import (
     BLANK_MAGIC,
     RecordKind,
-    append_property_crc,
     body_crc,
     iter_records,
     pack_blank,
     pack_record,
-    patch_record,
-    record_body,
-    record_properties,
-    record_queue_id,
-    record_queue_offset,
     record_size,
     record_store_timestamp_ms,
-    record_sys_flag,
-    record_topic,
     topic_field,
-    verify_body_crc,
-    verify_property_crc,
 )
+from rocketpy.proto.record_check import RecordCheck, RecordState, check_record, is_intact
 from rocketpy.proto.sys_flag import COMPRESSED
 from rocketpy.proto.tags import tags_code
 
@@ -68,6 +59,16 @@ def java_host(host: str) -> bytes:
     """Java writes IPv6 without brackets."""
     address, _, port = host.rpartition(":")
     return host_to_bytes(f"[{address}]:{port}" if ":" in address else host)
+
+
+def check(record: bytes) -> RecordCheck:
+    """Check a record where it says that it is."""
+    phy_offset = decode_message(record, inflate=False).phy_offset
+    return check_record(memoryview(record + bytes(8)), 0, phy_offset)
+
+
+def stored_properties(record: bytes) -> bytes:
+    return check(record).properties
 
 
 def test_all_vectors_are_here():
@@ -111,7 +112,7 @@ def test_inflates_as_java_does(record, decoded):
 def test_pack_record_writes_the_same_bytes(record, decoded):
     message = decode_message(record, inflate=False)
     topic = topic_field(message.topic)
-    properties = record_properties(record, 0)
+    properties = stored_properties(record)
     size = record_size(len(message.body), len(topic), len(properties), message.sys_flag)
     buffer = bytearray(b"\xee" * (size + 20))
     pack_record(
@@ -121,12 +122,12 @@ def test_pack_record_writes_the_same_bytes(record, decoded):
         body_crc(message.body),
         message.queue_id,
         message.flag,
-        -1,
-        -1,
+        message.queue_offset,
+        message.phy_offset,
         message.sys_flag,
         message.born_timestamp_ms,
         host_to_bytes(message.born_host),
-        -1,
+        message.store_timestamp_ms,
         host_to_bytes(message.store_host),
         message.reconsume_times,
         message.prepared_transaction_offset,
@@ -134,27 +135,27 @@ def test_pack_record_writes_the_same_bytes(record, decoded):
         topic,
         properties,
     )
-    patch_record(buffer, 10, message.queue_offset, message.phy_offset, message.store_timestamp_ms)
     assert buffer == b"\xee" * 10 + record + b"\xee" * 10
 
 
 @pytest.mark.parametrize(("record", "decoded"), RECORDS)
 def test_encode_message_writes_the_same_bytes(record, decoded):
     message = decode_message(record, inflate=False)
-    assert encode_message(message, properties=record_properties(record, 0)) == record
+    assert encode_message(message, properties=stored_properties(record)) == record
 
 
 @pytest.mark.parametrize(("record", "decoded"), RECORDS)
-def test_partial_readers(record, decoded):
-    buffer = b"\0" * 7 + record
-    start, end = record_body(buffer, 7)
-    assert sha256(buffer[start:end]) == decoded["stored_body_sha256"]
-    assert record_topic(buffer, 7) == decoded["topic"]
-    assert record_queue_id(buffer, 7) == decoded["queue_id"]
-    assert record_queue_offset(buffer, 7) == decoded["queue_offset"]
-    assert record_sys_flag(buffer, 7) == decoded["sys_flag"]
-    assert record_store_timestamp_ms(buffer, 7) == decoded["store_timestamp"]
-    assert verify_body_crc(buffer, 7)
+def test_validated_in_place(record, decoded):
+    found = check(record)
+    assert found.verdict is RecordState.RECORD
+    assert found.size_bytes == len(record)
+    assert found.topic.decode() == decoded["topic"]
+    assert found.queue_id == decoded["queue_id"]
+    assert found.queue_offset == decoded["queue_offset"]
+    assert found.sys_flag == decoded["sys_flag"]
+    assert found.store_timestamp_ms == decoded["store_timestamp"]
+    assert record_store_timestamp_ms(b"\0" * 7 + record, 7) == decoded["store_timestamp"]
+    assert is_intact(memoryview(record), decoded["physical_offset"])
 
 
 def test_batch_body_and_its_records():
@@ -167,8 +168,10 @@ def test_batch_body_and_its_records():
     messages = decode_messages(records)
     assert [message.body for message in messages] == [item.body for item in items]
     assert [message.flag for message in messages] == [item.flag for item in items]
-    positions = [position for position, _, _ in iter_records(records, 0, len(records))]
-    assert [record_properties(records, at) for at in positions] == [i.properties for i in items]
+    places = [(at, size) for at, size, _ in iter_records(records, 0, len(records))]
+    assert [stored_properties(records[at : at + size]) for at, size in places] == [
+        i.properties for i in items
+    ]
     ids = vector["append_msg_ids"].split(",")
     assert [message.offset_msg_id for message in messages] == ids
 
@@ -188,21 +191,3 @@ def test_blank_blank():
     assert list(iter_records(head + b"x" * 20, 0, 28)) == [
         (0, vector["remaining"], RecordKind.BLANK)
     ]
-
-
-@pytest.mark.parametrize("name", ["20-prop-crc.json", "21-prop-crc-noprops.json"])
-def test_property_crc(name):
-    record = bytearray(bytes.fromhex(load(name)["message_hex"]))
-    assert verify_property_crc(record, 0, len(record)) is True
-    again = bytearray(record)
-    again[-20:] = bytes(20)
-    assert verify_property_crc(again, 0, len(again)) is None
-    append_property_crc(again, 0, len(again))
-    assert again == record
-    again[20] ^= 1
-    assert verify_property_crc(again, 0, len(again)) is False
-
-
-def test_records_without_property_crc():
-    record = bytes.fromhex(load("00-plain.json")["message_hex"])
-    assert verify_property_crc(record, 0, len(record)) is None

@@ -27,16 +27,6 @@ def test_message_sys_flag():
     assert sys_flag.compression_type(flag) == CompressionType.ZLIB
     assert sys_flag.with_compression(flag, CompressionType.LZ4) == 0x111
     assert sys_flag.clear_compressed(flag) == 0x310
-    committed = sys_flag.with_transaction_type(0x14, sys_flag.TRANSACTION_COMMIT)
-    assert committed == 0x18
-    assert sys_flag.transaction_type(committed) == sys_flag.TRANSACTION_COMMIT
-
-
-def test_pull_sys_flag():
-    assert sys_flag.pull_sys_flag() == 0
-    assert sys_flag.pull_sys_flag(commit_offset=True, suspend=True) == 3
-    assert sys_flag.pull_sys_flag(suspend=True, subscription=True, lite_pull=True) == 22
-    assert sys_flag.pull_sys_flag(class_filter=True) == 8
 
 
 def test_topic_names():

@@ -7,9 +7,9 @@ import pytest
 
 from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.proto.record import topic_field
+from rocketpy.proto.record_check import RecordState
 from rocketpy.store.commit_log import AllocateService, CommitLog
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.record import RecordState
 from rocketpy.store.results import PutMessage
 from rocketpy.testing.sim_files import SimFiles
 

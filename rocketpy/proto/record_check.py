@@ -1,0 +1,158 @@
+"""Validates a record in place, without decoding it.
+
+Recovery must know more than a decoder: whether bytes are a record, the blank that ends a file,
+nothing yet, or a record that was damaged, and how far it is to the next one.
+
+Source: CommitLog.checkMessageAndReturnSize, MessageDecoder (5.4.0).
+"""
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+from rocketpy.proto.record import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    body_crc,
+    fixed_part,
+    size_and_magic,
+    topic_span,
+)
+
+
+class RecordState(enum.Enum):
+    """What lies at a position."""
+
+    RECORD = "record"
+    BLANK = "blank"
+    EMPTY = "empty"
+    DAMAGED = "damaged"  # its lengths add up, its body is not what was stored
+    BROKEN = "broken"  # not a record, or its lengths do not add up
+
+
+class RecordCheck(NamedTuple):
+    """What was found at a position; the fields after ``size_bytes`` hold for RECORD and DAMAGED.
+
+    Attributes:
+        verdict: what it is.
+        size_bytes: how far the next position is; for BROKEN a guess, 0 when there is none.
+        queue_id: queue within the topic.
+        queue_offset: logical offset in that queue.
+        sys_flag: system flags.
+        store_timestamp_ms: when it was stored.
+        topic: topic bytes.
+        properties: property bytes.
+    """
+
+    verdict: RecordState
+    size_bytes: int = 0
+    queue_id: int = 0
+    queue_offset: int = 0
+    sys_flag: int = 0
+    store_timestamp_ms: int = 0
+    topic: bytes = b""
+    properties: bytes = b""
+
+
+_EMPTY: Final = RecordCheck(RecordState.EMPTY)
+
+
+def check_record(
+    view: memoryview, position: int, phy_offset: int, *, check_crc: bool = True
+) -> RecordCheck:
+    """Tell what lies at ``position`` of a whole commit-log file.
+
+    Args:
+        view: the file.
+        position: first byte to look at.
+        phy_offset: the same place in the log; a record that claims another one is BROKEN.
+        check_crc: whether to check the body.
+    """
+    rest = len(view) - position
+    if rest < BLANK_BYTES:
+        return _EMPTY
+    size, magic = size_and_magic(view, position)
+    if magic == BLANK_MAGIC:
+        return RecordCheck(RecordState.BLANK, rest)
+    if magic not in {MAGIC_V1, MAGIC_V2}:
+        return _EMPTY if size == 0 and magic == 0 else RecordCheck(RecordState.BROKEN)
+    if not MIN_RECORD_BYTES <= size <= rest - BLANK_BYTES:
+        return RecordCheck(RecordState.BROKEN)
+    record = view[position : position + size]
+    parts = _parts(record)
+    if parts is None or parts.phy_offset != phy_offset or parts.queue_offset < 0:
+        return RecordCheck(RecordState.BROKEN, size)
+    if parts.topic_at == parts.topic_end:
+        return RecordCheck(RecordState.BROKEN, size)
+    intact = not check_crc or parts.body_matches(record)
+    return RecordCheck(
+        RecordState.RECORD if intact else RecordState.DAMAGED,
+        size,
+        parts.queue_id,
+        parts.queue_offset,
+        parts.sys_flag,
+        parts.store_timestamp_ms,
+        bytes(record[parts.topic_at : parts.topic_end]),
+        bytes(record[parts.topic_end + 2 :]),
+    )
+
+
+def is_intact(record: memoryview, phy_offset: int) -> bool:
+    """Check one whole record on its way out: place, size, lengths and body checksum.
+
+    Args:
+        record: as long as the entry that led here says.
+        phy_offset: where it was found.
+    """
+    if len(record) < MIN_RECORD_BYTES:
+        return False
+    size, magic = size_and_magic(record, 0)
+    if size != len(record) or magic not in {MAGIC_V1, MAGIC_V2}:
+        return False
+    parts = _parts(record)
+    return parts is not None and parts.phy_offset == phy_offset and parts.body_matches(record)
+
+
+class _Parts(NamedTuple):
+    crc: int
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    sys_flag: int
+    store_timestamp_ms: int
+    body_at: int
+    body_bytes: int
+    topic_at: int
+    topic_end: int
+
+    def body_matches(self, record: memoryview) -> bool:
+        """Compare the body with its checksum; an empty one always matches."""
+        end = self.body_at + self.body_bytes
+        return not self.body_bytes or body_crc(record[self.body_at : end]) == self.crc
+
+
+def _parts(record: memoryview) -> _Parts | None:
+    """Find the parts of a record; None when their lengths do not add up to its own."""
+    try:
+        fixed, values = fixed_part(record, 0)
+    except struct.error:  # wide hosts in a record too short for them
+        return None
+    _, magic, crc, queue_id, _, queue_offset, phy_offset, sys_flag = values[:8]
+    store_timestamp_ms, body_bytes = values[10], values[14]
+    topic = topic_span(record, magic, fixed.size, body_bytes, len(record))
+    if topic is None:
+        return None
+    return _Parts(
+        crc,
+        queue_id,
+        queue_offset,
+        phy_offset,
+        sys_flag,
+        store_timestamp_ms,
+        fixed.size,
+        body_bytes,
+        *topic,
+    )
