@@ -20,8 +20,10 @@ from rocketpy.remoting.connection import ConnectionLimits
 from rocketpy.remoting.dispatch import Processor, ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import PendingRequest
+from rocketpy.remoting.network import Network
 from rocketpy.remoting.selector import wait_until_gone
 from rocketpy.remoting.server_peer import ServerPeer
+from rocketpy.remoting.socket_network import SocketNetwork
 from rocketpy.remoting.tls import client_context
 from rocketpy.runtime.clock import Clock
 
@@ -43,13 +45,21 @@ def _next_opaque() -> int:
 class RemotingClient:
     """Calls servers; all calls to one address share one connection."""
 
-    def __init__(self, config: RemotingClientConfig, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        config: RemotingClientConfig,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        network: Network | None = None,
+    ) -> None:
         """Describe a client; the first call to an address connects.
 
         Args:
             config: limits and times.
             clock: for idle connections and back-off.
             rng: for the jitter of the back-off.
+            network: how to connect; the machine's when None.
 
         Raises:
             ConfigError: the TLS files cannot be used.
@@ -67,6 +77,7 @@ class RemotingClient:
             write_stall_timeout_ms=config.write_stall_timeout_ms,
             idle_timeout_ms=config.client_channel_max_idle_time_seconds * 1000,
         )
+        self.network: Network = network or SocketNetwork()
         self.next_opaque = _next_opaque
         self.loop: asyncio.AbstractEventLoop
         self._clock = clock

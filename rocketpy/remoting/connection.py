@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         self._routes = owner.table.routes
         self._parked: list[RemotingCommand] = []
         self._reading_paused = False
-        self._is_attached = False
+        self.is_attached = False
         self.reads = 0
         self._opened_ms = 0
         self._seen_activity = 0
@@ -180,7 +180,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail waiting calls and tell the owner."""
         self._parked.clear()
-        self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
+        if self.is_attached:
+            self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
         self._owner.closed(self)
         if not self.gone.done():
             self.gone.set_result(None)
@@ -190,14 +191,14 @@ class Connection(asyncio.Protocol):
     @property
     def waiting_bytes(self) -> int:
         """Bytes written and not yet taken by the peer; 0 before there is a transport."""
-        return self.transport.get_write_buffer_size() if self._is_attached else 0
+        return self.transport.get_write_buffer_size() if self.is_attached else 0
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Take a transport without announcing the connection yet."""
         limits = self._limits
         transport.set_write_buffer_limits(high=limits.high_water_bytes, low=limits.low_water_bytes)
         self.transport = transport
-        self._is_attached = True
+        self.is_attached = True
         peer = transport.get_extra_info("peername") or ("0.0.0.0", 0)  # noqa: S104 - peer already gone
         self.channel = Channel(
             self._loop,
@@ -371,7 +372,7 @@ class Connection(asyncio.Protocol):
         Args:
             now_ms: monotonic time.
         """
-        if not self._is_attached:
+        if not self.is_attached:
             return
         channel, limits = self.channel, self._limits
         if not channel.is_open:

@@ -1,17 +1,16 @@
-"""A selector: one event loop and the connections that live on it.
+"""A selector: the connections of a server that live on one event loop.
 
-The first selector is the loop the server was started on; more are threads with a loop each.
+It knows transports only; which loop it lives on and where transports come from is the network's
+(`remoting/network.py`).
 
 Source: the selector event loop group of NettyRemotingServer (5.4.0).
 """
 
 import asyncio
 import logging
-import socket
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from rocketpy.remoting.boss import ConnectionTally
+from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.channel import Channel, ChannelListener
 from rocketpy.remoting.connection import Connection, ConnectionLimits
 from rocketpy.remoting.dispatch import ProcessorTable
@@ -26,17 +25,8 @@ _QUIET_TICKS = 2
 Factory = Callable[[Connection], asyncio.Protocol]
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop where there is one, else asyncio's own loop."""
-    try:
-        import uvloop  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
 class Selector:
-    """Owns the connections of one loop; everything but ``adopt`` happens on that loop."""
+    """Owns the connections of one loop; everything happens on that loop."""
 
     def __init__(
         self,
@@ -44,7 +34,7 @@ class Selector:
         limits: ConnectionLimits,
         clock: Clock,
         *,
-        tally: ConnectionTally,
+        admission: Admission,
         listeners: Sequence[ChannelListener],
         wrap: Factory,
         total_limit_bytes: int,
@@ -55,7 +45,7 @@ class Selector:
             table: where requests go.
             limits: what each connection must keep to.
             clock: for idle and stalled peers.
-            tally: told when a connection is gone.
+            admission: told when a connection is gone.
             listeners: told about connections.
             wrap: returns what reads a new connection's first bytes.
             total_limit_bytes: what may wait for all peers of this selector together.
@@ -66,7 +56,7 @@ class Selector:
         self.connections: set[Connection] = set()
         self.loop: asyncio.AbstractEventLoop
         self._clock = clock
-        self._tally = tally
+        self._admission = admission
         self._listeners = listeners
         self._wrap = wrap
         self._total_limit_bytes = total_limit_bytes
@@ -80,9 +70,18 @@ class Selector:
         self.loop = loop
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
-    def adopt(self, sock: socket.socket, ip: str) -> None:
-        """Take an accepted socket; on the selector's loop."""
-        self.spawn(self._adopt(sock, ip))
+    def new_connection(self, ip: str) -> asyncio.Protocol:
+        """Return the protocol of a new, admitted connection, which is to get a transport.
+
+        Whoever cannot give it one calls its `connection_lost`.
+
+        Args:
+            ip: the peer's address as it was admitted; released when the connection is gone.
+        """
+        connection = Connection(self, self.loop)
+        self.connections.add(connection)
+        self._ips[connection] = ip
+        return self._wrap(connection)
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""
@@ -98,7 +97,7 @@ class Selector:
         self.connections.discard(connection)
         ip = self._ips.pop(connection, None)
         if ip is not None:
-            self._tally.release(ip)
+            self._admission.release(ip)
         if connection in self._announced:
             self._announced.discard(connection)
             self._tell("on_close", connection.channel)
@@ -132,10 +131,10 @@ class Selector:
         self.is_draining = True
         deadline_ms = self.now_ms() + grace_ms
         await self._until_quiet(deadline_ms)
-        for connection in list(self.connections):
+        for connection in self._attached():
             connection.channel.close("server shutting down")
         await self._until_gone(max(deadline_ms, self.now_ms() + 200))
-        for connection in list(self.connections):
+        for connection in self._attached():
             connection.transport.abort()
         await self._until_gone(self.now_ms() + 500)
         for task in list(self._tasks):
@@ -145,6 +144,10 @@ class Selector:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
+
+    def _attached(self) -> list[Connection]:
+        """Return the connections that have a transport."""
+        return [connection for connection in self.connections if connection.is_attached]
 
     def _cut_off_greediest(self) -> None:
         """Keep what waits for all peers together within its limit."""
@@ -176,18 +179,6 @@ class Selector:
     async def _until_gone(self, deadline_ms: int) -> None:
         await wait_until_gone(self.connections, deadline_ms - self.now_ms())
 
-    async def _adopt(self, sock: socket.socket, ip: str) -> None:
-        connection = Connection(self, self.loop)
-        protocol = self._wrap(connection)
-        self.connections.add(connection)
-        self._ips[connection] = ip
-        try:
-            await self.loop.connect_accepted_socket(lambda: protocol, sock)
-        except OSError as error:
-            _log.debug("accepted connection lost at once ip=%s error=%s", ip, error)
-            sock.close()
-            self.closed(connection)
-
     def _sweep(self) -> None:
         self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
         self.sweep(self.now_ms())
@@ -205,35 +196,3 @@ async def wait_until_gone(connections: Iterable[Connection], timeout_ms: int) ->
     gone = [connection.gone for connection in connections]
     if gone:
         await asyncio.wait(gone, timeout=max(timeout_ms, 0) / 1000)
-
-
-class SelectorThread:
-    """A selector with a thread and loop of its own."""
-
-    def __init__(self, selector: Selector, name: str) -> None:
-        self.selector = selector
-        self._loop = new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Start the thread; sockets may be handed over at once."""
-        self._thread.start()
-
-    def adopt(self, sock: socket.socket, ip: str) -> None:
-        """Hand a socket over; any thread."""
-        self._loop.call_soon_threadsafe(self.selector.adopt, sock, ip)
-
-    async def stop(self, grace_ms: int) -> None:
-        """Drain the selector, then end its loop and thread."""
-        call = asyncio.run_coroutine_threadsafe(self.selector.drain(grace_ms), self._loop)
-        await asyncio.wrap_future(call)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(2.0)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.call_soon(self.selector.bind, self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()

@@ -1,21 +1,22 @@
-"""RemotingServer: the server side put together, boss, selectors and pools.
+"""RemotingServer: the server side put together: network, selectors and pools.
 
 Source: NettyRemotingServer (5.4.0).
 """
 
 import asyncio
 import logging
-import socket
 from collections.abc import Iterable
 
-from rocketpy.remoting.boss import Boss, ConnectionTally, listen
+from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.business import BusinessPool, PoolStatistics
 from rocketpy.remoting.channel import ChannelListener
 from rocketpy.remoting.config import RemotingServerConfig, TlsMode
 from rocketpy.remoting.connection import Connection, ConnectionLimits
 from rocketpy.remoting.dispatch import Processor, ProcessorTable
 from rocketpy.remoting.first_bytes import FirstBytes
-from rocketpy.remoting.selector import Selector, SelectorThread
+from rocketpy.remoting.network import ListenEndpoint, Listening, Network
+from rocketpy.remoting.selector import Selector
+from rocketpy.remoting.socket_network import SocketNetwork
 from rocketpy.remoting.tls import server_context
 from rocketpy.runtime.clock import Clock
 
@@ -30,27 +31,40 @@ class RemotingServer:
         name: for logs and thread names.
     """
 
-    def __init__(self, config: RemotingServerConfig, *, clock: Clock, name: str = "server") -> None:
-        """Describe a server; ``start`` opens its port."""
+    def __init__(
+        self,
+        config: RemotingServerConfig,
+        *,
+        clock: Clock,
+        name: str = "server",
+        network: Network | None = None,
+    ) -> None:
+        """Describe a server; `start` opens its port.
+
+        Args:
+            config: limits and times.
+            clock: for everything that waits.
+            name: for logs and thread names.
+            network: where to listen; the machine's when None.
+        """
         self.port = 0
         self.name = name
         self._config = config
         self._clock = clock
+        self._network: Network = network or SocketNetwork()
         self._table = ProcessorTable()
         self._listeners: list[ChannelListener] = []
-        self._tally = ConnectionTally(
-            config.server_max_connections, config.server_max_connections_per_ip
+        self._admission = Admission(
+            config.server_max_connections, config.server_max_connections_per_ip, clock
         )
-        self._boss: Boss | None = None
-        self._own_selector: Selector | None = None
-        self._threads: list[SelectorThread] = []
+        self._listening: Listening | None = None
+        self._selectors: list[Selector] = []
         self._pools: list[BusinessPool] = []
-        self._next_thread = 0
 
     @property
     def connection_count(self) -> int:
         """Connections there are."""
-        return self._tally.count
+        return self._admission.count
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None = None
@@ -62,12 +76,12 @@ class RemotingServer:
             processor: called for each request, on the pool's thread or the selector's.
             pool: None (or one of 0 threads) runs inline on the selector.
         """
-        assert self._boss is None, "register processors before start"
+        assert self._listening is None, "register processors before start"
         self._table.register(codes, processor, pool)
 
     def set_default(self, processor: Processor, pool: BusinessPool | None = None) -> None:
         """Send every request code nobody registered to a processor; before ``start``."""
-        assert self._boss is None, "register processors before start"
+        assert self._listening is None, "register processors before start"
         self._table.set_default(processor, pool)
 
     def add_listener(self, listener: ChannelListener) -> None:
@@ -85,45 +99,23 @@ class RemotingServer:
             StartError: the port is taken, or the address is not ours.
             ConfigError: the TLS files cannot be used.
         """
-        assert self._boss is None, "started twice"
+        assert self._listening is None, "started twice"
         config = self._config
-        wrap = _FirstProtocol(config)
-        listener = listen(
-            config.bind_address,
-            config.listen_port,
+        endpoint = ListenEndpoint(
+            name=self.name,
+            address=config.bind_address,
+            port=config.listen_port,
             backlog=config.server_socket_backlog,
             send_buffer_bytes=config.server_socket_snd_buf_size,
             receive_buffer_bytes=config.server_socket_rcv_buf_size,
         )
-        self.port = listener.getsockname()[1]
-        limits = _limits(config)
-        loop = asyncio.get_running_loop()
-        selectors = [
-            Selector(
-                self._table,
-                limits,
-                self._clock,
-                tally=self._tally,
-                listeners=self._listeners,
-                wrap=wrap,
-                total_limit_bytes=config.write_buffer_total_limit_bytes
-                // config.server_selector_threads,
-            )
-            for _ in range(config.server_selector_threads)
-        ]
-        if len(selectors) == 1:
-            self._own_selector = selectors[0]
-            self._own_selector.bind(loop)
-        else:
-            for index, selector in enumerate(selectors):
-                thread = SelectorThread(selector, f"{self.name}-selector-{index}")
-                self._threads.append(thread)
-                thread.start()
+        self._selectors = self._build_selectors()
+        self._listening = await self._network.listen(endpoint, self._selectors, self._admission)
+        self.port = self._listening.port
+        # What a peer was quick enough to send already waits in the pools' queues.
         self._pools = self._table.pools()
         for pool in self._pools:
             pool.start()
-        self._boss = Boss(listener, self._tally, self._hand_over, self._clock)
-        self._boss.start(loop)
         _log.info("listening name=%s address=%s port=%d", self.name, config.bind_address, self.port)
 
     async def stop(self, grace_ms: int = 3000) -> None:
@@ -132,16 +124,11 @@ class RemotingServer:
         Args:
             grace_ms: how long that may take before connections are cut.
         """
-        if self._boss is None:
+        if self._listening is None:
             return
-        self._boss.stop()
-        self._boss = None
-        if self._own_selector is not None:
-            await self._own_selector.drain(grace_ms)
-            self._own_selector = None
-        if self._threads:
-            await asyncio.gather(*(thread.stop(grace_ms) for thread in self._threads))
-            self._threads.clear()
+        listening, self._listening = self._listening, None
+        listening.stop_accepting()
+        await listening.drain(grace_ms)
         for pool in self._pools:
             pool.stop()
         self._pools.clear()
@@ -153,15 +140,26 @@ class RemotingServer:
         Args:
             now_ms: monotonic time.
         """
-        assert self._own_selector is not None
-        self._own_selector.sweep(now_ms)
+        (selector,) = self._selectors
+        selector.sweep(now_ms)
 
-    def _hand_over(self, sock: socket.socket, ip: str) -> None:
-        if self._own_selector is not None:
-            self._own_selector.adopt(sock, ip)
-        else:
-            self._threads[self._next_thread].adopt(sock, ip)
-            self._next_thread = (self._next_thread + 1) % len(self._threads)
+    def _build_selectors(self) -> list[Selector]:
+        config = self._config
+        wrap = _FirstProtocol(config)
+        limits = _limits(config)
+        count = config.server_selector_threads
+        return [
+            Selector(
+                self._table,
+                limits,
+                self._clock,
+                admission=self._admission,
+                listeners=self._listeners,
+                wrap=wrap,
+                total_limit_bytes=config.write_buffer_total_limit_bytes // count,
+            )
+            for _ in range(count)
+        ]
 
 
 class _FirstProtocol:

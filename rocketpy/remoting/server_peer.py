@@ -22,6 +22,7 @@ from rocketpy.remoting.connection import Connection, ConnectionLimits, Connectio
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
+from rocketpy.remoting.network import Network
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class PeerContext(Protocol):
     loop: asyncio.AbstractEventLoop
     rng: random.Random
     tls: ssl.SSLContext | None
+    network: Network
     next_opaque: Callable[[], int]
 
     def now_ms(self) -> int:
@@ -301,15 +303,10 @@ class ServerPeer:
     async def _connect(self) -> None:
         connection = ClientConnection(self, self)
         timeout_ms = self._config.connect_timeout_millis
-        tls = self._context.tls
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self.loop.create_connection(
-                    lambda: connection,
-                    self._host,
-                    self._port,
-                    ssl=tls,
-                    server_hostname=self._host if tls is not None else None,
+                await self._context.network.connect(
+                    lambda: connection, self._host, self._port, tls=self._context.tls
                 )
         except TimeoutError:
             self._connect_failed(f"cannot connect to {self.address} within {timeout_ms} ms")

@@ -71,7 +71,7 @@ def test_unit_tests_never_sleep(path: Path) -> None:
 
 def test_threads_start_in_named_places_only() -> None:
     allowed = {
-        "rocketpy/remoting/selector.py",
+        "rocketpy/remoting/socket_network.py",
         "rocketpy/remoting/business.py",
         "rocketpy/runtime/service.py",
         "rocketpy/sync.py",  # the blocking face of the client owns one loop thread

@@ -2,7 +2,7 @@ from typing import Any, cast
 
 import pytest
 
-from rocketpy.remoting.boss import ConnectionTally
+from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.dispatch import ProcessorTable
@@ -29,7 +29,7 @@ def make_selector(listeners: list[Any], total_limit_bytes: int = 1000) -> Select
         ProcessorTable(),
         LIMITS,
         ManualClock(),
-        tally=ConnectionTally(0, 0),
+        admission=Admission(0, 0, ManualClock()),
         listeners=listeners,
         wrap=lambda connection: connection,
         total_limit_bytes=total_limit_bytes,

@@ -24,6 +24,7 @@ class FakeContext:
         self.loop = FakeLoop()
         self.rng = random.Random(3)
         self.tls = None
+        self.network: Any = None
         self.next_opaque = iter(range(1000)).__next__
         self.clock = ManualClock()
         self.connects = 0

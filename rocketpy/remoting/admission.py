@@ -1,0 +1,78 @@
+"""Who may connect: how many connections there are, in all and by address, and their limits.
+
+Limits are checked before anything is built for a connection, so that a flood costs an accept and
+a close each.
+"""
+
+import logging
+import threading
+
+from rocketpy.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_REFUSAL_LOG_INTERVAL_MS = 1_000
+
+
+class Admission:
+    """Counts the connections of one server and refuses those over a limit; any thread."""
+
+    def __init__(self, max_count: int, max_per_ip_count: int, clock: Clock) -> None:
+        """Set the limits.
+
+        Args:
+            max_count: connections in all; 0 is no limit.
+            max_per_ip_count: connections from one address; 0 is no limit.
+            clock: for the pace of refusal logs.
+        """
+        self._max_count = max_count
+        self._max_per_ip_count = max_per_ip_count
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._by_ip: dict[str, int] = {}
+        self._count = 0
+        self._refused_count = 0
+        self._refusal_logged_ms: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Connections there are."""
+        return self._count
+
+    def admit(self, ip: str) -> bool:
+        """Count one more connection; return False when a limit is reached, and log why."""
+        with self._lock:
+            refusal = self._refusal(ip)
+            if refusal is None:
+                self._by_ip[ip] = self._by_ip.get(ip, 0) + 1
+                self._count += 1
+                return True
+            self._log_refusal(refusal)
+            return False
+
+    def release(self, ip: str) -> None:
+        """Count one connection less."""
+        with self._lock:
+            self._count -= 1
+            left_count = self._by_ip[ip] - 1
+            if left_count:
+                self._by_ip[ip] = left_count
+            else:
+                del self._by_ip[ip]
+
+    def _refusal(self, ip: str) -> str | None:
+        if self._count >= self._max_count > 0:
+            return f"{self._max_count} connections are open (serverMaxConnections)"
+        of_ip_count = self._by_ip.get(ip, 0)
+        if of_ip_count >= self._max_per_ip_count > 0:
+            return f"{of_ip_count} connections from {ip} (serverMaxConnectionsPerIp)"
+        return None
+
+    def _log_refusal(self, refusal: str) -> None:
+        self._refused_count += 1
+        now_ms = self._clock.monotonic_ms()
+        last_ms = self._refusal_logged_ms
+        if last_ms is None or now_ms - last_ms >= _REFUSAL_LOG_INTERVAL_MS:
+            self._refusal_logged_ms = now_ms
+            _log.warning("connections refused count=%d reason=%s", self._refused_count, refusal)
+            self._refused_count = 0
