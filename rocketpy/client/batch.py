@@ -5,7 +5,7 @@ Source: MessageBatch, MessageDecoder.encodeMessages (5.4.0); Apache leaves the s
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rocketpy.client.outgoing import Outgoing
+from rocketpy.client.outgoing import SEND_BATCH, Outgoing
 from rocketpy.client.send_result import SendResult
 from rocketpy.proto.message import BatchItem, encode_batch
 
@@ -26,7 +26,8 @@ class BatchPart:
             BatchItem(message.flag, message.body, message.properties.encode())
             for message in self.messages
         )
-        return Outgoing(body, f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true\x02", 0, 0, msg_id)
+        properties = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true\x02"
+        return Outgoing(body, properties, 0, 0, msg_id, SEND_BATCH)
 
     def results(self, stored: SendResult) -> list[SendResult]:
         """Return one result a message out of the request's result."""

@@ -6,26 +6,39 @@ Source: ConsumeMessageConcurrentlyService (5.4.0).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import Retry, ToDLQ
+from rocketpy.client.process_queue import GiveBack, ProcessQueue
 from rocketpy.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-GiveBack = Callable[[ReceivedMessage, int], Awaitable[None]]
 # A handler that never waits must still let pulls and heartbeats run.
 _YIELD_AFTER = 64
+
+
+class _Chunk(NamedTuple):
+    """What one call of a handler gets."""
+
+    queue: ProcessQueue
+    messages: list[ReceivedMessage]
+
+
+class Delivery(NamedTuple):
+    """A message for an iterator, and the queue that waits for its outcome."""
+
+    queue: ProcessQueue
+    message: ReceivedMessage
 
 
 class ConsumeService(Protocol):
     """Where pulled messages go."""
 
-    def deliver(self, messages: list[ReceivedMessage]) -> None:
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Take messages of one queue, in order."""
         ...
 
@@ -61,7 +74,7 @@ class HandlerService:
         self._give_back = give_back
         self._stats = stats
         self._clock = clock
-        self._chunks: deque[list[ReceivedMessage]] = deque()
+        self._chunks: deque[_Chunk] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._busy = 0
         self._stopping = False
@@ -70,13 +83,10 @@ class HandlerService:
             for number in range(concurrency)
         ]
 
-    def deliver(self, messages: list[ReceivedMessage]) -> None:
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Cut into chunks and wake as many workers."""
         size = self._batch
-        if size == 1:
-            chunks = [[message] for message in messages]
-        else:
-            chunks = [messages[at : at + size] for at in range(0, len(messages), size)]
+        chunks = [_Chunk(queue, messages[at : at + size]) for at in range(0, len(messages), size)]
         self._chunks.extend(chunks)
         for _ in chunks:
             if not self._idle:
@@ -117,36 +127,37 @@ class HandlerService:
                 since_yield = 0
                 await asyncio.sleep(0)
 
-    async def _handle(self, chunk: list[ReceivedMessage]) -> None:
-        queue = chunk[0].process_queue
+    async def _handle(self, chunk: _Chunk) -> None:
+        queue, messages = chunk
         if queue.dropped:
             return
-        started_ms = self._clock.time_ms()
-        for message in chunk:
-            message.started_ms = started_ms
+        started_ms = self._clock.monotonic_ms()
+        for message in messages:
+            queue.begin(message, started_ms)
         delay_level = 0
         try:
-            await self._invoke(chunk)
+            await self._invoke(messages)
         except Retry as order:
             delay_level = order.delay_level
         except ToDLQ as order:
-            logger.info("to the dead letter queue: %r: %s", chunk, order.reason)
+            logger.info("to the dead letter queue: %r: %s", messages, order.reason)
             delay_level = -1
         except Exception:
-            logger.warning("handler failed, to be delivered again: %r", chunk, exc_info=True)
+            logger.warning("handler failed, to be delivered again: %r", messages, exc_info=True)
         else:
             self._done(chunk, started_ms, ok=True)
-            for message in chunk:
+            for message in messages:
                 queue.remove(message)
             return
         self._done(chunk, started_ms, ok=False)
-        for message in chunk:
-            await self._give_back(message, delay_level)
+        for message in messages:
+            await self._give_back(queue, message, delay_level)
 
-    def _done(self, chunk: list[ReceivedMessage], started_ms: int, *, ok: bool) -> None:
-        now = self._clock.time_ms()
-        chunk[0].process_queue.last_consume_ms = now
-        self._stats.handled(chunk[0].topic, len(chunk), now - started_ms, ok=ok)
+    def _done(self, chunk: _Chunk, started_ms: int, *, ok: bool) -> None:
+        queue, messages = chunk
+        queue.last_consume_ms = self._clock.time_ms()
+        spent_ms = self._clock.monotonic_ms() - started_ms
+        self._stats.handled(messages[0].topic, len(messages), spent_ms, ok=ok)
 
 
 class IteratorService:
@@ -160,15 +171,15 @@ class IteratorService:
     def __init__(self, *, stats: ConsumeStats, clock: Clock) -> None:
         self._stats = stats
         self._clock = clock
-        self._messages: deque[ReceivedMessage] = deque()
+        self._deliveries: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._failure: BaseException | None = None
         self._stopped = False
         self._since_yield = 0
 
-    def deliver(self, messages: list[ReceivedMessage]) -> None:
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Queue up, and wake as many waiting iterators."""
-        self._messages.extend(messages)
+        self._deliveries.extend([Delivery(queue, message) for message in messages])
         for _ in messages:
             if not self._waiters:
                 return
@@ -182,11 +193,11 @@ class IteratorService:
     async def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing of ours runs
         """End every iteration."""
         self._stopped = True
-        self._messages.clear()
+        self._deliveries.clear()
         while self._waiters:
             self._wake()
 
-    async def next(self) -> ReceivedMessage | None:
+    async def next(self) -> Delivery | None:
         """Return the next message, None once stopped; raises what :meth:`fail` was given."""
         self._since_yield += 1
         if self._since_yield >= _YIELD_AFTER:
@@ -196,11 +207,11 @@ class IteratorService:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
-            while self._messages:
-                message = self._messages.popleft()
-                if not message.process_queue.dropped:
-                    message.started_ms = self._clock.time_ms()
-                    return message
+            while self._deliveries:
+                delivery = self._deliveries.popleft()
+                if not delivery.queue.dropped:
+                    delivery.queue.begin(delivery.message, self._clock.monotonic_ms())
+                    return delivery
             if self._stopped:
                 return None
             waiter = asyncio.get_running_loop().create_future()
@@ -213,13 +224,15 @@ class IteratorService:
                     self._wake()  # the message that was meant for us goes to another
                 raise
 
-    def done(self, message: ReceivedMessage) -> None:
+    def done(self, delivery: Delivery) -> None:
         """Count a message as handled, unless it was acked or given back already."""
-        queue = message.process_queue
+        queue, message = delivery
+        started_ms = queue.started_ms(message)
         if not queue.dropped and queue.remove(message):
-            now = self._clock.time_ms()
-            queue.last_consume_ms = now
-            self._stats.handled(message.topic, 1, now - message.started_ms, ok=True)
+            queue.last_consume_ms = self._clock.time_ms()
+            now_ms = self._clock.monotonic_ms()
+            spent_ms = 0 if started_ms is None else now_ms - started_ms
+            self._stats.handled(message.topic, 1, spent_ms, ok=True)
 
     def _wake(self) -> None:
         while self._waiters:

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import RETRY_PREFIX
 
-if TYPE_CHECKING:
-    from rocketpy.client.process_queue import ProcessQueue
+NOT_TO_BE_GIVEN_BACK = "only messages of a group consumer can be given back"
 
 # Written by brokers and clients, not by users: left out of ``headers``.
 SYSTEM_PROPERTIES = frozenset({
@@ -51,6 +51,18 @@ class Message:
     flag: int = 0
 
 
+class Settlement(Protocol):
+    """What takes the outcome of a message: whoever handed it out."""
+
+    def ack(self, message: "ReceivedMessage") -> None:
+        """Count the message as done; twice does no harm."""
+        ...
+
+    async def nack(self, message: "ReceivedMessage", delay_level: int) -> None:
+        """Have the message delivered again; raises ClosedError where that is impossible."""
+        ...
+
+
 class ReceivedMessage:
     """A message from a broker.
 
@@ -58,25 +70,35 @@ class ReceivedMessage:
         topic: the topic it was sent to (of a redelivery, the original one).
         body: its bytes, inflated.
         ext: the stored message with every field of the wire.
+        queue: the queue it came from (of a redelivery, the retry topic's).
         retries: how often it was delivered before this time.
+
+    Args:
+        ext: the stored message.
+        queue: where it came from.
+        serializer: reads the body in :meth:`decode`; None for plain bytes.
+        settlement: takes the outcome; None for a message that nobody waits for.
     """
 
-    __slots__ = ("body", "ext", "process_queue", "retries", "started_ms", "topic")
+    __slots__ = ("_serializer", "_settlement", "body", "ext", "queue", "retries", "topic")
 
-    def __init__(self, ext: MessageExt, queue: "ProcessQueue") -> None:
+    def __init__(
+        self,
+        ext: MessageExt,
+        queue: MessageQueue,
+        *,
+        serializer: Serializer | None = None,
+        settlement: Settlement | None = None,
+    ) -> None:
         self.ext = ext
         self.body: bytes = ext.body
-        self.topic: str = (
-            ext.properties.get("RETRY_TOPIC", ext.topic) if queue.is_retry else ext.topic
-        )
+        self.queue = queue
+        self.topic: str = ext.topic
+        if self.topic.startswith(RETRY_PREFIX):
+            self.topic = ext.properties.get("RETRY_TOPIC", self.topic)
         self.retries: int = ext.reconsume_times
-        self.started_ms = 0
-        self.process_queue = queue
-
-    @property
-    def queue(self) -> MessageQueue:
-        """The queue it came from (of a redelivery, the retry topic's)."""
-        return self.process_queue.queue
+        self._serializer = serializer
+        self._settlement = settlement
 
     @property
     def offset(self) -> int:
@@ -141,11 +163,12 @@ class ReceivedMessage:
         Raises:
             ValueError: the bytes are not what the serializer reads.
         """
-        return (serializer or self.process_queue.serializer or PLAIN).loads(self.body)
+        return (serializer or self._serializer or PLAIN).loads(self.body)
 
     async def ack(self) -> None:
         """Mark it as done, so that the group's offset may pass it; twice does no harm."""
-        self.process_queue.remove(self)
+        if self._settlement is not None:
+            self._settlement.ack(self)
 
     async def nack(self, delay_level: int = 0) -> None:
         """Give it back: it is delivered again later, to some member of the group.
@@ -157,15 +180,13 @@ class ReceivedMessage:
         Raises:
             ClosedError: it was not received by a group consumer, which alone can give back.
         """
-        give_back = self.process_queue.give_back
-        if give_back is None:
-            msg = "only messages of a group consumer can be given back"
-            raise ClosedError(msg)
-        await give_back(self, delay_level)
+        if self._settlement is None:
+            raise ClosedError(NOT_TO_BE_GIVEN_BACK)
+        await self._settlement.nack(self, delay_level)
 
     def __repr__(self) -> str:
         """Say where it is from; the body may be large or private and is left out."""
         return (
-            f"ReceivedMessage({self.process_queue.queue.topic}@{self.process_queue.queue.broker_name}"
-            f":{self.process_queue.queue.queue_id}+{self.offset}, {len(self.body)} bytes)"
+            f"ReceivedMessage({self.queue.topic}@{self.queue.broker_name}"
+            f":{self.queue.queue_id}+{self.offset}, {len(self.body)} bytes)"
         )

@@ -5,12 +5,13 @@ Source: Validators, Message, DefaultMQProducerImpl.sendKernelImpl (5.4.0).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.message import SYSTEM_PROPERTIES
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import IllegalMessageError
+from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.compression import deflate
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.sys_flag import CompressionType, with_compression
@@ -23,6 +24,8 @@ _CODECS = {
     "zstd": CompressionType.ZSTD,
 }
 _LEVELS = range(1, 19)
+SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class SendOptions(TypedDict, total=False):
@@ -69,6 +72,7 @@ class Outgoing(NamedTuple):
     sys_flag: int
     flag: int
     msg_id: str
+    code: int = SEND
 
 
 _checked_topics: set[str] = set()

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.message import NOT_TO_BE_GIVEN_BACK, ReceivedMessage
 from rocketpy.client.serializers import Serializer
+from rocketpy.errors import ClosedError
+from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.topic_names import RETRY_PREFIX
 
 # The fixed part of a message that its body does not show; keeps tiny messages from being free.
 _OVERHEAD_BYTES = 200
@@ -30,6 +31,8 @@ class Limits:
 class ProcessQueue:
     """Unfinished messages of one queue, by offset, with the three limits on pulling.
 
+    It is what its messages report their outcome to (``ack``, ``nack``).
+
     Args:
         queue: which queue.
         limits: when :meth:`is_full`.
@@ -38,9 +41,9 @@ class ProcessQueue:
     """
 
     __slots__ = (
-        "_space_waiter", "broker_max_offset", "broker_min_offset", "dropped", "give_back",
-        "is_retry", "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset",
-        "paused", "pulled_end_offset", "queue", "serializer", "size_bytes",
+        "_give_back", "_serializer", "_space_waiter", "_started", "broker_max_offset",
+        "broker_min_offset", "dropped", "last_consume_ms", "last_pull_ms", "limits", "messages",
+        "next_pull_offset", "paused", "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -49,13 +52,12 @@ class ProcessQueue:
         limits: Limits,
         *,
         serializer: Serializer | None = None,
-        give_back: Callable[[ReceivedMessage, int], Awaitable[None]] | None = None,
+        give_back: "GiveBack | None" = None,
     ) -> None:
         self.queue = queue
         self.limits = limits
-        self.serializer = serializer
-        self.give_back = give_back
-        self.is_retry = queue.topic.startswith(RETRY_PREFIX)
+        self._serializer = serializer
+        self._give_back = give_back
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
         self.size_bytes = 0
         self.dropped = False
@@ -64,9 +66,15 @@ class ProcessQueue:
         self.pulled_end_offset = -1  # after the last message put in here; -1 before the first
         self.broker_min_offset = 0
         self.broker_max_offset = 0
-        self.last_pull_ms = 0
-        self.last_consume_ms = 0
+        self.last_pull_ms = 0  # wall clock, for reports
+        self.pulled_at_ms: int | None = None  # the same moment, monotonic
+        self.last_consume_ms = 0  # wall clock, for reports
+        self._started: dict[int, int] = {}  # offset -> when its handler began, monotonic
         self._space_waiter: asyncio.Future[None] | None = None
+
+    def receive(self, ext: MessageExt) -> ReceivedMessage:
+        """Return a stored message as what users get; it is not put in here yet."""
+        return ReceivedMessage(ext, self.queue, serializer=self._serializer, settlement=self)
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
         """Add what a pull brought, in the order of the offsets."""
@@ -84,6 +92,7 @@ class ProcessQueue:
         """Finish a message; False if it was not, or no longer, here."""
         if self.messages.pop(message.ext.queue_offset, None) is None:
             return False
+        self._started.pop(message.ext.queue_offset, None)
         self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
         if self._space_waiter is not None and self.is_full() is None:
             self._wake()
@@ -92,6 +101,40 @@ class ProcessQueue:
     def holds(self, message: ReceivedMessage) -> bool:
         """Tell whether the message is unfinished and the queue still ours."""
         return not self.dropped and message.ext.queue_offset in self.messages
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Finish a message on its user's word."""
+        self.remove(message)
+
+    async def nack(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Give a message back on its user's word.
+
+        Raises:
+            ClosedError: nobody here can give back.
+        """
+        if self._give_back is None:
+            raise ClosedError(NOT_TO_BE_GIVEN_BACK)
+        await self._give_back(self, message, delay_level)
+
+    def begin(self, message: ReceivedMessage, now_ms: int) -> None:
+        """Note that the message's handler begins now (monotonic)."""
+        if message.ext.queue_offset in self.messages:
+            self._started[message.ext.queue_offset] = now_ms
+
+    def started_ms(self, message: ReceivedMessage) -> int | None:
+        """Return when the message's handler began (monotonic), None when it has not."""
+        return self._started.get(message.ext.queue_offset)
+
+    def set_back(self, message: ReceivedMessage) -> None:
+        """Note that the message waits for its handler again."""
+        self._started.pop(message.ext.queue_offset, None)
+
+    def overdue(self, since_ms: int) -> ReceivedMessage | None:
+        """Return the first unfinished message if its handler began before ``since_ms``."""
+        first = self.first_offset
+        if first is None or self._started.get(first, since_ms) >= since_ms:
+            return None
+        return self.messages[first]
 
     @property
     def first_offset(self) -> int | None:
@@ -153,14 +196,11 @@ class ProcessQueue:
         self.dropped = True
         self._wake()
 
-    def clear(self) -> None:
-        """Forget every message, finished or not."""
-        self.messages.clear()
-        self.size_bytes = 0
-        self.pulled_end_offset = -1
-        self._wake()
-
     def _wake(self) -> None:
         waiter = self._space_waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+GiveBack = Callable[[ProcessQueue, ReceivedMessage, int], Awaitable[None]]
+"""Has a message of a queue delivered again, after a delay of that level."""

@@ -17,15 +17,12 @@ from rocketpy.client.outgoing import Outgoing, SendOptions, build_outgoing, chec
 from rocketpy.client.queue_select import queue_index_by_key
 from rocketpy.client.send_operation import QueueChooser, SendOperation
 from rocketpy.client.send_result import SendResult
-from rocketpy.client.sender import Sender
+from rocketpy.client.send_transport import SendTransport
+from rocketpy.client.send_window import SendWindow
 from rocketpy.errors import ClosedError, IllegalMessageError, RocketPyError, TooManyInFlightError
-from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
-
-_SEND = int(RequestCode.SEND_MESSAGE_V2)
-_SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class Producer:
@@ -53,7 +50,8 @@ class Producer:
         self.group = group
         self.config = config
         self._instance = instance
-        self._started: Sender | None = None
+        self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
+        self._started: SendTransport | None = None
         self._oneway_tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -71,7 +69,7 @@ class Producer:
     @property
     def in_flight(self) -> int:
         """Sends that wait for their result."""
-        return 0 if self._started is None else self._started.in_flight
+        return self._window.messages
 
     async def send(
         self,
@@ -93,17 +91,17 @@ class Producer:
             IllegalMessageError: it breaks a limit; nothing was sent.
             RocketPyError: the last attempt's error; earlier ones are its notes.
         """
-        sender = self._sender()
-        if not sender.has_space:
+        transport = self._transport()
+        if not self._window.has_space:
             timeout_s = options.get("timeout", self.config.timeout_s)
             try:
                 async with asyncio.timeout(timeout_s):
-                    await sender.wait_for_space()
+                    await self._window.wait_for_space()
             except TimeoutError:
                 raise TooManyInFlightError(
-                    f"{sender.in_flight} sends are in flight, none finished in {timeout_s} s"
+                    f"{self.in_flight} sends are in flight, none finished in {timeout_s} s"
                 ) from None
-        return await self._start(sender, topic, body, options)
+        return await self._start(transport, topic, body, options)
 
     def send_nowait(
         self,
@@ -128,23 +126,22 @@ class Producer:
                     futures.append(producer.send_nowait("orders", order))
                 results = await asyncio.gather(*futures)
         """
-        sender = self._sender()
-        if not sender.has_space:
+        transport = self._transport()
+        if not self._window.has_space:
             raise TooManyInFlightError(
-                f"{sender.in_flight} sends with {sender.in_flight_bytes} bytes are in flight; "
+                f"{self.in_flight} sends with {self._window.bytes} bytes are in flight; "
                 "await producer.ready() before the next one"
             )
-        return self._start(sender, topic, body, options)
+        return self._start(transport, topic, body, options)
 
     async def ready(self) -> None:
         """Wait until one more :meth:`send_nowait` fits into the limits."""
-        sender = self._sender()
-        if not sender.has_space:
-            await sender.wait_for_space()
+        self._transport()
+        await self._window.wait_for_space()
 
     async def flush(self) -> None:
         """Wait until every send in flight has its result."""
-        await self._sender().flush()
+        await self._window.flush()
 
     def send_oneway(
         self,
@@ -157,23 +154,23 @@ class Producer:
         Raises:
             IllegalMessageError: it breaks a limit; nothing was sent.
         """
-        sender = self._sender()
+        transport = self._transport()
         topic, body, options = _unpacked(topic, body, options)
         check_send_topic(topic)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         task = asyncio.get_running_loop().create_task(
-            self._send_oneway(sender, topic, message, _chooser(options))
+            self._send_oneway(transport, topic, message, _chooser(options))
         )
         self._oneway_tasks.add(task)
         task.add_done_callback(self._oneway_tasks.discard)
 
     async def _send_oneway(
-        self, sender: Sender, topic: str, message: Outgoing, choose: QueueChooser | None
+        self, transport: SendTransport, topic: str, message: Outgoing, choose: QueueChooser | None
     ) -> None:
         try:
             queues = await self._instance.routes.publish_queues(topic)
-            queue = sender.next_queue(topic, None) if choose is None else choose(queues)
-            await sender.transmit_oneway(queue, message, int(self.config.timeout_s * 1000))
+            queue = transport.next_queue(topic, None) if choose is None else choose(queues)
+            await transport.transmit_oneway(queue, message, int(self.config.timeout_s * 1000))
         except RocketPyError as error:
             logger.warning("one-way send to %s was lost: %r", topic, error)
 
@@ -200,7 +197,7 @@ class Producer:
             IllegalMessageError: one of them breaks a limit; nothing was sent.
             RocketPyError: as :meth:`send`.
         """
-        sender = self._sender()
+        transport = self._transport()
         if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):
             raise IllegalMessageError("messages of a batch cannot be delayed")
         check_send_topic(topic)
@@ -217,9 +214,9 @@ class Producer:
             messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
         results: list[SendResult] = []
         for part in split_batches(messages, topic, self.config.max_message_bytes):
-            await sender.wait_for_space()
+            await self._window.wait_for_space()
             batch = part.outgoing(self._instance.next_msg_id())
-            stored = await self._launch(sender, topic, batch, _SEND_BATCH, options)
+            stored = await self._launch(transport, topic, batch, options)
             results += part.results(stored)
         return results
 
@@ -230,42 +227,47 @@ class Producer:
         self._closed = True
         if self._oneway_tasks:
             await asyncio.wait(self._oneway_tasks)
-        if self._started is not None:
-            await self._started.close()
+        await self._window.close()
         await self._instance.remove_producer(self)
 
-    def _sender(self) -> Sender:
-        sender = self._started
-        if sender is None:
+    def _transport(self) -> SendTransport:
+        transport = self._started
+        if transport is None:
             if self._closed or not self._instance.is_running:
                 raise ClosedError("the producer's client is not started, or closed")
-            sender = self._started = Sender(self._instance, self.group, self.config)
-        return sender
+            transport = SendTransport(self._instance, self.group, self.config)
+            self._started = transport
+        return transport
 
     def _start(
-        self, sender: Sender, topic: str | Message, body: object, options: SendOptions
+        self, transport: SendTransport, topic: str | Message, body: object, options: SendOptions
     ) -> asyncio.Future[SendResult]:
         if not isinstance(topic, str):
             topic, body, options = _unpacked(topic, body, options)
         check_send_topic(topic)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        return self._launch(sender, topic, message, _SEND, options)
+        return self._launch(transport, topic, message, options)
 
     def _launch(
-        self, sender: Sender, topic: str, message: Outgoing, code: int, options: SendOptions
+        self,
+        transport: SendTransport,
+        topic: str,
+        message: Outgoing,
+        options: SendOptions,
     ) -> asyncio.Future[SendResult]:
         config = self.config
         choose = _chooser(options) if options else None
         operation = SendOperation(
-            sender,
+            self._window,
+            transport,
             topic,
             message,
-            code,
             timeout_ms=int(options.get("timeout", config.timeout_s) * 1000),
             attempts=1 if choose is not None else 1 + options.get("retries", config.retries),
             choose=choose,
+            flow_control_retry=config.flow_control_retry,
         )
-        sender.start(operation)
+        operation.start()
         return operation.future
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import PullConsumerConfig
+from rocketpy.client.consume_service import Delivery
 from rocketpy.client.heartbeat import consumer_data
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
@@ -63,7 +64,7 @@ class PullConsumer:
         self._subscribes = False
         self._queues: dict[MessageQueue, ProcessQueue] = {}
         self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._arrived: deque[ReceivedMessage] = deque()
+        self._arrived: deque[Delivery] = deque()
         self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
         self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
         self._last_commit_ms = instance.clock.monotonic_ms()
@@ -218,14 +219,14 @@ class PullConsumer:
             raise failure
         self._check_running()
         taken: list[ReceivedMessage] = []
-        held_back: list[ReceivedMessage] = []
+        held_back: list[Delivery] = []
         while self._arrived and len(taken) < max_messages:
-            message = self._arrived.popleft()
-            queue = message.process_queue
+            delivery = self._arrived.popleft()
+            queue, message = delivery
             if queue.dropped:
                 continue
             if queue.paused:
-                held_back.append(message)
+                held_back.append(delivery)
                 continue
             queue.remove(message)
             self._positions[queue.queue] = message.ext.queue_offset + 1
@@ -351,14 +352,16 @@ class PullConsumer:
         task.add_done_callback(self._loop_ended)
         self._loops[queue] = task
 
-    def _deliver(self, messages: list[ReceivedMessage]) -> None:
-        self._arrived.extend(messages)
+    def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        self._arrived.extend([Delivery(queue, message) for message in messages])
         self._wake()
 
-    async def _reject(self, message: ReceivedMessage, error: Exception) -> None:
+    async def _reject(
+        self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
+    ) -> None:
         """Hand the message out as stored: only its reader can say what to do with it."""
         logger.error("the body of %r cannot be inflated: %s", message, error)
-        self._deliver([message])
+        self._deliver(queue, [message])
 
     def _note_failure(self, queue: ProcessQueue, error: Exception | None) -> None:
         if error is None:

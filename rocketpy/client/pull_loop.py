@@ -102,8 +102,8 @@ class PullLoop:
         subscription: SubscriptionData,
         settings: PullSettings,
         *,
-        deliver: Callable[[list[ReceivedMessage]], None],
-        reject: Callable[[ReceivedMessage, Exception], Awaitable[None]],
+        deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
+        reject: Callable[[ProcessQueue, ReceivedMessage, Exception], Awaitable[None]],
         offset_moved: Callable[[ProcessQueue, int], Awaitable[None]],
         on_failure: Callable[[ProcessQueue, Exception | None], None],
     ) -> None:
@@ -178,6 +178,7 @@ class PullLoop:
             header["commitOffset"] = str(commit_offset)
         header["sysFlag"] = str(flag)
         queue.last_pull_ms = self._instance.clock.time_ms()
+        queue.pulled_at_ms = self._instance.clock.monotonic_ms()
         api = self._instance.api
         return pull_result(await api.pull(address, header, self._settings.timeout_ms))
 
@@ -208,17 +209,17 @@ class PullLoop:
         tags = self._subscription.tags_set
         if tags:
             exts = [ext for ext in exts if ext.properties.get("TAGS") in tags]
-        messages = [ReceivedMessage(ext, queue) for ext in exts]
-        rejected = [(ReceivedMessage(ext, queue), error) for ext, error in bad]
+        messages = [queue.receive(ext) for ext in exts]
+        rejected = [(queue.receive(ext), error) for ext, error in bad]
         everything = messages
         if rejected:
             everything = sorted([*messages, *(m for m, _ in rejected)], key=lambda m: m.offset)
         queue.put(everything)
         queue.next_pull_offset = result.next_begin_offset
         if messages:
-            self._deliver(messages)
+            self._deliver(queue, messages)
         for message, error in rejected:
-            await self._reject(message, error)
+            await self._reject(queue, message, error)
 
     def _note_success(self) -> None:
         if self._failing:

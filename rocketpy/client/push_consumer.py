@@ -239,9 +239,9 @@ class Consumer:
         if not isinstance(service, IteratorService):
             msg = "start the consumer first (async with), and give it no handler, to iterate"
             raise ClosedError(msg)
-        while (message := await service.next()) is not None:
-            yield message
-            service.done(message)
+        while (delivery := await service.next()) is not None:
+            yield delivery.message
+            service.done(delivery)
 
     def pause(self) -> None:
         """Pull no more until :meth:`resume`; what is pulled already is still delivered."""
@@ -353,18 +353,21 @@ class Consumer:
 
     # ---- messages
 
-    def _deliver(self, messages: list[ReceivedMessage]) -> None:
+    def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         assert self._service is not None
         self._stats.pulled(messages[0].topic, len(messages))
-        self._service.deliver(messages)
+        self._service.deliver(queue, messages)
 
-    async def _reject(self, message: ReceivedMessage, error: Exception) -> None:
+    async def _reject(
+        self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
+    ) -> None:
         logger.error("the body of %r cannot be read, giving it back: %s", message, error)
-        await self._give_back(message, 0)
+        await self._give_back(queue, message, 0)
 
-    async def _give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+    async def _give_back(
+        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
+    ) -> None:
         """Have the broker deliver it again; if it cannot, do so ourselves after a while."""
-        queue = message.process_queue
         if not queue.holds(message):
             return
         if self.config.broadcast:
@@ -377,14 +380,14 @@ class Consumer:
             logger.info("%r stays here, giving it back failed: %r", message, error)
             message.retries += 1
             message.ext.reconsume_times += 1
-            message.started_ms = 0
+            queue.set_back(message)
             pause_s = self.config.local_retry_ms / 1000
-            asyncio.get_running_loop().call_later(pause_s, self._deliver_again, message)
+            asyncio.get_running_loop().call_later(pause_s, self._deliver_again, queue, message)
         else:
             queue.remove(message)
 
     async def _send_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        broker_name = message.process_queue.queue.broker_name
+        broker_name = message.queue.broker_name
         address = self._instance.routes.master_address(broker_name)
         if address is None:
             raise NoRouteError(f"broker {broker_name} has no master")
@@ -393,10 +396,10 @@ class Consumer:
         fields = send_back_fields(self.group, message, delay_level, limit)
         await self._instance.api.send_back(address, fields)
 
-    def _deliver_again(self, message: ReceivedMessage) -> None:
-        if self._running and message.process_queue.holds(message):
+    def _deliver_again(self, queue: ProcessQueue, message: ReceivedMessage) -> None:
+        if self._running and queue.holds(message):
             assert self._service is not None
-            self._service.deliver([message])
+            self._service.deliver(queue, [message])
 
     # ---- offsets
 
@@ -414,12 +417,12 @@ class Consumer:
         return None
 
     async def _give_back_overdue(self) -> None:
-        limit_ms = self._instance.clock.time_ms() - self.config.consume_timeout_ms
+        since_ms = self._instance.clock.monotonic_ms() - self.config.consume_timeout_ms
         for queue in list(self._owned.values()):
-            head = next(iter(queue.messages.values()), None)
-            if head is not None and 0 < head.started_ms < limit_ms:
-                logger.warning("in hand for too long, giving back: %r", head)
-                await self._give_back(head, TIMEOUT_DELAY_LEVEL)
+            message = queue.overdue(since_ms)
+            if message is not None:
+                logger.warning("in hand for too long, giving back: %r", message)
+                await self._give_back(queue, message, TIMEOUT_DELAY_LEVEL)
 
     async def commit(self) -> None:
         """Store the offsets now and wait for the brokers' answers."""
@@ -473,14 +476,9 @@ class Consumer:
         """Call the handler with one message, outside of any queue, and report how it went."""
         if self._invoke is None:
             return direct_result("CR_THROW_EXCEPTION", 0, "this consumer has no handler to call")
-        place = ProcessQueue(
-            MessageQueue(message.topic, broker_name, message.queue_id),
-            self._limits,
-            serializer=self.config.serializer,
-        )
-        return await consume_and_report(
-            self._invoke, ReceivedMessage(message, place), self._instance.clock
-        )
+        queue = MessageQueue(message.topic, broker_name, message.queue_id)
+        received = ReceivedMessage(message, queue, serializer=self.config.serializer)
+        return await consume_and_report(self._invoke, received, self._instance.clock)
 
     def health(self) -> ConsumerHealth:
         """Return the state of every queue and what fails in the background."""

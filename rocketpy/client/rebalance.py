@@ -112,9 +112,9 @@ class Rebalancer:
         return java_sorted(await self._instance.api.consumer_ids(address, self._group))
 
     def _is_expired(self, queue: ProcessQueue) -> bool:
-        idle_ms = self._instance.clock.time_ms() - queue.last_pull_ms
-        if not queue.last_pull_ms or queue.paused or queue.is_full() is not None:
+        if queue.pulled_at_ms is None or queue.paused or queue.is_full() is not None:
             return False
+        idle_ms = self._instance.clock.monotonic_ms() - queue.pulled_at_ms
         if idle_ms > PULL_EXPIRED_MS:
             logger.warning(
                 "queue %s was not pulled for %d ms, starting afresh", queue.queue, idle_ms

@@ -1,6 +1,19 @@
-"""One send from its first attempt to its result: retries, back-off, fault notes.
+"""One send from its first attempt to its result, as a state machine: retries and back-off.
 
-A state machine driven by callbacks, so that a pipelined send costs no task.
+Driven by callbacks, so that a pipelined send costs no task. What leads from one state to another:
+
+    from            event                                              to
+    NEW             start                                              ROUTING
+    ROUTING         the topic has queues to write to                   SENDING
+    ROUTING         it has none, or nobody waits for the result        DONE
+    SENDING         stored, or an error that another try cannot mend   DONE
+    SENDING         a retriable error, with attempts and time left     SENDING
+    SENDING         flow control, with attempts and time left          BACKING_OFF
+    BACKING_OFF     the pause is over                                  SENDING
+    BACKING_OFF     it is, and nobody waits for the result             DONE
+    SENDING         no time left when it begins                        DONE
+
+Every send leaves the window exactly once: when it is DONE.
 
 Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0), with flow control as its own case.
 """
@@ -8,17 +21,18 @@ Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0), with flow control as its 
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from enum import Enum, auto
+from typing import Final
 
+from rocketpy.client.config import FlowControlRetry
 from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.send_result import SendResult, read_send_response
-from rocketpy.errors import BrokerError, NoRouteError, RequestTimeoutError, RocketPyError
+from rocketpy.client.send_transport import SendTransport
+from rocketpy.client.send_window import SendWindow
+from rocketpy.errors import BrokerError, RequestTimeoutError, RocketPyError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message_queue import MessageQueue
-
-if TYPE_CHECKING:
-    from rocketpy.client.sender import Sender
 
 QueueChooser = Callable[[Sequence[MessageQueue]], MessageQueue]
 
@@ -49,90 +63,129 @@ MAX_BACKOFF_MS = 120_000
 
 
 def backoff_ms(failures: int, rng: random.Random) -> int:
-    """Return the pause after the n-th flow-control answer in a row, n from 1."""
+    """Return the pause after the n-th flow-control response in a row, n from 1."""
     pause = min(INITIAL_BACKOFF_MS * BACKOFF_FACTOR ** (failures - 1), MAX_BACKOFF_MS)
     return int(pause * (1 + rng.uniform(-BACKOFF_JITTER, BACKOFF_JITTER)))
+
+
+class State(Enum):
+    """Where a send stands."""
+
+    NEW = auto()
+    ROUTING = auto()
+    SENDING = auto()
+    BACKING_OFF = auto()
+    DONE = auto()
+
+
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+    State.NEW: frozenset({State.ROUTING}),
+    State.ROUTING: frozenset({State.SENDING, State.DONE}),
+    State.SENDING: frozenset({State.SENDING, State.BACKING_OFF, State.DONE}),
+    State.BACKING_OFF: frozenset({State.SENDING, State.DONE}),
+    State.DONE: frozenset(),
+}
 
 
 class SendOperation:
     """One message (or batch) on its way.
 
     Args:
-        sender: what attempts are made with.
+        window: what it counts in.
+        transport: what attempts are made with.
         topic: where to.
         message: the wire's parts.
-        code: SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE.
         timeout_ms: for all attempts.
         attempts: at most this many.
         choose: picks the one queue allowed; None takes the queues in turn.
+        flow_control_retry: what to do when a broker is over its capacity.
     """
 
     __slots__ = (
-        "_attempt", "_attempts", "_choose", "_code", "_deadline_ms", "_flow_controlled",
-        "_last_broker", "_message", "_notes", "_queue", "_sender", "_started_ms", "future",
-        "topic",
+        "_attempt", "_attempts", "_choose", "_deadline_ms", "_flow_control_retry",
+        "_flow_controlled", "_last_broker", "_message", "_notes", "_queue", "_started_ms",
+        "_state", "_topic", "_transport", "_window", "future",
     )  # fmt: skip
 
     def __init__(
         self,
-        sender: "Sender",
+        window: SendWindow,
+        transport: SendTransport,
         topic: str,
         message: Outgoing,
-        code: int,
         *,
         timeout_ms: int,
         attempts: int,
         choose: QueueChooser | None,
+        flow_control_retry: FlowControlRetry,
     ) -> None:
-        self._sender = sender
-        self.topic = topic
+        self._window = window
+        self._transport = transport
+        self._topic = topic
         self._message = message
-        self._code = code
-        self._deadline_ms = sender.clock.monotonic_ms() + timeout_ms
+        self._deadline_ms = transport.clock.monotonic_ms() + timeout_ms
         self._attempts = attempts
         self._choose = choose
+        self._flow_control_retry = flow_control_retry
         self._attempt = 0
         self._flow_controlled = 0
         self._last_broker: str | None = None
         self._notes: list[str] | None = None
         self._queue: MessageQueue | None = None
         self._started_ms = 0
-        self.future: asyncio.Future[SendResult] = sender.loop.create_future()
+        self._state = State.NEW
+        self.future: asyncio.Future[SendResult] = transport.loop.create_future()
 
-    @property
-    def size_bytes(self) -> int:
-        """What it counts for in the limit of bytes in flight."""
-        return len(self._message.body)
+    def start(self) -> None:
+        """Enter the window and make the first attempt, once the topic's route is known.
 
-    def attempt(self) -> None:
-        """Make the next attempt, or fail if time is up."""
-        sender = self._sender
-        now = self._started_ms = sender.clock.monotonic_ms()
+        Raises:
+            ClosedError: the producer is closed.
+        """
+        self._window.enter(len(self._message.body))
+        self._go(State.ROUTING)
+        self._transport.when_routed(self._topic, self._routed)
+
+    def _go(self, state: State) -> None:
+        assert state in TRANSITIONS[self._state], f"{self._state} -> {state}"
+        self._state = state
+
+    def _routed(self, error: Exception | None) -> None:
+        if error is None:
+            self._try()
+        else:
+            self._finish_error(error)
+
+    def _try(self) -> None:
+        """Make the next attempt, unless time is up or the caller has cancelled."""
+        if self.future.done():
+            self._leave()
+            return
+        self._go(State.SENDING)
+        self._queue = None
+        transport = self._transport
+        now = self._started_ms = transport.clock.monotonic_ms()
         left_ms = self._deadline_ms - now
         if left_ms <= 0:
-            self._finish_error(RequestTimeoutError(f"sending to {self.topic} ran out of time"))
+            self._finish_error(RequestTimeoutError(f"sending to {self._topic} ran out of time"))
             return
         self._attempt += 1
         try:
             if self._choose is None:
-                queue = sender.next_queue(self.topic, self._last_broker)
+                queue = transport.next_queue(self._topic, self._last_broker)
             else:
-                queue = self._choose(sender.queues(self.topic))
+                queue = self._choose(transport.queues(self._topic))
             self._queue = queue
-            response = sender.transmit(queue, self._message, self._code, left_ms)
+            response = transport.transmit(queue, self._message, left_ms)
         except RocketPyError as error:
             self._failed(error, reachable=False)
             return
         except Exception as error:  # noqa: BLE001 - the user's selector may raise anything
             self._finish_error(error)
             return
-        response.add_done_callback(self._answered)
+        response.add_done_callback(self._responded)
 
-    def fail(self, error: BaseException) -> None:
-        """End without a result."""
-        self._finish_error(error)
-
-    def _answered(self, future: asyncio.Future[RemotingCommand]) -> None:
+    def _responded(self, future: asyncio.Future[RemotingCommand]) -> None:
         if future.cancelled():
             self._finish_error(asyncio.CancelledError())
             return
@@ -154,56 +207,53 @@ class SendOperation:
         if result is None:
             self._failed(BrokerError.from_code(response.code, response.remark), reachable=True)
             return
-        sender = self._sender
-        if sender.faults is not None:
-            elapsed_ms = sender.clock.monotonic_ms() - self._started_ms
-            sender.faults.update(queue.broker_name, elapsed_ms)
-        sender.release(self)
+        self._transport.note_success(queue.broker_name, self._elapsed_ms())
+        self._leave()
         if not self.future.done():
             self.future.set_result(result)
 
     def _failed(self, error: RocketPyError, *, reachable: bool) -> None:
         """Note a failed attempt, then try again or give up."""
-        sender = self._sender
         broker = self._queue.broker_name if self._queue is not None else None
-        if sender.faults is not None and broker is not None:
-            elapsed_ms = sender.clock.monotonic_ms() - self._started_ms
-            sender.faults.update(broker, elapsed_ms, failed=True, reachable=reachable)
-        if isinstance(error, NoRouteError) or not reachable:
-            sender.routes_doubtful()
+        self._transport.note_failure(broker, self._elapsed_ms(), reachable=reachable)
         if self.future.done() or self._attempt >= self._attempts or not self._is_retryable(error):
             self._finish_error(error)
             return
         pause_ms = self._pause_ms(error)
-        if sender.clock.monotonic_ms() + pause_ms >= self._deadline_ms:
+        if self._transport.clock.monotonic_ms() + pause_ms >= self._deadline_ms:
             self._finish_error(error)
             return
         if self._notes is None:
             self._notes = []
         self._notes.append(f"attempt {self._attempt} on {broker}: {error!r}")
-        self._last_broker = broker
+        if broker is not None:
+            self._last_broker = broker
         if pause_ms > 0:
-            sender.loop.call_later(pause_ms / 1000, self.attempt)
+            self._go(State.BACKING_OFF)
+            self._transport.loop.call_later(pause_ms / 1000, self._try)
         else:
-            self.attempt()
+            self._try()
+
+    def _elapsed_ms(self) -> int:
+        return self._transport.clock.monotonic_ms() - self._started_ms
 
     def _is_retryable(self, error: RocketPyError) -> bool:
         if not isinstance(error, BrokerError):
             return error.retriable
         if error.code in FLOW_CONTROL_CODES:
-            return self._sender.config.flow_control_retry != "none"
+            return self._flow_control_retry != "none"
         return error.code in RETRYABLE_CODES
 
     def _pause_ms(self, error: RocketPyError) -> int:
         if not isinstance(error, BrokerError) or error.code not in FLOW_CONTROL_CODES:
             return 0
         self._flow_controlled += 1
-        if self._sender.config.flow_control_retry == "immediate":
+        if self._flow_control_retry == "immediate":
             return 0
-        return backoff_ms(self._flow_controlled, self._sender.rng)
+        return backoff_ms(self._flow_controlled, self._transport.rng)
 
     def _finish_error(self, error: BaseException) -> None:
-        self._sender.release(self)
+        self._leave()
         if self.future.done():
             return
         for note in self._notes or ():
@@ -212,3 +262,7 @@ class SendOperation:
             self.future.cancel()
         else:
             self.future.set_exception(error)
+
+    def _leave(self) -> None:
+        self._go(State.DONE)
+        self._window.leave(len(self._message.body))

@@ -1,0 +1,166 @@
+"""How a send travels: routes, the queue's turn, the header, the broker's address.
+
+Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from rocketpy.client.config import ProducerConfig
+from rocketpy.client.fault_tolerance import FaultTolerance
+from rocketpy.client.instance import Instance
+from rocketpy.client.outgoing import SEND_BATCH, Outgoing
+from rocketpy.client.queue_select import QueueTurn
+from rocketpy.errors import NoRouteError
+from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+
+RouteCallback = Callable[[Exception | None], None]
+
+
+class SendTransport:
+    """Carries one producer's attempts to the brokers.
+
+    Args:
+        instance: connections, routes, clock and random numbers.
+        group: the producer group in every header.
+        config: which brokers to avoid.
+    """
+
+    def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
+        self.clock = instance.clock
+        self.rng: random.Random = instance.rng
+        self.loop = asyncio.get_running_loop()
+        self._faults = (
+            FaultTolerance(config.latency_profile, clock=instance.clock, rng=instance.rng)
+            if config.latency_fault
+            else None
+        )
+        self._instance = instance
+        self._routes = instance.routes
+        self._remoting = instance.remoting
+        self._group = group
+        self._turns: dict[str, QueueTurn] = {}
+        self._headers: dict[MessageQueue, dict[str, str]] = {}
+        self._waiting_for_route: dict[str, list[RouteCallback]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- where to
+
+    def when_routed(self, topic: str, callback: RouteCallback) -> None:
+        """Call back once the topic's route is known, at once if it is.
+
+        Callbacks of one topic run in the order in which they were given.
+
+        Args:
+            topic: whose route.
+            callback: takes None, or why there is no route.
+        """
+        waiting = self._waiting_for_route.get(topic)
+        if waiting is not None:
+            waiting.append(callback)
+        elif self._routes.cached_publish_queues(topic):
+            callback(None)
+        else:
+            self._waiting_for_route[topic] = [callback]
+            task = self.loop.create_task(self._resolve(topic))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _resolve(self, topic: str) -> None:
+        """Learn the topic's route, then tell everybody who waited for it."""
+        error: Exception | None = None
+        try:
+            await self._routes.publish_queues(topic)
+        except Exception as failure:  # noqa: BLE001 - told to everybody who waits
+            error = failure
+        for callback in self._waiting_for_route.pop(topic):
+            callback(error)
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the topic's writable queues; raises NoRouteError when there are none."""
+        queues = self._routes.cached_publish_queues(topic)
+        if not queues:
+            raise NoRouteError(f"topic {topic} has no queue to write to")
+        return queues
+
+    def next_queue(self, topic: str, last_broker: str | None) -> MessageQueue:
+        """Return the next queue in turn, not on ``last_broker`` if that can be helped."""
+        queues = self.queues(topic)
+        turn = self._turns.get(topic)
+        if turn is None or turn.queues is not queues:
+            turn = self._turns[topic] = QueueTurn(queues, self.rng, self._faults)
+        return turn.next(last_broker)
+
+    # ---- one attempt
+
+    def transmit(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        """Send one attempt.
+
+        Raises:
+            NoRouteError: the queue's broker has no known master.
+            TooManyInFlightError: the connection cannot take more.
+        """
+        request = make_request(message.code, self._header(queue, message), message.body)
+        return self._remoting.invoke_future(self._address(queue), request, timeout_ms)
+
+    async def transmit_oneway(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> None:
+        """Send without a response; raises ClientError when it could not be written."""
+        header = self._header(queue, message)
+        request = make_request(message.code, header, message.body, oneway=True)
+        await self._remoting.invoke_oneway(self._address(queue), request, timeout_ms)
+
+    def _address(self, queue: MessageQueue) -> str:
+        address = self._routes.master_address(queue.broker_name)
+        if address is None:
+            raise NoRouteError(f"broker {queue.broker_name} has no master")
+        return address
+
+    def _header(self, queue: MessageQueue, message: Outgoing) -> dict[str, str]:
+        template = self._headers.get(queue)
+        if template is None:
+            template = self._headers[queue] = {
+                "a": self._group,
+                "b": queue.topic,
+                "c": AUTO_CREATE_TOPIC,
+                "d": str(self._instance.config.default_topic_queues),
+                "e": str(queue.queue_id),
+                "f": "0",
+                "g": "0",
+                "h": "0",
+                "i": "",
+                "j": "0",
+                "k": "false",
+                "m": "false",
+                "n": queue.broker_name,
+            }
+        header = template.copy()
+        header["g"] = str(self.clock.time_ms())
+        header["i"] = message.properties
+        if message.sys_flag:
+            header["f"] = str(message.sys_flag)
+        if message.flag:
+            header["h"] = str(message.flag)
+        if message.code == SEND_BATCH:
+            header["m"] = "true"
+        return header
+
+    # ---- how it went
+
+    def note_success(self, broker: str, elapsed_ms: int) -> None:
+        """Remember how fast a broker was."""
+        if self._faults is not None:
+            self._faults.update(broker, elapsed_ms)
+
+    def note_failure(self, broker: str | None, elapsed_ms: int, *, reachable: bool) -> None:
+        """Remember a failure; one of the network also has the routes fetched soon."""
+        if self._faults is not None and broker is not None:
+            self._faults.update(broker, elapsed_ms, failed=True, reachable=reachable)
+        if not reachable:
+            self._instance.refresh_routes_soon()

@@ -1,0 +1,87 @@
+"""Who may send now: the limits on what is in flight, and those who wait for room.
+
+Knows nothing of messages, queues or brokers.
+"""
+
+import asyncio
+from collections import deque
+
+from rocketpy.errors import ClosedError
+
+
+class SendWindow:
+    """Counts the sends of one producer that have no result yet, and their bytes.
+
+    Args:
+        max_messages: sends in flight.
+        max_bytes: bytes of bodies in flight; the last one let in may go over it.
+    """
+
+    __slots__ = ("_closed", "_idle", "_max_bytes", "_max_messages", "_waiters", "bytes", "messages")
+
+    def __init__(self, max_messages: int, max_bytes: int) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+        self._closed = False
+
+    @property
+    def has_space(self) -> bool:
+        """Whether one more send may start now."""
+        return self.messages < self._max_messages and self.bytes < self._max_bytes
+
+    def enter(self, size_bytes: int) -> None:
+        """Count a send in.
+
+        Raises:
+            ClosedError: the window is closed.
+        """
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        self.messages += 1
+        self.bytes += size_bytes
+
+    def leave(self, size_bytes: int) -> None:
+        """Count a send out, and let the next one in that waits."""
+        self.messages -= 1
+        self.bytes -= size_bytes
+        if self._waiters:
+            self._wake_next()
+        if self._idle is not None and not self.messages and not self._idle.done():
+            self._idle.set_result(None)
+
+    async def wait_for_space(self) -> None:
+        """Wait until one more send may start, in the order of asking."""
+        put_in_line = self._waiters.append
+        while not self.has_space:
+            waiter = asyncio.get_running_loop().create_future()
+            put_in_line(waiter)
+            put_in_line = self._waiters.appendleft  # woken in vain: our place is still the first
+            try:
+                await waiter
+            finally:
+                # Whoever is woken may never send (cancelled, a body that breaks a limit), or leave
+                # room for more: the next one looks for itself.
+                self._wake_next()
+
+    def _wake_next(self) -> None:
+        while self._waiters and self.has_space:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def flush(self) -> None:
+        """Wait until everything in flight has its result."""
+        while self.messages:
+            if self._idle is None or self._idle.done():
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    async def close(self) -> None:
+        """Let nobody in any more and wait for what is in flight."""
+        self._closed = True
+        await self.flush()
