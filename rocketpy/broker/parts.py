@@ -1,7 +1,12 @@
-"""What a broker is made of, for those who need many of its parts (the admin requests)."""
+"""Builds what a broker is made of; each part is handed only what it needs.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Source: BrokerController.initialize (5.4.0).
+"""
+
+import itertools
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
@@ -9,54 +14,122 @@ from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.long_polling import PullRequestHold
 from rocketpy.broker.name_server import NameServerLink
+from rocketpy.broker.pools import build_pools
+from rocketpy.broker.processor.client_manage import ClientManageProcessor
+from rocketpy.broker.processor.pull_message import PullMessageProcessor
+from rocketpy.broker.processor.send_message import SendMessageProcessor
+from rocketpy.broker.processor.send_rules import SendRules
+from rocketpy.broker.put_counter import PutCounter
 from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
+from rocketpy.broker.request_modes import MessageRequestModes
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.json_file import JsonFile
 from rocketpy.store.message_store import MessageStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerParts:
-    """The parts of one running broker.
+    """The parts of one broker: for those who put it together, and for tools and tests.
+
+    Args:
+        configs: the settings.
+        client: the line to the name servers.
+        clock: time.
+        rng: chooses queues.
+        files: the file system.
 
     Attributes:
         configs: the settings in force; `ConfigHolder.update` changes live ones.
         identity: names and addresses of this broker.
         start_ms: wall time of the start.
+        clock: time.
         store: the message store.
         topics: topic table.
         groups: subscription group table.
         offsets: consumer offsets.
+        modes: how topics are handed to groups.
         producers: connected producers.
         consumers: connected consumers.
         locks: queue locks of orderly consumers.
         stats: counters.
+        put_counter: counts of stored messages on their way to `stats`.
         name_servers: registration with the name servers.
-        holds: parked pulls.
-        clock: time.
+        holds: suspended pulls.
+        rules: what may be sent where.
+        sends: answers sends.
+        pulls: answers pulls.
+        clients: answers heartbeats.
         pools: business pools by kind of request, as Apache's keys begin: send, pull, litePull,
             query, ack, endTransaction; kinds that run inline may be missing.
     """
 
-    configs: ConfigHolder
-    identity: BrokerIdentity
-    start_ms: int
-    store: MessageStore
-    topics: TopicTable
-    groups: SubscriptionGroupTable
-    offsets: ConsumerOffsets
-    producers: ProducerTable
-    consumers: ConsumerTable
-    locks: QueueLocks
-    stats: BrokerStats
-    name_servers: NameServerLink
-    holds: PullRequestHold
-    clock: Clock
-    pools: Mapping[str, BusinessPool] = field(default_factory=dict)
+    def __init__(
+        self,
+        configs: ConfigHolder,
+        *,
+        client: RemotingClient,
+        clock: Clock,
+        rng: random.Random,
+        files: StoreFiles,
+    ) -> None:
+        self.configs = configs
+        self.clock = clock
+        self.start_ms = clock.time_ms()
+        config = configs.broker
+        directory = Path(configs.store.store_path_root_dir) / "config"
+
+        def document(name: str) -> JsonFile:
+            return JsonFile(directory / name, files)
+
+        self.identity = BrokerIdentity(config)
+        self.store = MessageStore(configs.store, clock=clock, files=files)
+        self.topics = TopicTable(config, document("topics.json"), clock)
+        self.groups = SubscriptionGroupTable(config, document("subscriptionGroup.json"), clock)
+        self.offsets = ConsumerOffsets(config, document("consumerOffset.json"), clock)
+        self.modes = MessageRequestModes(document("messageRequestMode.json"))
+        self.producers = ProducerTable(
+            config.max_groups_per_connection, config.max_client_registrations
+        )
+        self.consumers = ConsumerTable(
+            config.max_groups_per_connection, config.max_client_registrations
+        )
+        self.locks = QueueLocks()
+        self.stats = BrokerStats(
+            clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
+        )
+        self.put_counter = PutCounter(self.stats)
+        self.name_servers = NameServerLink(
+            client, configs=configs, identity=self.identity, topics=self.topics
+        )
+        self.holds = PullRequestHold(
+            self.store.max_offset, config.max_held_pulls, config.max_held_pulls_per_queue
+        )
+        self.pools: Mapping[str, BusinessPool] = build_pools(config, clock)
+        self.rules = SendRules(
+            self.topics,
+            self.groups,
+            clock,
+            max_body_bytes=configs.store.max_message_size,
+            unavailable_reason=lambda: self.store.read_only_reason,
+        )
+        self.sends = self._build_sends(rng)
+        self.pulls = self._build_pulls()
+        self.clients = ClientManageProcessor(
+            configs=configs,
+            topics=self.topics,
+            groups=self.groups,
+            producers=self.producers,
+            consumers=self.consumers,
+            clock=clock,
+        )
+        self._connect()
 
     @property
     def config(self) -> BrokerConfig:
@@ -67,3 +140,64 @@ class BrokerParts:
     def address(self) -> str:
         """``host:port`` as told to clients; empty until the broker listens."""
         return self.identity.address
+
+    def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
+        return SendMessageProcessor(
+            self.store,
+            self.rules,
+            self.put_counter.add,
+            config=self.configs.broker,
+            sync_flush=self.configs.store.is_sync_flush,
+            new_uniq_key=_uniq_keys(self.clock, rng),
+            rng=rng,
+            announced=self.name_servers.announced,
+        )
+
+    def _build_pulls(self) -> PullMessageProcessor:
+        return PullMessageProcessor(
+            self.store,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
+            holds=self.holds,
+            stats=self.stats,
+            config=self.configs.broker,
+            clock=self.clock,
+        )
+
+    def _connect(self) -> None:
+        """Let those hear of each other's changes who must."""
+        self.store.on_arrival = self.holds.on_arrival
+        self.topics.on_change = self._topic_changed
+        self.topics.on_delete = self.rules.forget
+        for listener in (
+            self.topics.configure,
+            self.groups.configure,
+            self.offsets.configure,
+            self.sends.configure,
+            self.pulls.configure,
+            self._settings_changed,
+        ):
+            self.configs.add_listener(listener)
+
+    def _topic_changed(self, topic: TopicConfig) -> None:
+        self.rules.forget(topic.topic_name)
+        self.name_servers.topic_changed(topic)
+
+    def _settings_changed(self, _config: BrokerConfig) -> None:
+        self.rules.max_body_bytes = self.configs.store.max_message_size
+        self.store.configure(self.configs.store)
+        # A changed permission shows in every topic that the name servers hand out.
+        self.name_servers.register_soon()
+
+
+def _uniq_keys(clock: Clock, rng: random.Random) -> Callable[[], str]:
+    counter = itertools.count()
+    seed = rng.getrandbits(64)
+
+    def new_uniq_key() -> str:
+        now_ms = clock.time_ms()
+        return f"{seed:016X}{now_ms & 0xFFFFFFFF:08X}{next(counter) & 0xFFFFFFFF:08X}"
+
+    return new_uniq_key

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.admin.fields import ok_bytes, refuse
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.errors import ConfigError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
@@ -28,8 +28,8 @@ MAX_BODY_BYTES: Final = 64 * 1024
 class ConfigAdmin:
     """Admin requests about the configuration."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(self, configs: ConfigHolder) -> None:
+        self._configs = configs
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -40,7 +40,7 @@ class ConfigAdmin:
 
     def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Change settings (25): all of them, or none."""
-        configs = self._parts.configs
+        configs = self._configs
         if len(request.body) > MAX_BODY_BYTES:
             return refuse(request, ResponseCode.INVALID_PARAMETER, "the configuration is too long")
         try:
@@ -61,7 +61,7 @@ class ConfigAdmin:
 
     def get(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Every effective setting as properties text (26); secrets are hidden."""
-        configs = self._parts.configs
+        configs = self._configs
         version = dumps(configs.data_version).decode()
         body = configs.current.as_properties().encode("utf-8")
         return ok_bytes(request, body, {"version": version})

@@ -8,8 +8,9 @@ getAllProducerInfo, queryTopicConsumeByWho, queryTopicsByConsumer, querySubscrip
 from typing import Any
 
 from rocketpy.broker.admin.fields import ok, refuse, required
-from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.registry import ClientChannel
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.registry import ClientChannel, ConsumerTable, ProducerTable
 from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.subscription import SubscriptionData
@@ -20,8 +21,18 @@ from rocketpy.remoting.dispatch import Processor
 class ConnectionAdmin:
     """Admin requests about connected clients."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        consumers: ConsumerTable,
+        identity: BrokerIdentity,
+        offsets: ConsumerOffsets,
+        producers: ProducerTable,
+    ) -> None:
+        self._consumers = consumers
+        self._identity = identity
+        self._offsets = offsets
+        self._producers = producers
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -37,7 +48,7 @@ class ConnectionAdmin:
     def consumers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The members of a consumer group (203)."""
         name = required(request, "consumerGroup")
-        group = self._parts.consumers.group(name)
+        group = self._consumers.group(name)
         if group is None:
             remark = f"the consumer group[{name}] not online"
             return refuse(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
@@ -57,7 +68,7 @@ class ConnectionAdmin:
     def producers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The members of a producer group (204)."""
         name = required(request, "producerGroup")
-        clients = self._parts.producers.clients(name)
+        clients = self._producers.clients(name)
         if not clients:
             remark = f"the producer group[{name}] not exist"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
@@ -77,30 +88,26 @@ class ConnectionAdmin:
                 }
                 for client in clients
             ]
-            for group, clients in self._parts.producers.groups().items()
+            for group, clients in self._producers.groups().items()
         }
         return ok(request, {"data": data})
 
     def groups_of_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Groups that subscribe to a topic now or have an offset in it (300)."""
         topic = required(request, "topic")
-        online = self._parts.consumers.groups_of_topic(topic)
-        return ok(
-            request, {"groupList": sorted(online | self._parts.offsets.groups_of_topic(topic))}
-        )
+        online = self._consumers.groups_of_topic(topic)
+        return ok(request, {"groupList": sorted(online | self._offsets.groups_of_topic(topic))})
 
     def topics_of_group(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Topics that a group has an offset in (343)."""
-        topics = self._parts.offsets.topics_of_group(required(request, "group"))
-        return ok(
-            request, {"brokerAddr": self._parts.identity.address, "topicList": sorted(topics)}
-        )
+        topics = self._offsets.topics_of_group(required(request, "group"))
+        return ok(request, {"brokerAddr": self._identity.address, "topicList": sorted(topics)})
 
     def subscription(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """What a group subscribes to in a topic (345)."""
         group, topic = required(request, "group"), required(request, "topic")
         value: dict[str, Any] = {"group": group, "topic": topic}
-        found = self._parts.consumers.subscription(group, topic)
+        found = self._consumers.subscription(group, topic)
         if found is not None:
             value["subscriptionData"] = subscription_json(found)
         return ok(request, value)

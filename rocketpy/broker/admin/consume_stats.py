@@ -8,12 +8,19 @@ import time
 from typing import Any
 
 from rocketpy.broker.admin.fields import boolean, ok, optional, refuse, required
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.registry import ConsumerTable
+from rocketpy.broker.stats import BrokerStats
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.message_store import MessageStore
 
 _OffsetTable = dict[MessageQueue, dict[str, int]]
 
@@ -21,8 +28,26 @@ _OffsetTable = dict[MessageQueue, dict[str, int]]
 class ConsumeStatsAdmin:
     """Admin requests about the progress of groups."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        consumers: ConsumerTable,
+        groups: SubscriptionGroupTable,
+        identity: BrokerIdentity,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        store: MessageStore,
+        topics: TopicTable,
+    ) -> None:
+        self._clock = clock
+        self._consumers = consumers
+        self._groups = groups
+        self._identity = identity
+        self._offsets = offsets
+        self._stats = stats
+        self._store = store
+        self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -42,33 +67,32 @@ class ConsumeStatsAdmin:
         elif topic:
             topics = {topic}
         else:
-            topics = self._parts.offsets.topics_of_group(group)
+            topics = self._offsets.topics_of_group(group)
         table: _OffsetTable = {}
         tps = 0.0
         for name in sorted(topics):
-            found = self._parts.topics.get(name)
+            found = self._topics.get(name)
             if found is None or self._left_behind(group, name):
                 continue
-            table.update(self._offsets(group, name, found.read_queue_nums))
-            tps += self._parts.stats.group_get_tps(group, name)
+            table.update(self._offsets_of(group, name, found.read_queue_nums))
+            tps += self._stats.group_get_tps(group, name)
         return ok(request, {"consumeTps": tps, "offsetTable": table})
 
     def of_broker(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Broker and consumer offsets of every group (317)."""
-        parts = self._parts
         only_ordered = boolean(request, "isOrder")
         listed: list[dict[str, list[Any]]] = []
         total_diff = total_in_flight = 0
-        for group in parts.groups.all():
+        for group in self._groups.all():
             of_group = []
-            for name in sorted(parts.offsets.topics_of_group(group)):
-                topic = parts.topics.get(name)
+            for name in sorted(self._offsets.topics_of_group(group)):
+                topic = self._topics.get(name)
                 if topic is None or (only_ordered and not topic.order):
                     continue
                 if self._left_behind(group, name):
                     continue
-                table = self._offsets(group, name, topic.write_queue_nums)
-                tps = parts.stats.group_get_tps(group, name)
+                table = self._offsets_of(group, name, topic.write_queue_nums)
+                tps = self._stats.group_get_tps(group, name)
                 of_group.append({"consumeTps": tps, "offsetTable": table})
                 for one in table.values():
                     total_diff += one["brokerOffset"] - one["consumerOffset"]
@@ -77,7 +101,7 @@ class ConsumeStatsAdmin:
         return ok(
             request,
             {
-                "brokerAddr": parts.identity.address,
+                "brokerAddr": self._identity.address,
                 "consumeStatsList": listed,
                 "totalDiff": total_diff,
                 "totalInflightDiff": total_in_flight,
@@ -86,9 +110,9 @@ class ConsumeStatsAdmin:
 
     def time_span(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """From when to when a topic holds messages, and where a group is in time (303)."""
-        store = self._parts.store
+        store = self._store
         topic, group = required(request, "topic"), required(request, "group")
-        found = self._parts.topics.get(topic)
+        found = self._topics.get(topic)
         if found is None:
             return refuse(request, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         spans = []
@@ -96,34 +120,33 @@ class ConsumeStatsAdmin:
             high = max(0, store.max_offset(topic, queue_id))
             first_ms = store.earliest_store_time_ms(topic, queue_id) if high else 0
             last_ms = store.store_time_ms(topic, queue_id, high - 1) if high else 0
-            done = max(0, self._parts.offsets.query(group, topic, queue_id))
+            done = max(0, self._offsets.query(group, topic, queue_id))
             done_ms = store.store_time_ms(topic, queue_id, done - 1) if done else first_ms
             delay_ms = 0
             if done < high:
                 next_ms = store.store_time_ms(topic, queue_id, done)
-                delay_ms = self._parts.clock.time_ms() - next_ms if next_ms > 0 else 0
-            queue = MessageQueue(topic, self._parts.identity.broker_name, queue_id)
+                delay_ms = self._clock.time_ms() - next_ms if next_ms > 0 else 0
+            queue = MessageQueue(topic, self._identity.broker_name, queue_id)
             spans.append(_span(queue, first_ms, last_ms, done_ms, delay_ms))
         return ok(request, {"consumeTimeSpanSet": spans})
 
-    def _offsets(self, group: str, topic: str, queue_nums: int) -> _OffsetTable:
+    def _offsets_of(self, group: str, topic: str, queue_nums: int) -> _OffsetTable:
         """One entry a queue; a queue without a committed offset counts from its start."""
-        parts = self._parts
         table: _OffsetTable = {}
         for queue_id in range(queue_nums):
-            done = max(0, parts.offsets.query(group, topic, queue_id))
-            last_ms = parts.store.store_time_ms(topic, queue_id, done - 1) if done > 0 else 0
-            table[MessageQueue(topic, parts.identity.broker_name, queue_id)] = {
-                "brokerOffset": max(0, parts.store.max_offset(topic, queue_id)),
+            done = max(0, self._offsets.query(group, topic, queue_id))
+            last_ms = self._store.store_time_ms(topic, queue_id, done - 1) if done > 0 else 0
+            table[MessageQueue(topic, self._identity.broker_name, queue_id)] = {
+                "brokerOffset": max(0, self._store.max_offset(topic, queue_id)),
                 "consumerOffset": done,
                 "lastTimestamp": max(0, last_ms),
-                "pullOffset": max(done, parts.offsets.query_pull(group, topic, queue_id)),
+                "pullOffset": max(done, self._offsets.query_pull(group, topic, queue_id)),
             }
         return table
 
     def _left_behind(self, group: str, topic: str) -> bool:
         """Whether the group is online and does not subscribe to the topic any more."""
-        entry = self._parts.consumers.group(group)
+        entry = self._consumers.group(group)
         return entry is not None and bool(entry.subscriptions) and topic not in entry.subscriptions
 
 

@@ -11,7 +11,9 @@ import structlog
 
 from rocketpy.broker.admin.fields import body_object, boolean, ok, refuse, required
 from rocketpy.broker.admin.topics import page
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.stats import BrokerStats
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
@@ -30,8 +32,16 @@ MAX_GROUP_BYTES: Final = 64 * 1024
 class GroupAdmin:
     """Admin requests about subscription groups."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        groups: SubscriptionGroupTable,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -57,7 +67,7 @@ class GroupAdmin:
 
     def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The group table, whole or a page of it (201)."""
-        table = self._parts.groups.to_json()
+        table = self._groups.to_json()
         entries: dict[str, Any] = table["subscriptionGroupTable"]
         shown = page(request, entries, table["dataVersion"], "groupSeq", "maxGroupNum")
         value = {**table, "subscriptionGroupTable": shown}
@@ -66,7 +76,7 @@ class GroupAdmin:
     def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """One group (352)."""
         name = required(request, "group")
-        group = self._parts.groups.get(name)
+        group = self._groups.get(name)
         if group is None:
             remark = f"No group in this broker. group: {name}"
             return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -74,20 +84,19 @@ class GroupAdmin:
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete a group, with its offsets when asked to (207)."""
-        parts = self._parts
         name = required(request, "groupName")
         # 4.9 calls the field removeOffset.
         clean = boolean(request, "cleanOffset", default=boolean(request, "removeOffset"))
-        parts.groups.delete(name)
+        self._groups.delete(name)
         if clean:
-            parts.offsets.remove_group(name)
-        parts.stats.remove_group(name)
+            self._offsets.remove_group(name)
+        self._stats.remove_group(name)
         _log.info("group deleted", group=name, offsets_too=clean)
         return ok(request)
 
     def forbidden(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Forbid or allow a group to read a topic, and say what holds now (353)."""
-        groups = self._parts.groups
+        groups = self._groups
         group, topic = required(request, "group"), required(request, "topic")
         if request.ext_fields.get("readable") is not None:
             reason = check_group(group) or check_topic(topic)
@@ -112,7 +121,7 @@ class GroupAdmin:
             if reason is not None:
                 return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
         for group in wanted:
-            if group != self._parts.groups.get(group.group_name):
-                self._parts.groups.put(group)
+            if group != self._groups.get(group.group_name):
+                self._groups.put(group)
                 _log.info("group changed", group=group.group_name)
         return ok(request)

@@ -9,8 +9,12 @@ from typing import Any, Final
 import structlog
 
 from rocketpy.broker.admin.fields import boolean, integer, ok, optional, refuse, required
-from rocketpy.broker.consumer_offsets import NO_OFFSET
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.registry import ConsumerTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.fastjson import dumps
@@ -18,6 +22,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.validators import check_group
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
+from rocketpy.store.message_store import MessageStore
 
 _log = structlog.get_logger(__name__)
 
@@ -27,8 +32,24 @@ _LONG_MAX: Final = (1 << 63) - 1
 class OffsetAdmin:
     """Admin requests about committed offsets."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        configs: ConfigHolder,
+        consumers: ConsumerTable,
+        groups: SubscriptionGroupTable,
+        identity: BrokerIdentity,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        topics: TopicTable,
+    ) -> None:
+        self._configs = configs
+        self._consumers = consumers
+        self._groups = groups
+        self._identity = identity
+        self._offsets = offsets
+        self._store = store
+        self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -44,13 +65,13 @@ class OffsetAdmin:
         """Move a group to a time or an offset (222)."""
         topic, group = required(request, "topic"), required(request, "group")
         timestamp_ms = integer(request, "timestamp")
-        if self._parts.config.use_server_side_reset_offset:
+        if self._configs.broker.use_server_side_reset_offset:
             return self._reset_here(request, group, topic, timestamp_ms)
         return self._reset_by_clients(request, group, topic, timestamp_ms)
 
     def correction(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Smallest offset of all groups by queue, beside one group to compare with (308)."""
-        offsets = self._parts.offsets
+        offsets = self._offsets
         topic = required(request, "topic")
         compared = offsets.query_all(required(request, "compareGroup"), topic)
         left_out = {name for name in optional(request, "filterGroups").split(",") if name}
@@ -65,27 +86,26 @@ class OffsetAdmin:
 
     def clone(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Copy the offsets of a group to another one (314)."""
-        parts = self._parts
         source, target = required(request, "srcGroup"), required(request, "destGroup")
         topic = optional(request, "topic")
         reason = check_group(target)
         if reason is not None:
             return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
-        topics = {topic} if topic else parts.offsets.topics_of_group(source)
-        entry = parts.consumers.group(source)
+        topics = {topic} if topic else self._offsets.topics_of_group(source)
+        entry = self._consumers.group(source)
         for name in sorted(topics):
-            if parts.topics.get(name) is None:
+            if self._topics.get(name) is None:
                 continue
             online = not boolean(request, "offline") and entry is not None
             if online and entry is not None and name not in entry.subscriptions:
                 continue
-            parts.offsets.clone(source, target, name)
+            self._offsets.clone(source, target, name)
         _log.info("offsets cloned", source=source, target=target, topics=len(topics))
         return ok(request)
 
     def dump(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The content of consumerOffset.json (43)."""
-        return ok(request, self._parts.offsets.to_json())
+        return ok(request, self._offsets.to_json())
 
     def dump_delay(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The progress of the delay levels (45); there is none until delayed messages exist."""
@@ -95,12 +115,11 @@ class OffsetAdmin:
         self, request: RemotingCommand, group: str, topic: str, timestamp_ms: int
     ) -> RemotingCommand:
         """Remember the wished offsets; the next pull of each queue is answered with its own."""
-        parts = self._parts
-        found = parts.topics.get(topic)
+        found = self._topics.get(topic)
         if found is None:
             remark = f"Topic {topic} does not exist"
             return refuse(request, ResponseCode.TOPIC_NOT_EXIST, remark)
-        if parts.groups.get(group) is None:
+        if self._groups.get(group) is None:
             remark = f"Group {group} does not exist"
             return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         queue_id = integer(request, "queueId", -1)
@@ -111,8 +130,8 @@ class OffsetAdmin:
         targets: dict[int, int] = {}
         if queue_id >= 0 and wished != -1:
             low, high = (
-                parts.store.min_offset(topic, queue_id),
-                parts.store.max_offset(topic, queue_id),
+                self._store.min_offset(topic, queue_id),
+                self._store.max_offset(topic, queue_id),
             )
             if not max(0, low) <= wished <= high + 1:
                 remark = f"Target offset {wished} not in consume queue range [{low}-{high}]"
@@ -122,7 +141,7 @@ class OffsetAdmin:
             queues = range(found.read_queue_nums) if queue_id < 0 else [queue_id]
             targets = {one: self._offset_at(topic, one, timestamp_ms) for one in queues}
         for one, offset in targets.items():
-            parts.offsets.assign_reset(group, topic, one, offset)
+            self._offsets.assign_reset(group, topic, one, offset)
         _log.info("offsets reset", group=group, topic=topic, timestamp_ms=timestamp_ms)
         return ok(request, {"offsetTable": self._by_queue(topic, targets)})
 
@@ -130,21 +149,20 @@ class OffsetAdmin:
         self, request: RemotingCommand, group: str, topic: str, timestamp_ms: int
     ) -> RemotingCommand:
         """Tell every member of the group to move (220), the way before 5.2."""
-        parts = self._parts
-        found = parts.topics.get(topic)
+        found = self._topics.get(topic)
         if found is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
         targets: dict[int, int] = {}
         for queue_id in range(found.write_queue_nums):
-            done = parts.offsets.query(group, topic, queue_id)
+            done = self._offsets.query(group, topic, queue_id)
             if done == NO_OFFSET:
                 remark = f"THe consumer group <{group}> not exist"
                 return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
             wished = self._offset_at(topic, queue_id, timestamp_ms)
             forced = boolean(request, "isForce") or wished < done
             targets[queue_id] = wished if forced else done
-        entry = parts.consumers.group(group)
+        entry = self._consumers.group(group)
         if entry is None:
             remark = (
                 "Consumer not online, so can not reset offset, "
@@ -161,13 +179,13 @@ class OffsetAdmin:
         return ok(request, {"offsetTable": table})
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        store = self._parts.store
+        store = self._store
         if timestamp_ms < 0:
             return max(0, store.max_offset(topic, queue_id))
         return max(0, store.offset_by_time(topic, queue_id, timestamp_ms))
 
     def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
-        name = self._parts.identity.broker_name
+        name = self._identity.broker_name
         return {MessageQueue(topic, name, queue_id): at for queue_id, at in offsets.items()}
 
 

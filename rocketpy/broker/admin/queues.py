@@ -10,12 +10,14 @@ import structlog
 
 from rocketpy.broker.admin.connections import subscription_json
 from rocketpy.broker.admin.fields import integer, ok, optional, refuse, required
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.registry import ConsumerTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
+from rocketpy.store.message_store import MessageStore
 
 _log = structlog.get_logger(__name__)
 
@@ -25,8 +27,16 @@ MAX_ENTRIES: Final = 1_000
 class QueueAdmin:
     """Admin requests about consume queues and files."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        consumers: ConsumerTable,
+        store: MessageStore,
+        topics: TopicTable,
+    ) -> None:
+        self._consumers = consumers
+        self._store = store
+        self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -41,14 +51,14 @@ class QueueAdmin:
         """Entries of one consume queue (321), at most 1,000 a request."""
         topic, queue_id = required(request, "topic"), integer(request, "queueId", 0)
         group = optional(request, "consumerGroup")
-        store = self._parts.store
+        store = self._store
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         if low < 0:
             remark = f"{queue_id}@{topic} is not exist!"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
         start = integer(request, "index", 0)
         count = min(max(0, integer(request, "count", 0)), MAX_ENTRIES)
-        subscription = self._parts.consumers.subscription(group, topic) if group else None
+        subscription = self._consumers.subscription(group, topic) if group else None
         entries = []
         for index in range(max(start, low), min(start + count, high)):
             entry = store.queue_entry(topic, queue_id, index)
@@ -61,21 +71,21 @@ class QueueAdmin:
 
     def clean_expired(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete consume queue files whose messages are gone (306)."""
-        self._parts.store.clean_expired_consume_queues()
+        self._store.clean_expired_consume_queues()
         return ok(request)
 
     def clean_unused(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete the queues of topics that this broker does not have any more (316)."""
-        known = self._parts.topics
-        unused = [topic for topic in self._parts.store.topics() if known.get(topic) is None]
+        known = self._topics
+        unused = [topic for topic in self._store.topics() if known.get(topic) is None]
         if unused:
-            self._parts.store.delete_topics(unused)
+            self._store.delete_topics(unused)
             _log.info("unused topics deleted", topics=unused)
         return ok(request)
 
     def delete_expired(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete expired commit log files now instead of at the configured hour (329)."""
-        self._parts.store.delete_expired_files()
+        self._store.delete_expired_files()
         return ok(request)
 
 

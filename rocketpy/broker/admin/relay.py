@@ -7,7 +7,10 @@ callConsumer) and `Broker2Client` (5.4.0).
 from typing import Any, Final
 
 from rocketpy.broker.admin.fields import ok, ok_bytes, optional, refuse, required
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.registry import ConsumerTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError, ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
@@ -15,6 +18,7 @@ from rocketpy.proto.fastjson import loads
 from rocketpy.proto.message_id import decode_message_id
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
+from rocketpy.store.message_store import MessageStore
 
 CALL_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 5_000
@@ -26,8 +30,20 @@ class RelayAdmin:
     The responses are coroutines: they wait on the selector's loop and hold no business thread.
     """
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        consumers: ConsumerTable,
+        groups: SubscriptionGroupTable,
+        identity: BrokerIdentity,
+        store: MessageStore,
+        topics: TopicTable,
+    ) -> None:
+        self._consumers = consumers
+        self._groups = groups
+        self._identity = identity
+        self._store = store
+        self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -53,11 +69,11 @@ class RelayAdmin:
         if record is None:
             remark = f"can not find message by the offset id, {message_id}"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        ext = {**request.ext_fields, "brokerName": self._parts.identity.broker_name}
-        topic = self._parts.topics.get(optional(request, "topic"))
+        ext = {**request.ext_fields, "brokerName": self._identity.broker_name}
+        topic = self._topics.get(optional(request, "topic"))
         if topic is not None:
             ext["topicSysFlag"] = str(topic.topic_sys_flag)
-        group = self._parts.groups.get(required(request, "consumerGroup"))
+        group = self._groups.get(required(request, "consumerGroup"))
         if group is not None:
             ext["groupSysFlag"] = str(group.group_sys_flag)
         call = make_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, record)
@@ -67,7 +83,7 @@ class RelayAdmin:
         """The offsets that consumers hold in memory (223)."""
         topic, group = required(request, "topic"), required(request, "group")
         wanted = optional(request, "clientAddr").strip()
-        entry = self._parts.consumers.group(group)
+        entry = self._consumers.group(group)
         if entry is None:
             remark = f"No Any Consumer online in the consumer group: [{group}]"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
@@ -87,7 +103,7 @@ class RelayAdmin:
 
     async def _call(self, request: RemotingCommand, call: RemotingCommand) -> RemotingCommand:
         group, client_id = required(request, "consumerGroup"), optional(request, "clientId")
-        entry = self._parts.consumers.group(group)
+        entry = self._consumers.group(group)
         client = None if entry is None else entry.find_client(client_id)
         who = f"<{group}> <{client_id}>"
         if client is None:
@@ -112,7 +128,7 @@ class RelayAdmin:
             phy_offset = decode_message_id(message_id).phy_offset
         except ValueError:
             return None
-        view = self._parts.store.look_message(phy_offset)
+        view = self._store.look_message(phy_offset)
         return None if view is None else bytes(view)
 
 

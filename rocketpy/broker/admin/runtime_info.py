@@ -4,14 +4,18 @@ Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntime
 `DefaultMessageStore.getRuntimeInfo` (5.4.0).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from rocketpy.broker.admin.fields import ok
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.stats import BrokerStats
 from rocketpy.proto.codes import RPC_VERSION, RequestCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
+from rocketpy.store.message_store import MessageStore
 
 VERSION_NAME: Final = "V5_4_0"
 
@@ -35,8 +39,20 @@ _POOL_KEYS: Final = {
 class RuntimeInfoAdmin:
     """The admin request for the runtime information."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        configs: ConfigHolder,
+        pools: Mapping[str, BusinessPool],
+        start_ms: int,
+        stats: BrokerStats,
+        store: MessageStore,
+    ) -> None:
+        self._configs = configs
+        self._business_pools = pools
+        self._start_ms = start_ms
+        self._stats = stats
+        self._store = store
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -54,19 +70,18 @@ class RuntimeInfoAdmin:
         return ok(request, {"table": dict(sorted(table.items()))})
 
     def _broker_info(self) -> dict[str, str]:
-        parts = self._parts
         return {
-            "bootTimestamp": str(parts.start_ms),
-            "brokerActive": _flag(parts.config.broker_id == _MASTER_ID),
+            "bootTimestamp": str(self._start_ms),
+            "brokerActive": _flag(self._configs.broker.broker_id == _MASTER_ID),
             "brokerVersion": str(RPC_VERSION),
             "brokerVersionDesc": VERSION_NAME,
             "startAcceptSendRequestTimeStamp": str(
-                parts.config.start_accept_send_request_time_stamp
+                self._configs.broker.start_accept_send_request_time_stamp
             ),
         }
 
     def _totals(self) -> dict[str, str]:
-        totals = self._parts.stats.day_totals()
+        totals = self._stats.day_totals()
         return {
             "msgPutTotalTodayNow": str(totals.put_now),
             "msgPutTotalTodayMorning": str(totals.put_today_morning),
@@ -78,7 +93,7 @@ class RuntimeInfoAdmin:
 
     def _store_info(self) -> dict[str, str]:
         """The store's own table, and what only this one needs."""
-        store = self._parts.store
+        store = self._store
         disk = store.disk_usage()
         return {
             **store.runtime_info(),
@@ -94,7 +109,7 @@ class RuntimeInfoAdmin:
         }
 
     def _pools(self) -> dict[str, str]:
-        config = self._parts.config
+        config = self._configs.broker
         # Kinds of request that are not served yet have no pool, only its configured capacity.
         configured = {
             "ack": config.ack_thread_pool_queue_capacity,
@@ -102,7 +117,7 @@ class RuntimeInfoAdmin:
         }
         found: dict[str, str] = {}
         for kind, (size_key, capacity_key, wait_key) in _POOL_KEYS.items():
-            pool = self._parts.pools.get(kind)
+            pool = self._business_pools.get(kind)
             statistics = None if pool is None else pool.statistics()
             found[size_key] = str(statistics.queued_count if statistics else 0)
             found[capacity_key] = str(

@@ -6,7 +6,7 @@ Source: `AdminBrokerProcessor.viewBrokerStatsData`, `BrokerStatsData` (5.4.0).
 from typing import Any
 
 from rocketpy.broker.admin.fields import ok, refuse, required
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.stats_set import StatsSnapshot
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
@@ -17,8 +17,8 @@ from rocketpy.remoting.dispatch import Processor
 class StatsAdmin:
     """Admin requests about the broker's counters."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(self, stats: BrokerStats) -> None:
+        self._stats = stats
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -27,7 +27,7 @@ class StatsAdmin:
     def view(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """One counter (315)."""
         name, key = required(request, "statsName"), required(request, "statsKey")
-        data = self._parts.stats.stats_data(name, key)
+        data = self._stats.stats_data(name, key)
         if data is None:
             remark = f"The stats <{name}> <{key}> not exist"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)

@@ -21,7 +21,11 @@ from rocketpy.broker.admin.fields import (
     refuse,
     required,
 )
-from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.stats import BrokerStats
+from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
@@ -36,6 +40,7 @@ from rocketpy.proto.topic_names import (
 from rocketpy.proto.validators import check_topic
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
+from rocketpy.store.message_store import MessageStore
 
 _log = structlog.get_logger(__name__)
 
@@ -51,8 +56,22 @@ _RESERVE_TIME: Final = re.compile(r"-?[0-9]{1,18}\Z")
 class TopicAdmin:
     """Admin requests about topics."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        configs: ConfigHolder,
+        identity: BrokerIdentity,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        store: MessageStore,
+        topics: TopicTable,
+    ) -> None:
+        self._configs = configs
+        self._identity = identity
+        self._offsets = offsets
+        self._stats = stats
+        self._store = store
+        self._topics = topics
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -95,26 +114,25 @@ class TopicAdmin:
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete a topic, its queues, offsets and POP retry topics (215)."""
-        parts = self._parts
         name = required(request, "topic")
         reason = self._refused_name(name)
         if reason is not None:
             return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
         doomed = [name]
-        for group in sorted(parts.offsets.groups_of_topic(name)):
+        for group in sorted(self._offsets.groups_of_topic(name)):
             retries = (pop_retry_topic_v2(name, group), pop_retry_topic_v1(name, group))
-            doomed.extend(retry for retry in retries if parts.topics.get(retry) is not None)
+            doomed.extend(retry for retry in retries if self._topics.get(retry) is not None)
         for topic in doomed:
-            parts.topics.delete(topic)
-            parts.offsets.remove_topic(topic)
-            parts.stats.remove_topic(topic)
-        parts.store.delete_topics(doomed)
+            self._topics.delete(topic)
+            self._offsets.remove_topic(topic)
+            self._stats.remove_topic(topic)
+        self._store.delete_topics(doomed)
         _log.info("topic deleted", topic=name, with_retry_topics=doomed[1:])
         return ok(request)
 
     def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The topic table, whole or a page of it (21)."""
-        table = self._parts.topics.to_json()
+        table = self._topics.to_json()
         entries: dict[str, Any] = table["topicConfigTable"]
         shown = page(request, entries, table["dataVersion"], "topicSeq", "maxTopicNum")
         value = {**table, "topicConfigTable": shown}
@@ -123,7 +141,7 @@ class TopicAdmin:
     def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """One topic (351)."""
         name = required(request, "topic")
-        topic = self._parts.topics.get(name)
+        topic = self._topics.get(name)
         if topic is None:
             remark = f"No topic in this broker. topic: {name}"
             return refuse(request, ResponseCode.TOPIC_NOT_EXIST, remark)
@@ -131,27 +149,26 @@ class TopicAdmin:
 
     def stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Offsets of every queue of a topic (202)."""
-        parts = self._parts
         name = required(request, "topic")
-        topic = parts.topics.get(name)
+        topic = self._topics.get(name)
         if topic is None:
             return refuse(request, ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         table: dict[MessageQueue, dict[str, int]] = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            low = max(0, parts.store.min_offset(name, queue_id))
-            high = max(0, parts.store.max_offset(name, queue_id))
-            last_ms = parts.store.store_time_ms(name, queue_id, high - 1) if high > 0 else 0
-            table[MessageQueue(name, parts.identity.broker_name, queue_id)] = {
+            low = max(0, self._store.min_offset(name, queue_id))
+            high = max(0, self._store.max_offset(name, queue_id))
+            last_ms = self._store.store_time_ms(name, queue_id, high - 1) if high > 0 else 0
+            table[MessageQueue(name, self._identity.broker_name, queue_id)] = {
                 "lastUpdateTimestamp": max(0, last_ms),
                 "maxOffset": high,
                 "minOffset": low,
             }
-        tps = parts.stats.topic_put_tps(name)
+        tps = self._stats.topic_put_tps(name)
         return ok(request, {"offsetTable": table, "topicPutTps": tps})
 
     def system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Topics that belong to the system (305)."""
-        own = {name for name in self._parts.topics.all() if self._is_system(name)}
+        own = {name for name in self._topics.all() if self._is_system(name)}
         return ok(request, {"topicList": sorted(SYSTEM_TOPICS | own)})
 
     def _put(
@@ -167,8 +184,8 @@ class TopicAdmin:
                 return refuse(request, ResponseCode.SYSTEM_ERROR, attributes)
             checked.append(replace(topic, attributes=attributes))
         for topic in checked:
-            if topic != self._parts.topics.get(topic.topic_name):
-                self._parts.topics.put(topic)
+            if topic != self._topics.get(topic.topic_name):
+                self._topics.put(topic)
                 _log.info("topic changed", topic=topic.topic_name, perm=topic.perm)
         return ok(request)
 
@@ -176,7 +193,7 @@ class TopicAdmin:
         self, topic: TopicConfig, changes: dict[str, str]
     ) -> dict[str, str] | str:
         """Attributes after ``+key`` and ``-key`` changes, or why they are refused."""
-        old = self._parts.topics.get(topic.topic_name)
+        old = self._topics.get(topic.topic_name)
         merged = {} if old is None else dict(old.attributes)
         for signed, value in changes.items():
             sign, key = (signed[0], signed[1:]) if signed[:1] in {"+", "-"} else ("+", signed)
@@ -201,12 +218,12 @@ class TopicAdmin:
         reason = check_topic(topic)
         if reason is not None:
             return reason
-        if self._parts.config.validate_system_topic_when_update_topic and self._is_system(topic):
+        if self._configs.broker.validate_system_topic_when_update_topic and self._is_system(topic):
             return f"The topic[{topic}] is conflict with system topic."
         return None
 
     def _is_system(self, topic: str) -> bool:
-        return is_system_topic(topic) or self._parts.topics.is_system(topic)
+        return is_system_topic(topic) or self._topics.is_system(topic)
 
 
 def page(

@@ -9,11 +9,11 @@ users and ACLs) of a 5.4.0 broker with its defaults.
 from typing import Final
 
 from rocketpy.broker.admin.fields import integer, ok, refuse
-from rocketpy.broker.parts import BrokerParts
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
+from rocketpy.store.message_store import MessageStore
 
 _NO_ACCOUNTS: Final = "authentication and authorization are not configured on this broker"
 _NO_CONTROLLER: Final = "this request only for controllerMode "
@@ -36,8 +36,8 @@ _AUTH_CODES: Final = (
 class UnsupportedAdmin:
     """Admin requests about things that this broker does not have."""
 
-    def __init__(self, parts: BrokerParts) -> None:
-        self._parts = parts
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
 
     def processors(self) -> dict[int, Processor]:
         """Request code to processor."""
@@ -62,7 +62,7 @@ class UnsupportedAdmin:
                 "haConnectionInfo": [],
                 "inSyncSlaveNums": 0,
                 "master": True,
-                "masterCommitLogMaxOffset": self._parts.store.max_phy_offset,
+                "masterCommitLogMaxOffset": self._store.max_phy_offset,
             },
         )
 

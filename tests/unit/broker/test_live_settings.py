@@ -87,7 +87,7 @@ class Kit:
             reconsume_times=0,
         )
         response = _awaited(
-            self.broker._sends.process(
+            self.parts.sends.process(
                 FakeChannel(),  # type: ignore[arg-type]
                 request(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body),
             )
@@ -140,7 +140,7 @@ class Kit:
         }
         body = dumps({"clientID": self.new_name(), "consumerDataSet": [group]})
         channel = FakeChannel()
-        self.broker._clients.heartbeat(channel, request(34, {}, body))  # type: ignore[arg-type]
+        self.parts.clients.heartbeat(channel, request(34, {}, body))  # type: ignore[arg-type]
         return channel
 
     def pull_consumer_is_taken(self) -> Any:
@@ -177,7 +177,7 @@ class Kit:
     def beats(self) -> Any:
         body = dumps({"clientID": self.new_name()})
         channel: Any = FakeChannel()
-        return self.broker._clients.heartbeat(channel, request(34, {}, body)).code
+        return self.parts.clients.heartbeat(channel, request(34, {}, body)).code
 
     def assigned(self) -> Any:
         body = dumps({"topic": "T", "consumerGroup": "nobody", "clientId": "c"})
@@ -226,7 +226,7 @@ CASES: list[Case] = [
     ("maxHeldPullsPerQueue", Kit.park, 15_000, 0, None),
     ("maxHeartbeatBytes", Kit.beats, 0, 10, 29),
     ("serverLoadBalancerEnable", Kit.assigned, None, "false", [0]),
-    ("traceOn", lambda kit: kit.broker._sends._own["TRACE_ON"], "true", "false", "false"),
+    ("traceOn", lambda kit: kit.parts.sends._own["TRACE_ON"], "true", "false", "false"),
     ("maxMessageSize", lambda kit: kit.send(body=b"x" * 100), 0, 99, 13),
     (
         "osPageCacheBusyTimeOutMills",

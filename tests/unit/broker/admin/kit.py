@@ -1,8 +1,9 @@
 """A broker's parts with a store and channels made of memory."""
 
 import asyncio
+import inspect
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
@@ -17,6 +18,8 @@ from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import DiskUsage
+
+T = TypeVar("T")
 
 
 class FakeClock:
@@ -143,22 +146,25 @@ class Kit:
         self.producers = ProducerTable()
         self.consumers = ConsumerTable()
         self.stats = BrokerStats(self.clock, cluster_name="C")
-        self.parts: Any = SimpleNamespace(
-            configs=self.configs,
-            identity=SimpleNamespace(address="127.0.0.1:10911", broker_name="b"),
-            start_ms=self.clock.wall_ms - 3_661_000,
-            store=self.store,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            producers=self.producers,
-            consumers=self.consumers,
-            stats=self.stats,
-            clock=self.clock,
-            pools={},
-        )
-        self.parts.config = broker
-        self.configs.add_listener(lambda config: setattr(self.parts, "config", config))
+        self.parts: dict[str, Any] = {
+            "configs": self.configs,
+            "identity": SimpleNamespace(address="127.0.0.1:10911", broker_name="b"),
+            "start_ms": self.clock.wall_ms - 3_661_000,
+            "store": self.store,
+            "topics": self.topics,
+            "groups": self.groups,
+            "offsets": self.offsets,
+            "producers": self.producers,
+            "consumers": self.consumers,
+            "stats": self.stats,
+            "clock": self.clock,
+            "pools": {},
+        }
+
+    def admin(self, kind: type[T]) -> T:
+        """Build an admin module from the parts it names in its constructor."""
+        names = inspect.signature(kind).parameters
+        return kind(**{name: self.parts[name] for name in names})
 
     def add_topic(self, name: str, queue_nums: int = 2, **more: Any) -> None:
         self.topics.put(TopicConfig(name, queue_nums, queue_nums, **more))

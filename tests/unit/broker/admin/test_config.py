@@ -11,7 +11,7 @@ from tests.unit.broker.admin.kit import Kit, ask
 def test_live_keys_change(kit: Kit) -> None:
     heard: list[BrokerConfig] = []
     kit.configs.add_listener(heard.append)
-    admin = ConfigAdmin(kit.parts)
+    admin = kit.admin(ConfigAdmin)
     before = kit.configs.data_version["counter"]
     response = ask(admin.update, body=b"brokerPermission=4\nautoCreateTopicEnable=false\n")
     assert response.code == 0
@@ -38,7 +38,7 @@ def test_live_keys_change(kit: Kit) -> None:
 )
 def test_other_keys_are_refused_by_name(kit: Kit, key: str) -> None:
     body = f"brokerPermission=4\n{key}=/tmp/x\n".encode()
-    response = ask(ConfigAdmin(kit.parts).update, body=body)
+    response = ask(kit.admin(ConfigAdmin).update, body=body)
     assert response.code == 16
     assert response.remark is not None
     assert key in response.remark
@@ -48,18 +48,18 @@ def test_other_keys_are_refused_by_name(kit: Kit, key: str) -> None:
 @pytest.mark.parametrize("value", ["much", "99", "", "-1"])
 def test_values_that_do_not_fit_are_refused(kit: Kit, value: str) -> None:
     body = f"brokerPermission={value}".encode()
-    response = ask(ConfigAdmin(kit.parts).update, body=body)
+    response = ask(kit.admin(ConfigAdmin).update, body=body)
     assert response.code == 29
     assert kit.configs.broker.broker_permission == 6
 
 
 @pytest.mark.parametrize(("body", "code"), [(b"\xff=1", 1), (b"a=\\uZZZZ", 1), (b"#" * 70_000, 29)])
 def test_bodies_that_are_no_properties(kit: Kit, body: bytes, code: int) -> None:
-    assert ask(ConfigAdmin(kit.parts).update, body=body).code == code
+    assert ask(kit.admin(ConfigAdmin).update, body=body).code == code
 
 
 def test_every_setting_is_shown(kit: Kit) -> None:
-    response: Any = ask(ConfigAdmin(kit.parts).get)
+    response: Any = ask(kit.admin(ConfigAdmin).get)
     lines = response.body.decode().splitlines()
     assert "brokerName=b" in lines
     assert "flushDiskType=ASYNC_FLUSH" in lines

@@ -5,7 +5,7 @@ from tests.unit.broker.admin.kit import Kit, ask
 
 def test_members_of_a_consumer_group(kit: Kit) -> None:
     kit.add_consumer("G", "T")
-    found = loads(ask(ConnectionAdmin(kit.parts).consumers, {"consumerGroup": "G"}).body)
+    found = loads(ask(kit.admin(ConnectionAdmin).consumers, {"consumerGroup": "G"}).body)
     assert found["connectionSet"] == [
         {"clientAddr": "127.0.0.1:5000", "clientId": "cid", "language": "JAVA", "version": 493}
     ]
@@ -21,12 +21,12 @@ def test_members_of_a_consumer_group(kit: Kit) -> None:
 
 
 def test_a_group_without_members_is_not_online(kit: Kit) -> None:
-    response = ask(ConnectionAdmin(kit.parts).consumers, {"consumerGroup": "G"})
+    response = ask(kit.admin(ConnectionAdmin).consumers, {"consumerGroup": "G"})
     assert (response.code, response.remark) == (206, "the consumer group[G] not online")
 
 
 def test_producers(kit: Kit) -> None:
-    admin = ConnectionAdmin(kit.parts)
+    admin = kit.admin(ConnectionAdmin)
     kit.add_producer("P")
     found = loads(ask(admin.producers, {"producerGroup": "P"}).body)
     assert found["connectionSet"][0]["clientId"] == "pid"
@@ -39,7 +39,7 @@ def test_producers(kit: Kit) -> None:
 
 
 def test_who_consumes_what(kit: Kit) -> None:
-    admin = ConnectionAdmin(kit.parts)
+    admin = kit.admin(ConnectionAdmin)
     kit.add_consumer("online", "T")
     kit.offsets.commit("offline", "T", 0, 1)
     groups = loads(ask(admin.groups_of_topic, {"topic": "T"}).body)
@@ -49,7 +49,7 @@ def test_who_consumes_what(kit: Kit) -> None:
 
 
 def test_subscription_of_a_group(kit: Kit) -> None:
-    admin = ConnectionAdmin(kit.parts)
+    admin = kit.admin(ConnectionAdmin)
     kit.add_consumer("G", "T")
     found = loads(ask(admin.subscription, {"group": "G", "topic": "T"}).body)
     assert found["subscriptionData"]["subVersion"] == 3

@@ -14,7 +14,7 @@ def filled(kit: Kit) -> ConsumeStatsAdmin:
     kit.offsets.commit("G", "T", 0, 6)
     kit.offsets.commit_pull("G", "T", 0, 8)
     kit.offsets.commit("G", "U", 0, 3)
-    return ConsumeStatsAdmin(kit.parts)
+    return kit.admin(ConsumeStatsAdmin)
 
 
 def test_progress_of_a_group(kit: Kit) -> None:
@@ -53,7 +53,7 @@ def test_topics_that_an_online_group_left_are_not_counted(kit: Kit) -> None:
 
 
 def test_an_unknown_group_has_an_empty_table(kit: Kit) -> None:
-    response = ask(ConsumeStatsAdmin(kit.parts).of_group, {"consumerGroup": "Nope"})
+    response = ask(kit.admin(ConsumeStatsAdmin).of_group, {"consumerGroup": "Nope"})
     assert loads(response.body) == {"consumeTps": 0.0, "offsetTable": {}}
 
 

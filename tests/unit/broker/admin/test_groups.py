@@ -7,7 +7,7 @@ from tests.unit.broker.admin.kit import Kit, ask
 
 
 def test_create_keeps_what_the_tool_sends(kit: Kit) -> None:
-    admin = GroupAdmin(kit.parts)
+    admin = kit.admin(GroupAdmin)
     body = dumps({"groupName": "G", "consumeBroadcastEnable": False, "retryMaxTimes": 3})
     assert ask(admin.update, body=body).code == 0
     group = kit.groups.get("G")
@@ -18,28 +18,28 @@ def test_create_keeps_what_the_tool_sends(kit: Kit) -> None:
 
 @pytest.mark.parametrize("name", ["../g", "", "a b", "x" * 200])
 def test_bad_names_are_refused(kit: Kit, name: str) -> None:
-    assert ask(GroupAdmin(kit.parts).update, body=dumps({"groupName": name})).code == 29
+    assert ask(kit.admin(GroupAdmin).update, body=dumps({"groupName": name})).code == 29
     assert kit.groups.get(name) is None
 
 
 def test_retry_queues_are_bounded(kit: Kit) -> None:
     body = dumps({"groupName": "G", "retryQueueNums": 1_000_000})
-    assert ask(GroupAdmin(kit.parts).update, body=body).code == 29
+    assert ask(kit.admin(GroupAdmin).update, body=body).code == 29
 
 
 def test_a_configuration_is_bounded(kit: Kit) -> None:
     body = dumps({"groupName": "G", "attributes": {"x": "y" * 70_000}})
-    assert ask(GroupAdmin(kit.parts).update, body=body).code == 29
+    assert ask(kit.admin(GroupAdmin).update, body=body).code == 29
     assert kit.groups.get("G") is None
 
 
 def test_a_body_that_is_no_object_is_an_error(kit: Kit) -> None:
     with pytest.raises(BadBodyError):
-        ask(GroupAdmin(kit.parts).update, body=b"[]")
+        ask(kit.admin(GroupAdmin).update, body=b"[]")
 
 
 def test_list(kit: Kit) -> None:
-    admin = GroupAdmin(kit.parts)
+    admin = kit.admin(GroupAdmin)
     good, bad = {"groupName": "G1"}, {"groupName": "../G2"}
     assert ask(admin.update_list, body=dumps({"groupConfigList": [good, bad]})).code == 29
     assert kit.groups.get("G1") is None
@@ -48,7 +48,7 @@ def test_list(kit: Kit) -> None:
 
 
 def test_table_and_one_group(kit: Kit) -> None:
-    admin = GroupAdmin(kit.parts)
+    admin = kit.admin(GroupAdmin)
     kit.groups.get_or_create("G")
     response = ask(admin.get_all)
     table = loads(response.body)
@@ -70,14 +70,14 @@ def test_delete_removes_offsets_when_asked(kit: Kit, ext: dict[str, str], is_kep
     kit.groups.get_or_create("G")
     kit.offsets.commit("G", "T", 0, 9)
     kit.stats.inc_group_get("G", "T", 1, 1)
-    assert ask(GroupAdmin(kit.parts).delete, {"groupName": "G", **ext}).code == 0
+    assert ask(kit.admin(GroupAdmin).delete, {"groupName": "G", **ext}).code == 0
     assert kit.groups.get("G") is None
     assert (kit.offsets.query("G", "T", 0) == 9) is is_kept
     assert kit.stats.stats_data("GROUP_GET_NUMS", "T@G") is None
 
 
 def test_forbidden_is_read_and_changed(kit: Kit) -> None:
-    admin = GroupAdmin(kit.parts)
+    admin = kit.admin(GroupAdmin)
     kit.groups.get_or_create("G")
     ext = {"group": "G", "topic": "T"}
     assert loads(ask(admin.forbidden, ext).body) == {**ext, "readable": True}

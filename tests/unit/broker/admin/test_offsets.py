@@ -17,7 +17,7 @@ def filled(kit: Kit) -> OffsetAdmin:
     kit.groups.get_or_create("G")
     kit.offsets.commit("G", "T", 0, 6)
     kit.offsets.commit("G", "T", 1, 4)
-    return OffsetAdmin(kit.parts)
+    return kit.admin(OffsetAdmin)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tests.unit.broker.admin.kit import Kit, ask
 def test_entries_of_a_queue(kit: Kit) -> None:
     kit.store.fill("T", 0, 5)
     ext = {"topic": "T", "queueId": 0, "index": 3, "count": 10}
-    found = loads(ask(QueueAdmin(kit.parts).query, ext).body)
+    found = loads(ask(kit.admin(QueueAdmin).query, ext).body)
     assert (found["minQueueIndex"], found["maxQueueIndex"]) == (0, 5)
     assert found["queueData"] == [
         {"eval": False, "physicOffset": at * 100, "physicSize": 100, "tagsCode": 7} for at in (3, 4)
@@ -23,7 +23,7 @@ def test_entries_are_judged_by_a_groups_subscription(
     kit.store.queues["T", 0] = [(0, 100, tags_code, 1)]
     kit.add_consumer("G", "T")
     ext = {"topic": "T", "queueId": 0, "index": 0, "count": 1, "consumerGroup": "G"}
-    found = loads(ask(QueueAdmin(kit.parts).query, ext).body)
+    found = loads(ask(kit.admin(QueueAdmin).query, ext).body)
     assert found["queueData"][0]["eval"] is expected
     assert found["subscriptionData"]["topic"] == "T"
 
@@ -31,17 +31,17 @@ def test_entries_are_judged_by_a_groups_subscription(
 def test_a_request_is_bounded(kit: Kit) -> None:
     kit.store.fill("T", 0, 3_000)
     ext = {"topic": "T", "queueId": 0, "index": 0, "count": 1 << 40}
-    assert len(loads(ask(QueueAdmin(kit.parts).query, ext).body)["queueData"]) == 1_000
+    assert len(loads(ask(kit.admin(QueueAdmin).query, ext).body)["queueData"]) == 1_000
 
 
 def test_a_queue_that_is_not_there(kit: Kit) -> None:
     ext = {"topic": "../T", "queueId": 3, "index": 0, "count": 1}
-    response = ask(QueueAdmin(kit.parts).query, ext)
+    response = ask(kit.admin(QueueAdmin).query, ext)
     assert (response.code, response.remark) == (1, "3@../T is not exist!")
 
 
 def test_house_keeping(kit: Kit) -> None:
-    admin = QueueAdmin(kit.parts)
+    admin = kit.admin(QueueAdmin)
     kit.add_topic("T")
     kit.store.fill("T", 0, 1)
     kit.store.fill("Gone", 0, 1)

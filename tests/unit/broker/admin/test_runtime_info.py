@@ -36,7 +36,7 @@ NEEDED = {
 
 
 def table(kit: Kit) -> dict[str, str]:
-    found: dict[str, str] = loads(ask(RuntimeInfoAdmin(kit.parts).get).body)["table"]
+    found: dict[str, str] = loads(ask(kit.admin(RuntimeInfoAdmin).get).body)["table"]
     return found
 
 
@@ -60,7 +60,7 @@ def test_totals_and_store_numbers_are_true(kit: Kit) -> None:
 
 
 def test_pools_are_looked_at(kit: Kit) -> None:
-    kit.parts.pools["send"] = BusinessPool("send", 1, 10_000, 200)
+    kit.parts["pools"]["send"] = BusinessPool("send", 1, 10_000, 200)
     found = table(kit)
     assert found["sendThreadPoolQueueCapacity"] == "10000"
     assert found["sendThreadPoolQueueSize"] == "0"

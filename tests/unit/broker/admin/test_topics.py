@@ -19,7 +19,7 @@ CREATE = {
 
 
 def test_create_and_change(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     assert ask(admin.update, CREATE).code == 0
     topic = kit.topics.get("T")
     assert topic is not None
@@ -31,7 +31,7 @@ def test_create_and_change(kit: Kit) -> None:
 
 
 def test_the_same_topic_again_changes_no_version(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     ask(admin.update, CREATE)
     before = kit.topics.data_version
     assert ask(admin.update, CREATE).code == 0
@@ -44,7 +44,7 @@ def test_the_same_topic_again_changes_no_version(kit: Kit) -> None:
 )
 def test_bad_and_system_names_are_refused(kit: Kit, name: str) -> None:
     before = kit.topics.all()
-    response = ask(TopicAdmin(kit.parts).update, {**CREATE, "topic": name})
+    response = ask(kit.admin(TopicAdmin).update, {**CREATE, "topic": name})
     assert response.code == 29
     assert kit.topics.all() == before
 
@@ -59,17 +59,17 @@ def test_bad_and_system_names_are_refused(kit: Kit, name: str) -> None:
     ],
 )
 def test_values_out_of_range_are_refused(kit: Kit, change: dict[str, object]) -> None:
-    assert ask(TopicAdmin(kit.parts).update, {**CREATE, **change}).code == 29
+    assert ask(kit.admin(TopicAdmin).update, {**CREATE, **change}).code == 29
     assert kit.topics.get("T") is None
 
 
 def test_a_missing_field_names_itself(kit: Kit) -> None:
     with pytest.raises(HeaderFieldError, match="perm"):
-        ask(TopicAdmin(kit.parts).update, {k: v for k, v in CREATE.items() if k != "perm"})
+        ask(kit.admin(TopicAdmin).update, {k: v for k, v in CREATE.items() if k != "perm"})
 
 
 def test_attributes_are_added_changed_and_removed(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
 
     def update(text: str) -> int:
         return ask(admin.update, {**CREATE, "attributes": text}).code
@@ -101,14 +101,14 @@ def test_attributes_are_added_changed_and_removed(kit: Kit) -> None:
 
 
 def test_a_new_topic_cannot_remove_attributes(kit: Kit) -> None:
-    response = ask(TopicAdmin(kit.parts).update, {**CREATE, "attributes": "-message.type"})
+    response = ask(kit.admin(TopicAdmin).update, {**CREATE, "attributes": "-message.type"})
     assert response.code == 1
     assert response.remark is not None
     assert "only add" in response.remark
 
 
 def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     good = {"topicName": "L1", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     bad = {**good, "topicName": "../L2"}
     assert ask(admin.update_list, body=dumps({"topicConfigList": [good, bad]})).code == 29
@@ -123,7 +123,7 @@ def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
 
 
 def test_delete_drops_queues_offsets_counters_and_pop_retry_topics(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     for name in ("T", "%RETRY%G_T", "%RETRY%G+T", "U"):
         kit.add_topic(name)
     kit.offsets.commit("G", "T", 0, 5)
@@ -141,16 +141,16 @@ def test_delete_drops_queues_offsets_counters_and_pop_retry_topics(kit: Kit) -> 
 
 @pytest.mark.parametrize("name", ["", "..", "../../etc", "SELF_TEST_TOPIC"])
 def test_names_that_are_no_topics_are_not_deleted(kit: Kit, name: str) -> None:
-    assert ask(TopicAdmin(kit.parts).delete, {"topic": name}).code == 29
+    assert ask(kit.admin(TopicAdmin).delete, {"topic": name}).code == 29
     assert kit.store.deleted == []
 
 
 def test_deleting_an_unknown_topic_succeeds(kit: Kit) -> None:
-    assert ask(TopicAdmin(kit.parts).delete, {"topic": "Nope"}).code == 0
+    assert ask(kit.admin(TopicAdmin).delete, {"topic": "Nope"}).code == 0
 
 
 def test_whole_table_and_pages(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     kit.add_topic("T")
     whole = ask(admin.get_all)
     table = loads(whole.body)
@@ -169,14 +169,14 @@ def test_whole_table_and_pages(kit: Kit) -> None:
 
 
 def test_a_page_of_a_changed_table_begins_again(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     old = dumps({"counter": 77, "stateVersion": 0, "timestamp": 1}).decode()
     response = ask(admin.get_all, {"topicSeq": 4, "maxTopicNum": 2, "dataVersion": old})
     assert list(loads(response.body)["topicConfigTable"]) == list(kit.topics.all())[:2]
 
 
 def test_one_topic(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     kit.add_topic("T", 3)
     found = loads(ask(admin.get_one, {"topic": "T", "lo": "true"}).body)
     assert (found["topicName"], found["writeQueueNums"]) == ("T", 3)
@@ -185,7 +185,7 @@ def test_one_topic(kit: Kit) -> None:
 
 
 def test_stats_of_every_queue(kit: Kit) -> None:
-    admin = TopicAdmin(kit.parts)
+    admin = kit.admin(TopicAdmin)
     kit.add_topic("T", 2)
     kit.store.fill("T", 0, 5, first_ms=100)
     body = ask(admin.stats, {"topic": "T"}).body
@@ -206,6 +206,6 @@ def test_stats_of_every_queue(kit: Kit) -> None:
 
 def test_system_topics(kit: Kit) -> None:
     kit.add_topic("T")
-    listed = loads(ask(TopicAdmin(kit.parts).system_topics).body)["topicList"]
+    listed = loads(ask(kit.admin(TopicAdmin).system_topics).body)["topicList"]
     assert {"TBW102", "C", "b", "SELF_TEST_TOPIC"} <= set(listed)
     assert "T" not in listed

@@ -1,0 +1,159 @@
+"""Every request a broker answers, and with what.
+
+Source: BrokerController.registerProcessor (5.4.0).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rocketpy.broker.admin.config import ConfigAdmin
+from rocketpy.broker.admin.connections import ConnectionAdmin
+from rocketpy.broker.admin.consume_stats import ConsumeStatsAdmin
+from rocketpy.broker.admin.groups import GroupAdmin
+from rocketpy.broker.admin.offsets import OffsetAdmin
+from rocketpy.broker.admin.queues import QueueAdmin
+from rocketpy.broker.admin.relay import RelayAdmin
+from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin
+from rocketpy.broker.admin.stats_data import StatsAdmin
+from rocketpy.broker.admin.topics import TopicAdmin
+from rocketpy.broker.admin.unsupported import UnsupportedAdmin
+from rocketpy.broker.page_cache_estimate import PageCacheEstimate, total_memory_bytes
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
+from rocketpy.broker.processor.lock import LockProcessor
+from rocketpy.broker.processor.offsets import OffsetProcessor
+from rocketpy.broker.processor.query_assignment import QueryAssignmentProcessor
+from rocketpy.broker.processor.query_message import QueryMessageProcessor
+from rocketpy.broker.request_table import Guard, RequestTable
+from rocketpy.broker.topic_queues import TopicQueues
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.dispatch import Processor, Response
+
+_SENDS: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
+_TOPIC_MAKERS: Final = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+)
+
+
+def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTable:
+    """Build the processors that have no state of their own, and register all of them.
+
+    Args:
+        parts: the broker's parts.
+        guard: sees every request before its processor.
+    """
+    table = RequestTable(parts.pools, guard)
+    table.add("send", dict.fromkeys(_SENDS, parts.sends.process))
+    table.add("pull", {RequestCode.PULL_MESSAGE: parts.pulls.process})
+    table.add("litePull", {RequestCode.LITE_PULL_MESSAGE: parts.pulls.process})
+    table.add("clientManage", parts.clients.processors)
+    table.add("heartbeat", {RequestCode.HEART_BEAT: parts.clients.heartbeat})
+    _add_consumer_management(table, parts)
+    query = QueryMessageProcessor(
+        parts.store,
+        default_count=parts.configs.store.default_query_max_num,
+        max_count=parts.configs.store.max_msgs_num_batch,
+    )
+    table.add("query", query.processors)
+    _add_admin(table, parts)
+    return table
+
+
+def _add_consumer_management(table: RequestTable, parts: BrokerParts) -> None:
+    store = parts.store
+    manage = ConsumerManageProcessor(
+        PageCacheEstimate(
+            store,
+            ratio_percent=parts.configs.store.access_message_in_memory_max_ratio,
+            memory_bytes=total_memory_bytes(),
+        ),
+        configs=parts.configs,
+        topics=parts.topics,
+        groups=parts.groups,
+        consumers=parts.consumers,
+        offsets=parts.offsets,
+    )
+    table.add("consumerManage", manage.processors)
+    table.add("consumerManage", OffsetProcessor(store).processors)
+    table.add("consumerManage", LockProcessor(parts.locks, parts.clock).processors)
+    link = parts.name_servers
+    queues = TopicQueues(
+        lambda: link.fetch_route if link.addresses else None,
+        parts.topics,
+        parts.identity.broker_name,
+        parts.clock,
+    )
+    assignments = QueryAssignmentProcessor(
+        queues,
+        parts.modes,
+        configs=parts.configs,
+        topics=parts.topics,
+        groups=parts.groups,
+        consumers=parts.consumers,
+    )
+    table.add("loadBalance", assignments.processors)
+
+
+def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
+    """Register the requests of operators' tools."""
+    configs, identity, stats, store = parts.configs, parts.identity, parts.stats, parts.store
+    topics, groups, offsets, consumers = parts.topics, parts.groups, parts.offsets, parts.consumers
+    topic_admin = TopicAdmin(
+        configs=configs, identity=identity, offsets=offsets, stats=stats, store=store, topics=topics
+    ).processors()
+    for code in _TOPIC_MAKERS:
+        topic_admin[code] = _then_announced(topic_admin[code], parts.name_servers.announced)
+    for processors in (
+        topic_admin,
+        GroupAdmin(groups=groups, offsets=offsets, stats=stats).processors(),
+        ConnectionAdmin(
+            consumers=consumers, identity=identity, offsets=offsets, producers=parts.producers
+        ).processors(),
+        ConsumeStatsAdmin(
+            clock=parts.clock,
+            consumers=consumers,
+            groups=groups,
+            identity=identity,
+            offsets=offsets,
+            stats=stats,
+            store=store,
+            topics=topics,
+        ).processors(),
+        OffsetAdmin(
+            configs=configs,
+            consumers=consumers,
+            groups=groups,
+            identity=identity,
+            offsets=offsets,
+            store=store,
+            topics=topics,
+        ).processors(),
+        QueueAdmin(consumers=consumers, store=store, topics=topics).processors(),
+        RelayAdmin(
+            consumers=consumers, groups=groups, identity=identity, store=store, topics=topics
+        ).processors(),
+        StatsAdmin(stats).processors(),
+        ConfigAdmin(configs).processors(),
+        RuntimeInfoAdmin(
+            configs=configs, pools=parts.pools, start_ms=parts.start_ms, stats=stats, store=store
+        ).processors(),
+        UnsupportedAdmin(store).processors(),
+    ):
+        table.add("adminBroker", processors)
+
+
+def _then_announced(processor: Processor, announced: Callable[[], Awaitable[None]]) -> Processor:
+    """Answer operators when the name servers know what changed: they look for it at once."""
+
+    async def later(response: Response) -> RemotingCommand | bytes | None:
+        await announced()
+        assert response is None or isinstance(response, RemotingCommand | bytes)
+        return response
+
+    return lambda channel, request: later(processor(channel, request))

@@ -1,0 +1,41 @@
+import random
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.testing.sim_clock import SimClock
+from rocketpy.testing.sim_files import SimFiles
+
+# What mqadmin and consoles of 5.4.0 send to a broker; see the wire reference of each command.
+ADMIN = {
+    17, 18, 21, 25, 26, 28, 43, 45, 200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 225, 300, 303,
+    305, 306, 307, 308, 309, 314, 315, 316, 317, 321, 328, 329, 343, 345, 351, 352, 353, 907, 908,
+    1007, 2001, 2002, 2003, 2004, *range(3001, 3011),
+}  # fmt: skip
+OTHERS = {
+    "send": {10, 310, 320},
+    "pull": {11},
+    "litePull": {361},
+    "heartbeat": {34},
+    "clientManage": {35, 46},
+    "loadBalance": {400, 401, 402},
+    "query": {12, 33},
+}
+
+
+def test_every_request_runs_on_the_pool_of_its_kind() -> None:
+    clock = SimClock()
+    broker = Broker(
+        BrokerConfig(broker_name="b", listen_port=0),
+        store_config=MessageStoreConfig(store_path_root_dir="/store"),
+        clock=clock,
+        rng=random.Random(1),
+        files=SimFiles(clock),
+    )
+    kinds: dict[str, set[int]] = {}
+    for code, route in broker.requests.routes.items():
+        kinds.setdefault(route.kind, set()).add(code)
+    assert kinds.pop("adminBroker") == ADMIN
+    consumers = kinds.pop("consumerManage")
+    assert consumers >= {14, 15, 29, 30, 31, 38, 41, 42}
+    assert kinds == OTHERS
