@@ -119,10 +119,11 @@ class HeaderFieldError(RocketPyError):
 
     Attributes:
         field: the wire name of the field.
+        reason: what is wrong, as the rest of a sentence: ``is required``.
     """
 
     def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"header field {field}: {reason}")
+        super().__init__(f"header field {field} {reason}")
         self.field = field
         self.reason = reason
 

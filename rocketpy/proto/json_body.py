@@ -67,6 +67,18 @@ class Body:
         return cls.from_json(fastjson.loads(data))
 
     @classmethod
+    def decode_request(cls, data: bytes) -> Self:
+        """Read a body as `decode` does, but refuse early what would take long to read.
+
+        For servers: see `rocketpy.proto.fastjson.check_quick`.
+
+        Raises:
+            BadBodyError: as `decode`, or the body is long and not plain JSON.
+        """
+        fastjson.check_quick(data)
+        return cls.decode(data)
+
+    @classmethod
     def from_json(cls, value: object) -> Self:
         """Read an already parsed JSON object; raises BadBodyError like ``decode``."""
         if not isinstance(value, dict):

@@ -10,12 +10,13 @@ from typing import Final
 
 import structlog
 
-from rocketpy.broker.admin.fields import ok_bytes, refuse
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.errors import ConfigError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps
+from rocketpy.proto.headers.admin import GetBrokerConfigResponseHeader
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.properties_file import read_properties
@@ -57,11 +58,11 @@ class ConfigAdmin:
         except ConfigError as error:
             return refuse(request, ResponseCode.INVALID_PARAMETER, str(error))
         _log.info("configuration changed", changes=changes, peer=channel.remote_address)
-        return ok_bytes(request, b"")
+        return ok(request)
 
     def get(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Every effective setting as properties text (26); secrets are hidden."""
         configs = self._configs
         version = dumps(configs.data_version).decode()
         body = configs.current.as_properties().encode("utf-8")
-        return ok_bytes(request, body, {"version": version})
+        return ok(request, body, GetBrokerConfigResponseHeader(version=version))

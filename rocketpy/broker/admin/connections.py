@@ -5,15 +5,31 @@ getAllProducerInfo, queryTopicConsumeByWho, queryTopicsByConsumer, querySubscrip
 (5.4.0).
 """
 
-from typing import Any
-
-from rocketpy.broker.admin.fields import ok, refuse, required
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.registry import ClientChannel, ConsumerTable, ProducerTable
+from rocketpy.proto.bodies.heartbeat import (
+    Connection,
+    ConsumerConnection,
+    GroupList,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    QuerySubscriptionResponseBody,
+)
+from rocketpy.proto.bodies.topic import TopicList
 from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.proto.headers.client import (
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+)
+from rocketpy.proto.headers.topic import (
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
@@ -47,83 +63,68 @@ class ConnectionAdmin:
 
     def consumers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The members of a consumer group (203)."""
-        name = required(request, "consumerGroup")
+        header = GetConsumerConnectionListRequestHeader.from_ext(request.ext_fields)
+        name = header.consumer_group
         group = self._consumers.group(name)
         if group is None:
             remark = f"the consumer group[{name}] not online"
             return refuse(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
         return ok(
             request,
-            {
-                "connectionSet": [_connection(client) for client in group.clients()],
-                "consumeFromWhere": group.consume_from_where,
-                "consumeType": group.consume_type,
-                "messageModel": group.message_model,
-                "subscriptionTable": {
-                    topic: subscription_json(one) for topic, one in group.subscriptions.items()
-                },
-            },
+            ConsumerConnection(
+                [_connection(client) for client in group.clients()],
+                group.subscriptions,
+                group.consume_type,
+                group.message_model,
+                group.consume_from_where,
+            ),
         )
 
     def producers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The members of a producer group (204)."""
-        name = required(request, "producerGroup")
+        header = GetProducerConnectionListRequestHeader.from_ext(request.ext_fields)
+        name = header.producer_group
         clients = self._producers.clients(name)
         if not clients:
             remark = f"the producer group[{name}] not exist"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        return ok(request, {"connectionSet": [_connection(client) for client in clients]})
+        return ok(request, ProducerConnection([_connection(client) for client in clients]))
 
     def all_producers(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Every producer group with its members (328)."""
         data = {
             group: [
-                {
-                    "clientId": client.client_id,
-                    "language": language_name(client.language),
-                    "lastUpdateTimestamp": client.last_update_ms,
+                ProducerInfo(
+                    client_id=client.client_id,
                     # Java prints an address with the slash of an unresolved host name.
-                    "remoteIP": f"/{client.channel.remote_address}",
-                    "version": client.version,
-                }
+                    remote_ip=f"/{client.channel.remote_address}",
+                    language=language_name(client.language),
+                    version=client.version,
+                    last_update_timestamp=client.last_update_ms,
+                )
                 for client in clients
             ]
             for group, clients in self._producers.groups().items()
         }
-        return ok(request, {"data": data})
+        return ok(request, ProducerTableInfo(data))
 
     def groups_of_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Groups that subscribe to a topic now or have an offset in it (300)."""
-        topic = required(request, "topic")
+        topic = QueryTopicConsumeByWhoRequestHeader.from_ext(request.ext_fields).topic
         online = self._consumers.groups_of_topic(topic)
-        return ok(request, {"groupList": sorted(online | self._offsets.groups_of_topic(topic))})
+        return ok(request, GroupList(online | self._offsets.groups_of_topic(topic)))
 
     def topics_of_group(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Topics that a group has an offset in (343)."""
-        topics = self._offsets.topics_of_group(required(request, "group"))
-        return ok(request, {"brokerAddr": self._identity.address, "topicList": sorted(topics)})
+        group = QueryTopicsByConsumerRequestHeader.from_ext(request.ext_fields).group
+        topics = self._offsets.topics_of_group(group)
+        return ok(request, TopicList(topics, self._identity.address))
 
     def subscription(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """What a group subscribes to in a topic (345)."""
-        group, topic = required(request, "group"), required(request, "topic")
-        value: dict[str, Any] = {"group": group, "topic": topic}
-        found = self._consumers.subscription(group, topic)
-        if found is not None:
-            value["subscriptionData"] = subscription_json(found)
-        return ok(request, value)
-
-
-def subscription_json(subscription: SubscriptionData) -> dict[str, Any]:
-    """A subscription as it stands in JSON bodies."""
-    return {
-        "classFilterMode": subscription.class_filter_mode,
-        "codeSet": sorted(subscription.code_set),
-        "expressionType": subscription.expression_type,
-        "subString": subscription.sub_string,
-        "subVersion": subscription.sub_version,
-        "tagsSet": sorted(subscription.tags_set),
-        "topic": subscription.topic,
-    }
+        header = QuerySubscriptionByConsumerRequestHeader.from_ext(request.ext_fields)
+        found = self._consumers.subscription(header.group, header.topic)
+        return ok(request, QuerySubscriptionResponseBody(found, header.group, header.topic))
 
 
 def language_name(language: int) -> str:
@@ -134,10 +135,10 @@ def language_name(language: int) -> str:
         return LanguageCode.OTHER.name
 
 
-def _connection(client: ClientChannel) -> dict[str, Any]:
-    return {
-        "clientAddr": client.channel.remote_address,
-        "clientId": client.client_id,
-        "language": language_name(client.language),
-        "version": client.version,
-    }
+def _connection(client: ClientChannel) -> Connection:
+    return Connection(
+        client_id=client.client_id,
+        client_addr=client.channel.remote_address,
+        language=language_name(client.language),
+        version=client.version,
+    )

@@ -5,24 +5,35 @@ and `ConsumeStats` (5.4.0).
 """
 
 import time
-from typing import Any
 
-from rocketpy.broker.admin.fields import boolean, ok, optional, refuse, required
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.stats import (
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+)
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.headers.admin import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+)
+from rocketpy.proto.headers.topic import QueryConsumeTimeSpanRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore
 
-_OffsetTable = dict[MessageQueue, dict[str, int]]
+_OffsetTable = dict[MessageQueue, OffsetWrapper]
 
 
 class ConsumeStatsAdmin:
@@ -59,9 +70,10 @@ class ConsumeStatsAdmin:
 
     def of_group(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Broker and consumer offsets of one group (208)."""
-        group = required(request, "consumerGroup")
-        listed = [name for name in optional(request, "topicList").split(";") if name]
-        topic = optional(request, "topic").strip()
+        header = GetConsumeStatsRequestHeader.from_ext(request.ext_fields)
+        group = header.consumer_group
+        listed = [name for name in (header.topic_list or "").split(";") if name]
+        topic = (header.topic or "").strip()
         if listed:
             topics = set(listed)
         elif topic:
@@ -76,12 +88,12 @@ class ConsumeStatsAdmin:
                 continue
             table.update(self._offsets_of(group, name, found.read_queue_nums))
             tps += self._stats.group_get_tps(group, name)
-        return ok(request, {"consumeTps": tps, "offsetTable": table})
+        return ok(request, ConsumeStats(table, tps))
 
     def of_broker(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Broker and consumer offsets of every group (317)."""
-        only_ordered = boolean(request, "isOrder")
-        listed: list[dict[str, list[Any]]] = []
+        only_ordered = GetConsumeStatsInBrokerHeader.from_ext(request.ext_fields).is_order
+        listed: list[dict[str, list[ConsumeStats]]] = []
         total_diff = total_in_flight = 0
         for group in self._groups.all():
             of_group = []
@@ -93,25 +105,21 @@ class ConsumeStatsAdmin:
                     continue
                 table = self._offsets_of(group, name, topic.write_queue_nums)
                 tps = self._stats.group_get_tps(group, name)
-                of_group.append({"consumeTps": tps, "offsetTable": table})
+                of_group.append(ConsumeStats(table, tps))
                 for one in table.values():
-                    total_diff += one["brokerOffset"] - one["consumerOffset"]
-                    total_in_flight += one["pullOffset"] - one["consumerOffset"]
+                    total_diff += one.broker_offset - one.consumer_offset
+                    total_in_flight += one.pull_offset - one.consumer_offset
             listed.append({group: of_group})
         return ok(
             request,
-            {
-                "brokerAddr": self._identity.address,
-                "consumeStatsList": listed,
-                "totalDiff": total_diff,
-                "totalInflightDiff": total_in_flight,
-            },
+            ConsumeStatsList(listed, self._identity.address, total_diff, total_in_flight),
         )
 
     def time_span(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """From when to when a topic holds messages, and where a group is in time (303)."""
         store = self._store
-        topic, group = required(request, "topic"), required(request, "group")
+        header = QueryConsumeTimeSpanRequestHeader.from_ext(request.ext_fields)
+        topic, group = header.topic, header.group
         found = self._topics.get(topic)
         if found is None:
             return refuse(request, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -128,7 +136,7 @@ class ConsumeStatsAdmin:
                 delay_ms = self._clock.time_ms() - next_ms if next_ms > 0 else 0
             queue = MessageQueue(topic, self._identity.broker_name, queue_id)
             spans.append(_span(queue, first_ms, last_ms, done_ms, delay_ms))
-        return ok(request, {"consumeTimeSpanSet": spans})
+        return ok(request, QueryConsumeTimeSpanBody(spans))
 
     def _offsets_of(self, group: str, topic: str, queue_nums: int) -> _OffsetTable:
         """One entry a queue; a queue without a committed offset counts from its start."""
@@ -136,12 +144,12 @@ class ConsumeStatsAdmin:
         for queue_id in range(queue_nums):
             done = max(0, self._offsets.query(group, topic, queue_id))
             last_ms = self._store.store_time_ms(topic, queue_id, done - 1) if done > 0 else 0
-            table[MessageQueue(topic, self._identity.broker_name, queue_id)] = {
-                "brokerOffset": max(0, self._store.max_offset(topic, queue_id)),
-                "consumerOffset": done,
-                "lastTimestamp": max(0, last_ms),
-                "pullOffset": max(done, self._offsets.query_pull(group, topic, queue_id)),
-            }
+            table[MessageQueue(topic, self._identity.broker_name, queue_id)] = OffsetWrapper(
+                broker_offset=max(0, self._store.max_offset(topic, queue_id)),
+                consumer_offset=done,
+                pull_offset=max(done, self._offsets.query_pull(group, topic, queue_id)),
+                last_timestamp=max(0, last_ms),
+            )
         return table
 
     def _left_behind(self, group: str, topic: str) -> bool:
@@ -152,21 +160,17 @@ class ConsumeStatsAdmin:
 
 def _span(
     queue: MessageQueue, first_ms: int, last_ms: int, done_ms: int, delay_ms: int
-) -> dict[str, Any]:
-    return {
-        "consumeTimeStamp": done_ms,
-        "consumeTimeStampStr": _readable(done_ms),
-        "delayTime": delay_ms,
-        "maxTimeStamp": last_ms,
-        "maxTimeStampStr": _readable(last_ms),
-        "messageQueue": {
-            "brokerName": queue.broker_name,
-            "queueId": queue.queue_id,
-            "topic": queue.topic,
-        },
-        "minTimeStamp": first_ms,
-        "minTimeStampStr": _readable(first_ms),
-    }
+) -> QueueTimeSpan:
+    return QueueTimeSpan(
+        message_queue=queue,
+        min_time_stamp=first_ms,
+        max_time_stamp=last_ms,
+        consume_time_stamp=done_ms,
+        delay_time=delay_ms,
+        min_time_stamp_str=_readable(first_ms),
+        max_time_stamp_str=_readable(last_ms),
+        consume_time_stamp_str=_readable(done_ms),
+    )
 
 
 def _readable(time_ms: int) -> str:

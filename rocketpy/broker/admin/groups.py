@@ -5,19 +5,31 @@ getAllSubscriptionGroup, getSubscriptionGroup, deleteSubscriptionGroup, updateAn
 (5.4.0).
 """
 
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from rocketpy.broker.admin.fields import body_object, boolean, ok, refuse, required
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.admin.topics import page
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.group import (
+    GroupForbidden,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+)
+from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.fastjson import dumps
+from rocketpy.proto.headers.topic import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupRequestHeader,
+    GetAllSubscriptionGroupResponseHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
+)
 from rocketpy.proto.validators import check_group, check_topic
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
@@ -56,37 +68,41 @@ class GroupAdmin:
 
     def update(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Create a group or change it (200)."""
-        return self._put(request, [SubscriptionGroupConfig.from_json(body_object(request))])
+        return self._put(request, [SubscriptionGroupConfig.decode_request(request.body)])
 
     def update_list(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Create or change several groups (225): all of them, or none."""
-        entries = body_object(request).get("groupConfigList")
-        if not isinstance(entries, list) or len(entries) > MAX_GROUPS_IN_LIST:
-            return refuse(request, ResponseCode.INVALID_PARAMETER, "no list of groups")
-        return self._put(request, [SubscriptionGroupConfig.from_json(entry) for entry in entries])
+        groups = SubscriptionGroupList.decode_request(request.body).group_config_list
+        if not 0 < len(groups) <= MAX_GROUPS_IN_LIST:
+            remark = f"the list must have 1 to {MAX_GROUPS_IN_LIST} groups"
+            return refuse(request, ResponseCode.INVALID_PARAMETER, remark)
+        return self._put(request, groups)
 
     def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The group table, whole or a page of it (201)."""
-        table = self._groups.to_json()
-        entries: dict[str, Any] = table["subscriptionGroupTable"]
-        shown = page(request, entries, table["dataVersion"], "groupSeq", "maxGroupNum")
-        value = {**table, "subscriptionGroupTable": shown}
-        return ok(request, value, {"totalGroupNum": str(len(entries))})
+        header = GetAllSubscriptionGroupRequestHeader.from_ext(request.ext_fields)
+        groups = self._groups
+        version = DataVersion.from_json(groups.data_version)
+        entries = groups.all()
+        shown = page(entries, version, header.group_seq, header.max_group_num, header.data_version)
+        body = SubscriptionGroupWrapper(shown, groups.to_json()["forbiddenTable"], version)
+        total = GetAllSubscriptionGroupResponseHeader(total_group_num=len(entries))
+        return ok(request, body, total)
 
     def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """One group (352)."""
-        name = required(request, "group")
+        name = GetSubscriptionGroupConfigRequestHeader.from_ext(request.ext_fields).group
         group = self._groups.get(name)
         if group is None:
             remark = f"No group in this broker. group: {name}"
             return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        return ok(request, group.to_json())
+        return ok(request, group)
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete a group, with its offsets when asked to (207)."""
-        name = required(request, "groupName")
-        # 4.9 calls the field removeOffset.
-        clean = boolean(request, "cleanOffset", default=boolean(request, "removeOffset"))
+        header = DeleteSubscriptionGroupRequestHeader.from_ext(request.ext_fields)
+        name = header.group_name
+        clean = header.remove_offset if header.clean_offset is None else header.clean_offset
         self._groups.delete(name)
         if clean:
             self._offsets.remove_group(name)
@@ -97,17 +113,18 @@ class GroupAdmin:
     def forbidden(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Forbid or allow a group to read a topic, and say what holds now (353)."""
         groups = self._groups
-        group, topic = required(request, "group"), required(request, "topic")
-        if request.ext_fields.get("readable") is not None:
+        header = UpdateGroupForbiddenRequestHeader.from_ext(request.ext_fields)
+        group, topic = header.group, header.topic
+        if header.readable is not None:
             reason = check_group(group) or check_topic(topic)
             if reason is not None:
                 return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
             if groups.get(group) is None:
                 remark = f"No group in this broker. group: {group}"
                 return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-            groups.set_forbidden(group, topic, not boolean(request, "readable"))
+            groups.set_forbidden(group, topic, not header.readable)
         readable = not groups.is_forbidden(group, topic)
-        return ok(request, {"group": group, "readable": readable, "topic": topic})
+        return ok(request, GroupForbidden(topic, group, readable))
 
     def _put(
         self, request: RemotingCommand, wanted: list[SubscriptionGroupConfig]
@@ -116,7 +133,7 @@ class GroupAdmin:
             reason = check_group(group.group_name)
             if reason is None and not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUE_NUMS:
                 reason = f"retryQueueNums must be 0 to {MAX_RETRY_QUEUE_NUMS}"
-            if reason is None and len(dumps(group.to_json())) > MAX_GROUP_BYTES:
+            if reason is None and len(group.encode()) > MAX_GROUP_BYTES:
                 reason = f"the configuration of a group must not exceed {MAX_GROUP_BYTES} bytes"
             if reason is not None:
                 return refuse(request, ResponseCode.INVALID_PARAMETER, reason)

@@ -4,20 +4,26 @@ Source: `AdminBrokerProcessor` (resetOffset, resetOffsetInner, queryCorrectionOf
 cloneGroupOffset, getAllConsumerOffset, getAllDelayOffset) and `Broker2Client.resetOffset` (5.4.0).
 """
 
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from rocketpy.broker.admin.fields import boolean, integer, ok, optional, refuse, required
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.offset import QueryCorrectionOffsetBody, ResetOffsetBody
 from rocketpy.proto.codes import LanguageCode, RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.fastjson import dumps
+from rocketpy.proto.headers.offset import (
+    CloneGroupOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
+    ResetOffsetRequestHeader,
+)
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.validators import check_group
 from rocketpy.remoting.channel import Channel
@@ -63,18 +69,18 @@ class OffsetAdmin:
 
     def reset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Move a group to a time or an offset (222)."""
-        topic, group = required(request, "topic"), required(request, "group")
-        timestamp_ms = integer(request, "timestamp")
+        header = ResetOffsetRequestHeader.from_ext(request.ext_fields)
         if self._configs.broker.use_server_side_reset_offset:
-            return self._reset_here(request, group, topic, timestamp_ms)
-        return self._reset_by_clients(request, group, topic, timestamp_ms)
+            return self._reset_here(request, header)
+        return self._reset_by_clients(request, header)
 
     def correction(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Smallest offset of all groups by queue, beside one group to compare with (308)."""
         offsets = self._offsets
-        topic = required(request, "topic")
-        compared = offsets.query_all(required(request, "compareGroup"), topic)
-        left_out = {name for name in optional(request, "filterGroups").split(",") if name}
+        header = QueryCorrectionOffsetHeader.from_ext(request.ext_fields)
+        topic = header.topic
+        compared = offsets.query_all(header.compare_group, topic)
+        left_out = {name for name in (header.filter_groups or "").split(",") if name}
         lowest: dict[int, int] = {}
         for group in offsets.groups_of_topic(topic) - left_out:
             for queue_id, offset in offsets.query_all(group, topic).items():
@@ -82,12 +88,12 @@ class OffsetAdmin:
         for queue_id, offset in compared.items():
             if queue_id in lowest and lowest[queue_id] > offset:
                 lowest[queue_id] = _LONG_MAX
-        return ok(request, {"correctionOffsets": lowest})
+        return ok(request, QueryCorrectionOffsetBody(lowest))
 
     def clone(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Copy the offsets of a group to another one (314)."""
-        source, target = required(request, "srcGroup"), required(request, "destGroup")
-        topic = optional(request, "topic")
+        header = CloneGroupOffsetRequestHeader.from_ext(request.ext_fields)
+        source, target, topic = header.src_group, header.dest_group, header.topic
         reason = check_group(target)
         if reason is not None:
             return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
@@ -96,7 +102,7 @@ class OffsetAdmin:
         for name in sorted(topics):
             if self._topics.get(name) is None:
                 continue
-            online = not boolean(request, "offline") and entry is not None
+            online = not header.offline and entry is not None
             if online and entry is not None and name not in entry.subscriptions:
                 continue
             self._offsets.clone(source, target, name)
@@ -105,16 +111,17 @@ class OffsetAdmin:
 
     def dump(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The content of consumerOffset.json (43)."""
-        return ok(request, self._offsets.to_json())
+        return ok(request, dumps(self._offsets.to_json()))
 
     def dump_delay(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The progress of the delay levels (45); there is none until delayed messages exist."""
         return refuse(request, ResponseCode.SYSTEM_ERROR, "No delay offset in this broker")
 
     def _reset_here(
-        self, request: RemotingCommand, group: str, topic: str, timestamp_ms: int
+        self, request: RemotingCommand, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
-        """Remember the wished offsets; the next pull of each queue is answered with its own."""
+        """Remember the new offsets; the response to the next pull of each queue names its own."""
+        group, topic, timestamp_ms = header.group, header.topic, header.timestamp
         found = self._topics.get(topic)
         if found is None:
             remark = f"Topic {topic} does not exist"
@@ -122,8 +129,8 @@ class OffsetAdmin:
         if self._groups.get(group) is None:
             remark = f"Group {group} does not exist"
             return refuse(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        queue_id = integer(request, "queueId", -1)
-        wished = integer(request, "offset", -1)
+        queue_id = header.queue_id
+        wished = -1 if header.offset is None else header.offset
         if queue_id >= found.read_queue_nums:
             remark = f"Queue {queue_id} of topic {topic} does not exist"
             return refuse(request, ResponseCode.INVALID_PARAMETER, remark)
@@ -143,12 +150,13 @@ class OffsetAdmin:
         for one, offset in targets.items():
             self._offsets.assign_reset(group, topic, one, offset)
         _log.info("offsets reset", group=group, topic=topic, timestamp_ms=timestamp_ms)
-        return ok(request, {"offsetTable": self._by_queue(topic, targets)})
+        return ok(request, ResetOffsetBody(self._by_queue(topic, targets)))
 
     def _reset_by_clients(
-        self, request: RemotingCommand, group: str, topic: str, timestamp_ms: int
+        self, request: RemotingCommand, header: ResetOffsetRequestHeader
     ) -> RemotingCommand:
         """Tell every member of the group to move (220), the way before 5.2."""
+        group, topic, timestamp_ms = header.group, header.topic, header.timestamp
         found = self._topics.get(topic)
         if found is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
@@ -160,7 +168,7 @@ class OffsetAdmin:
                 remark = f"THe consumer group <{group}> not exist"
                 return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
             wished = self._offset_at(topic, queue_id, timestamp_ms)
-            forced = boolean(request, "isForce") or wished < done
+            forced = header.is_force or wished < done
             targets[queue_id] = wished if forced else done
         entry = self._consumers.group(group)
         if entry is None:
@@ -169,14 +177,15 @@ class OffsetAdmin:
                 f"Group: {group} Topic: {topic} Timestamp: {timestamp_ms}"
             )
             return refuse(request, ResponseCode.CONSUMER_NOT_ONLINE, remark)
-        ext = {"topic": topic, "group": group, "timestamp": str(timestamp_ms)}
-        table = self._by_queue(topic, targets)
+        told = ResetOffsetRequestHeader(
+            topic=topic, group=group, timestamp=timestamp_ms, is_force=False
+        )
+        body = ResetOffsetBody(self._by_queue(topic, targets))
+        data = body.encode_list() if request.language == LanguageCode.CPP else body.encode()
         for client in entry.clients():
-            is_cpp = request.language == LanguageCode.CPP
-            body = dumps({"offsetTable": _as_list(table) if is_cpp else table})
             code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-            client.channel.invoke_oneway(make_request(code, dict(ext), body))
-        return ok(request, {"offsetTable": table})
+            client.channel.invoke_oneway(make_request(code, told.to_ext(), data))
+        return ok(request, body)
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         store = self._store
@@ -187,16 +196,3 @@ class OffsetAdmin:
     def _by_queue(self, topic: str, offsets: dict[int, int]) -> dict[MessageQueue, int]:
         name = self._identity.broker_name
         return {MessageQueue(topic, name, queue_id): at for queue_id, at in offsets.items()}
-
-
-def _as_list(table: dict[MessageQueue, int]) -> list[dict[str, Any]]:
-    """The form that C++ tools read."""
-    return [
-        {
-            "brokerName": queue.broker_name,
-            "offset": offset,
-            "queueId": queue.queue_id,
-            "topic": queue.topic,
-        }
-        for queue, offset in table.items()
-    ]

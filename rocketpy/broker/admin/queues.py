@@ -4,16 +4,17 @@ Source: `AdminBrokerProcessor` (queryConsumeQueue, cleanExpiredConsumeQueue, cle
 deleteExpiredCommitLog) (5.4.0).
 """
 
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from rocketpy.broker.admin.connections import subscription_json
-from rocketpy.broker.admin.fields import integer, ok, optional, refuse, required
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.headers.admin import QueryConsumeQueueRequestHeader
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
@@ -49,25 +50,29 @@ class QueueAdmin:
 
     def query(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Entries of one consume queue (321), at most 1,000 a request."""
-        topic, queue_id = required(request, "topic"), integer(request, "queueId", 0)
-        group = optional(request, "consumerGroup")
+        header = QueryConsumeQueueRequestHeader.from_ext(request.ext_fields)
+        topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         store = self._store
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         if low < 0:
             remark = f"{queue_id}@{topic} is not exist!"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        start = integer(request, "index", 0)
-        count = min(max(0, integer(request, "count", 0)), MAX_ENTRIES)
+        start, count = header.index, min(max(0, header.count), MAX_ENTRIES)
         subscription = self._consumers.subscription(group, topic) if group else None
         entries = []
         for index in range(max(start, low), min(start + count, high)):
             entry = store.queue_entry(topic, queue_id, index)
             if entry is not None:
                 entries.append(_entry(entry, subscription))
-        value: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low, "queueData": entries}
-        if subscription is not None:
-            value["subscriptionData"] = subscription_json(subscription)
-        return ok(request, value)
+        return ok(
+            request,
+            QueryConsumeQueueResponseBody(
+                subscription_data=subscription,
+                queue_data=entries,
+                max_queue_index=high,
+                min_queue_index=low,
+            ),
+        )
 
     def clean_expired(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete consume queue files whose messages are gone (306)."""
@@ -89,11 +94,11 @@ class QueueAdmin:
         return ok(request)
 
 
-def _entry(entry: tuple[int, int, int], subscription: SubscriptionData | None) -> dict[str, Any]:
+def _entry(entry: tuple[int, int, int], subscription: SubscriptionData | None) -> ConsumeQueueData:
     phy_offset, size_bytes, tags_code = entry
-    return {
-        "eval": subscription is not None and subscription.matches_tags_code(tags_code),
-        "physicOffset": phy_offset,
-        "physicSize": size_bytes,
-        "tagsCode": tags_code,
-    }
+    return ConsumeQueueData(
+        physic_offset=phy_offset,
+        physic_size=size_bytes,
+        tags_code=tags_code,
+        eval=subscription is not None and subscription.matches_tags_code(tags_code),
+    )

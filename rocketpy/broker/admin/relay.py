@@ -4,18 +4,25 @@ Source: `AdminBrokerProcessor` (getConsumerRunningInfo, consumeMessageDirectly, 
 callConsumer) and `Broker2Client` (5.4.0).
 """
 
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
-from rocketpy.broker.admin.fields import ok, ok_bytes, optional, refuse, required
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError, ConnectionLostError, RequestTimeoutError
+from rocketpy.proto.bodies.offset import GetConsumerStatusBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
 from rocketpy.proto.message_id import decode_message_id
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.store.message_store import MessageStore
@@ -55,54 +62,59 @@ class RelayAdmin:
 
     async def running_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """What a consumer is doing (307)."""
-        required(request, "consumerGroup")
-        required(request, "clientId")
+        header = GetConsumerRunningInfoRequestHeader.from_ext(request.ext_fields)
         call = make_request(RequestCode.GET_CONSUMER_RUNNING_INFO, dict(request.ext_fields))
-        return await self._call(request, call)
+        return await self._call(request, call, header.consumer_group, header.client_id)
 
     async def consume_directly(
         self, _channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Let a consumer consume one stored message (309)."""
-        message_id = required(request, "msgId")
+        header = ConsumeMessageDirectlyResultRequestHeader.from_ext(request.ext_fields)
+        message_id = header.msg_id or ""
         record = self._record(message_id)
         if record is None:
             remark = f"can not find message by the offset id, {message_id}"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        ext = {**request.ext_fields, "brokerName": self._identity.broker_name}
-        topic = self._topics.get(optional(request, "topic"))
-        if topic is not None:
-            ext["topicSysFlag"] = str(topic.topic_sys_flag)
-        group = self._groups.get(required(request, "consumerGroup"))
-        if group is not None:
-            ext["groupSysFlag"] = str(group.group_sys_flag)
-        call = make_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, record)
-        return await self._call(request, call)
+        topic = self._topics.get(header.topic or "")
+        group = self._groups.get(header.consumer_group)
+        told = replace(
+            header,
+            broker_name=self._identity.broker_name,
+            topic_sys_flag=header.topic_sys_flag if topic is None else topic.topic_sys_flag,
+            group_sys_flag=header.group_sys_flag if group is None else group.group_sys_flag,
+        )
+        ext_fields = {**request.ext_fields, **told.to_ext()}
+        call = make_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields, record)
+        return await self._call(request, call, header.consumer_group, header.client_id or "")
 
     async def consumer_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The offsets that consumers hold in memory (223)."""
-        topic, group = required(request, "topic"), required(request, "group")
-        wanted = optional(request, "clientAddr").strip()
+        header = GetConsumerStatusRequestHeader.from_ext(request.ext_fields)
+        topic, group = header.topic, header.group
+        wanted = (header.client_addr or "").strip()
         entry = self._consumers.group(group)
         if entry is None:
             remark = f"No Any Consumer online in the consumer group: [{group}]"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        table: dict[str, Any] = {}
+        told = GetConsumerStatusRequestHeader(topic=topic, group=group)
+        table: dict[str, dict[MessageQueue, int]] = {}
         for client in entry.clients():
             if wanted and client.client_id != wanted:
                 continue
             code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-            call = make_request(code, {"topic": topic, "group": group})
+            call = make_request(code, told.to_ext())
             try:
                 response = await client.channel.invoke(call, STATUS_TIMEOUT_MS)
                 table[client.client_id] = _queue_table(response)
             except (RequestTimeoutError, ConnectionLostError, BadBodyError):
                 # One silent member must not hide the others; it is missing from the table.
                 continue
-        return ok(request, {"consumerTable": table, "messageQueueTable": {}})
+        return ok(request, GetConsumerStatusBody(consumer_table=table))
 
-    async def _call(self, request: RemotingCommand, call: RemotingCommand) -> RemotingCommand:
-        group, client_id = required(request, "consumerGroup"), optional(request, "clientId")
+    async def _call(
+        self, request: RemotingCommand, call: RemotingCommand, group: str, client_id: str
+    ) -> RemotingCommand:
         entry = self._consumers.group(group)
         client = None if entry is None else entry.find_client(client_id)
         who = f"<{group}> <{client_id}>"
@@ -117,8 +129,6 @@ class RelayAdmin:
         except ConnectionLostError as error:
             remark = f"invoke consumer {who} Exception: {error}"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
-        if response.code == ResponseCode.SUCCESS:
-            return ok_bytes(request, response.body, response.ext_fields)
         return make_response(
             request, response.code, response.remark, response.ext_fields, response.body
         )
@@ -132,6 +142,7 @@ class RelayAdmin:
         return None if view is None else bytes(view)
 
 
-def _queue_table(response: RemotingCommand) -> object:
-    value = loads(response.body) if response.body else {}
-    return value.get("messageQueueTable", {}) if isinstance(value, dict) else {}
+def _queue_table(response: RemotingCommand) -> dict[MessageQueue, int]:
+    if not response.body:
+        return {}
+    return GetConsumerStatusBody.decode_request(response.body).message_queue_table

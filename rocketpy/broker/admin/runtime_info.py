@@ -7,9 +7,10 @@ Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntime
 from collections.abc import Mapping
 from typing import Final
 
-from rocketpy.broker.admin.fields import ok
+from rocketpy.broker.admin.response import ok
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.stats import BrokerStats
+from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RPC_VERSION, RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.business import BusinessPool
@@ -67,7 +68,7 @@ class RuntimeInfoAdmin:
             **self._pools(),
             **_timer_info(),
         }
-        return ok(request, {"table": dict(sorted(table.items()))})
+        return ok(request, KVTable(dict(sorted(table.items()))))
 
     def _broker_info(self) -> dict[str, str]:
         return {

@@ -3,13 +3,13 @@
 Source: `AdminBrokerProcessor.viewBrokerStatsData`, `BrokerStatsData` (5.4.0).
 """
 
-from typing import Any
-
-from rocketpy.broker.admin.fields import ok, refuse, required
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.stats_set import StatsSnapshot
+from rocketpy.proto.bodies.stats import BrokerStatsData, BrokerStatsItem
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
@@ -26,20 +26,20 @@ class StatsAdmin:
 
     def view(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """One counter (315)."""
-        name, key = required(request, "statsName"), required(request, "statsKey")
-        data = self._stats.stats_data(name, key)
+        header = ViewBrokerStatsDataRequestHeader.from_ext(request.ext_fields)
+        data = self._stats.stats_data(header.stats_name, header.stats_key)
         if data is None:
-            remark = f"The stats <{name}> <{key}> not exist"
+            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             return refuse(request, ResponseCode.SYSTEM_ERROR, remark)
         return ok(
             request,
-            {
-                "statsDay": _json(data.day),
-                "statsHour": _json(data.hour),
-                "statsMinute": _json(data.minute),
-            },
+            BrokerStatsData(
+                stats_minute=_item(data.minute),
+                stats_hour=_item(data.hour),
+                stats_day=_item(data.day),
+            ),
         )
 
 
-def _json(snapshot: StatsSnapshot) -> dict[str, Any]:
-    return {"avgpt": snapshot.avgpt, "sum": snapshot.sum, "tps": snapshot.tps}
+def _item(snapshot: StatsSnapshot) -> BrokerStatsItem:
+    return BrokerStatsItem(snapshot.sum, snapshot.tps, snapshot.avgpt)

@@ -8,28 +8,35 @@ getAllTopicConfig, getTopicConfig, getTopicStatsInfo, getSystemTopicListFromBrok
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import structlog
 
-from rocketpy.broker.admin.fields import (
-    body_object,
-    boolean,
-    integer,
-    ok,
-    optional,
-    refuse,
-    required,
-)
+from rocketpy.broker.admin.response import ok, refuse
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.topics import TopicTable
-from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.bodies.topic import (
+    CreateTopicListRequestBody,
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.fastjson import loads
+from rocketpy.proto.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetAllTopicConfigRequestHeader,
+    GetAllTopicConfigResponseHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import (
     SYSTEM_TOPICS,
@@ -87,34 +94,33 @@ class TopicAdmin:
 
     def update(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Create a topic or change it (17)."""
+        header = CreateTopicRequestHeader.from_ext(request.ext_fields)
         topic = TopicConfig(
-            topic_name=required(request, "topic"),
-            read_queue_nums=integer(request, "readQueueNums"),
-            write_queue_nums=integer(request, "writeQueueNums"),
-            perm=integer(request, "perm"),
-            topic_filter_type=required(request, "topicFilterType"),
-            topic_sys_flag=integer(request, "topicSysFlag", 0),
-            order=boolean(request, "order"),
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
         )
-        changes = _split_attributes(optional(request, "attributes"))
+        changes = _split_attributes(header.attributes or "")
         if isinstance(changes, str):
             return refuse(request, ResponseCode.SYSTEM_ERROR, changes)
         return self._put(request, [(topic, changes)])
 
     def update_list(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Create or change several topics (18): all of them, or none."""
-        entries = body_object(request).get("topicConfigList")
-        if not isinstance(entries, list) or len(entries) > MAX_TOPICS_IN_LIST:
-            return refuse(request, ResponseCode.INVALID_PARAMETER, "no list of topics")
-        wanted = []
-        for entry in entries:
-            topic = TopicConfig.from_json(entry)
-            wanted.append((replace(topic, attributes={}), dict(topic.attributes)))
+        topics = CreateTopicListRequestBody.decode_request(request.body).topic_config_list
+        if not 0 < len(topics) <= MAX_TOPICS_IN_LIST:
+            remark = f"the list must have 1 to {MAX_TOPICS_IN_LIST} topics"
+            return refuse(request, ResponseCode.INVALID_PARAMETER, remark)
+        wanted = [(replace(topic, attributes={}), topic.attributes) for topic in topics]
         return self._put(request, wanted)
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Delete a topic, its queues, offsets and POP retry topics (215)."""
-        name = required(request, "topic")
+        name = DeleteTopicRequestHeader.from_ext(request.ext_fields).topic
         reason = self._refused_name(name)
         if reason is not None:
             return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
@@ -132,44 +138,43 @@ class TopicAdmin:
 
     def get_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The topic table, whole or a page of it (21)."""
-        table = self._topics.to_json()
-        entries: dict[str, Any] = table["topicConfigTable"]
-        shown = page(request, entries, table["dataVersion"], "topicSeq", "maxTopicNum")
-        value = {**table, "topicConfigTable": shown}
-        return ok(request, value, {"totalTopicNum": str(len(entries))})
+        header = GetAllTopicConfigRequestHeader.from_ext(request.ext_fields)
+        version = DataVersion.from_json(self._topics.data_version)
+        entries = self._topics.all()
+        shown = page(entries, version, header.topic_seq, header.max_topic_num, header.data_version)
+        body = TopicConfigSerializeWrapper(shown, version)
+        total = GetAllTopicConfigResponseHeader(total_topic_num=len(entries))
+        return ok(request, body, total)
 
     def get_one(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """One topic (351)."""
-        name = required(request, "topic")
+        name = GetTopicConfigRequestHeader.from_ext(request.ext_fields).topic
         topic = self._topics.get(name)
         if topic is None:
             remark = f"No topic in this broker. topic: {name}"
             return refuse(request, ResponseCode.TOPIC_NOT_EXIST, remark)
-        return ok(request, topic.to_json())
+        return ok(request, topic)
 
     def stats(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Offsets of every queue of a topic (202)."""
-        name = required(request, "topic")
+        name = GetTopicStatsInfoRequestHeader.from_ext(request.ext_fields).topic
         topic = self._topics.get(name)
         if topic is None:
             return refuse(request, ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        table: dict[MessageQueue, dict[str, int]] = {}
+        table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             low = max(0, self._store.min_offset(name, queue_id))
             high = max(0, self._store.max_offset(name, queue_id))
             last_ms = self._store.store_time_ms(name, queue_id, high - 1) if high > 0 else 0
-            table[MessageQueue(name, self._identity.broker_name, queue_id)] = {
-                "lastUpdateTimestamp": max(0, last_ms),
-                "maxOffset": high,
-                "minOffset": low,
-            }
-        tps = self._stats.topic_put_tps(name)
-        return ok(request, {"offsetTable": table, "topicPutTps": tps})
+            table[MessageQueue(name, self._identity.broker_name, queue_id)] = TopicOffset(
+                low, high, max(0, last_ms)
+            )
+        return ok(request, TopicStatsTable(table, self._stats.topic_put_tps(name)))
 
     def system_topics(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Topics that belong to the system (305)."""
         own = {name for name in self._topics.all() if self._is_system(name)}
-        return ok(request, {"topicList": sorted(SYSTEM_TOPICS | own)})
+        return ok(request, TopicList(topic_list=own | SYSTEM_TOPICS))
 
     def _put(
         self, request: RemotingCommand, wanted: list[tuple[TopicConfig, dict[str, str]]]
@@ -226,25 +231,34 @@ class TopicAdmin:
         return is_system_topic(topic) or self._topics.is_system(topic)
 
 
+_Entry = TypeVar("_Entry")
+
+
 def page(
-    request: RemotingCommand,
-    entries: Mapping[str, Any],
-    data_version: dict[str, int],
-    start_field: str,
-    count_field: str,
-) -> dict[str, Any]:
-    """The part of a table that a request asks for; all of it when it names no start.
+    entries: Mapping[str, _Entry],
+    version: DataVersion,
+    start: int | None,
+    count: int | None,
+    seen_version: str | None,
+) -> dict[str, _Entry]:
+    """Return the part of a table that a request asks for.
 
     A reader that saw another version of the table begins again at its start.
+
+    Args:
+        entries: the table.
+        version: of the table.
+        start: how many entries to leave out; None asks for all entries.
+        count: how many entries at most; None for all that follow.
+        seen_version: the version that the reader saw with its last page, as JSON.
     """
-    if not request.ext_fields.get(start_field):
+    if start is None:
         return dict(entries)
-    start = max(0, integer(request, start_field))
-    count = integer(request, count_field, len(entries))
-    seen = optional(request, "dataVersion")
-    if start > 0 and seen and loads(seen.encode()) != data_version:
+    if start > 0 and seen_version and DataVersion.decode(seen_version.encode()) != version:
         start = 0
-    return dict(list(entries.items())[start : start + max(0, count)])
+    begin = max(0, start)
+    end = begin + (len(entries) if count is None else max(0, count))
+    return dict(list(entries.items())[begin:end])
 
 
 def _refused_values(topic: TopicConfig) -> str | None:

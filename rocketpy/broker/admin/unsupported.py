@@ -1,4 +1,4 @@
-"""What a broker without slaves, controller, cold storage and accounts refuses or responses empty.
+"""What a broker without slaves, controller and accounts refuses, or answers with nothing.
 
 Codes that are not here and nowhere else get the server's code 3.
 
@@ -8,9 +8,11 @@ users and ACLs) of a 5.4.0 broker with its defaults.
 
 from typing import Final
 
-from rocketpy.broker.admin.fields import integer, ok, refuse
+from rocketpy.broker.admin.response import ok, refuse
+from rocketpy.proto.bodies.stats import ColdDataFlowControlInfo, HARuntimeInfo
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.headers.admin import ResetMasterFlushOffsetHeader
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.store.message_store import MessageStore
@@ -55,27 +57,19 @@ class UnsupportedAdmin:
 
     def ha_status(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """A master without slaves (907)."""
-        return ok(
-            request,
-            {
-                "haClientRuntimeInfo": {},
-                "haConnectionInfo": [],
-                "inSyncSlaveNums": 0,
-                "master": True,
-                "masterCommitLogMaxOffset": self._store.max_phy_offset,
-            },
-        )
+        end = self._store.max_phy_offset
+        return ok(request, HARuntimeInfo(master=True, master_commit_log_max_offset=end))
 
     def reset_master_flush_offset(
         self, _channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         """Only slaves keep such an offset: a master does nothing and says yes (908)."""
-        integer(request, "masterFlushOffset")
+        ResetMasterFlushOffsetHeader.from_ext(request.ext_fields)
         return ok(request)
 
     def cold_data(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """No flow control of cold data: nothing configured, nothing counted (2003)."""
-        return ok(request, {"configTable": {}, "globalAcc": 0, "runtimeTable": {}})
+        return ok(request, ColdDataFlowControlInfo())
 
 
 def _refusing(remark: str) -> Processor:

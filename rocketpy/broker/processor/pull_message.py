@@ -166,7 +166,7 @@ def read_pull(ext: Mapping[str, str]) -> PullFields:
         )
     except (KeyError, ValueError, struct.error):
         PullMessageRequestHeader.from_ext(ext)  # raises, and names the field
-        raise HeaderFieldError("queueId", "or another number is not written as one") from None
+        raise HeaderFieldError("queueId", "is not a decimal integer") from None
 
 
 class PullMessageProcessor:

@@ -136,7 +136,7 @@ def _bad_field(ext: Mapping[str, str], *, is_short: bool) -> HeaderFieldError:
                 parse(shown, text)
             except HeaderFieldError as error:
                 return error
-    return HeaderFieldError("queueId", "or another number is not written as one")
+    return HeaderFieldError("queueId", "is not a decimal integer")
 
 
 _FIELDS: Final[tuple[tuple[str, str, Callable[[str, str], int] | None], ...]] = (

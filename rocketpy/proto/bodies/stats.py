@@ -100,3 +100,23 @@ class QueryConsumeTimeSpanBody(Body):
     """Answer of 303."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
+
+
+@body
+class HARuntimeInfo(Body):
+    """Answer of 907: how far the slaves of a master are."""
+
+    master: bool = False
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[object] = field(default_factory=list)
+    ha_client_runtime_info: dict[str, object] = field(default_factory=dict)
+
+
+@body
+class ColdDataFlowControlInfo(Body):
+    """Answer of 2003: who reads so much old data that it is held back."""
+
+    runtime_table: dict[str, object] = field(default_factory=dict)
+    config_table: dict[str, object] = field(default_factory=dict)
+    global_acc: int = 0

@@ -41,7 +41,7 @@ class ViewBrokerStatsDataRequestHeader(Header):
 class QueryConsumeQueueRequestHeader(Header):
     """Request 321, QUERY_CONSUME_QUEUE."""
 
-    topic: str | None = None
+    topic: str
     queue_id: Int32 = 0
     index: Int64 = 0
     count: Int32 = 0

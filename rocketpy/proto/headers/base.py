@@ -38,32 +38,31 @@ Int64 = Annotated[int, "i64"]
 """A Java long."""
 
 _MAX_DIGITS: Final = 20
-_I32: Final = 1 << 31
-_I64: Final = 1 << 63
 
 
-def _parse_int(name: str, text: str, limit: int, kind: str) -> int:
+def _parse_int(name: str, text: str, bits: int) -> int:
     digits = text[1:] if text[:1] in {"-", "+"} else text
-    if len(text) <= _MAX_DIGITS and digits.isdecimal():
-        value = int(text)
-        if -limit <= value < limit:
-            return value
-    shown = text if len(text) <= 40 else text[:40] + "..."
-    raise HeaderFieldError(name, f"{shown!r} is not {kind}")
+    if not digits.isdecimal():
+        raise HeaderFieldError(name, "is not a decimal integer")
+    value = int(text) if len(text) <= _MAX_DIGITS else 1 << bits
+    limit = 1 << (bits - 1)
+    if -limit <= value < limit:
+        return value
+    raise HeaderFieldError(name, f"does not fit in {bits} bits")
 
 
 def parse_int32(name: str, text: str) -> int:
     """Read a Java int; raises HeaderFieldError naming the field ``name``."""
     if len(text) <= 9 and text.isdecimal():
         return int(text)
-    return _parse_int(name, text, _I32, "a 32-bit number")
+    return _parse_int(name, text, 32)
 
 
 def parse_int64(name: str, text: str) -> int:
     """Read a Java long; raises HeaderFieldError naming the field ``name``."""
     if len(text) <= 18 and text.isdecimal():
         return int(text)
-    return _parse_int(name, text, _I64, "a 64-bit number")
+    return _parse_int(name, text, 64)
 
 
 def parse_bool(name: str, text: str) -> bool:  # noqa: ARG001 - called like the others

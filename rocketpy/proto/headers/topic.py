@@ -90,10 +90,11 @@ class GetSubscriptionGroupConfigRequestHeader(Header):
 
 @header
 class DeleteSubscriptionGroupRequestHeader(Header):
-    """Request 207, DELETE_SUBSCRIPTIONGROUP."""
+    """Request 207, DELETE_SUBSCRIPTIONGROUP; tools of 4.9 say ``removeOffset``."""
 
     group_name: str
-    clean_offset: bool = False
+    clean_offset: bool | None = None
+    remove_offset: bool = False
 
 
 @header
@@ -124,7 +125,7 @@ class QuerySubscriptionByConsumerRequestHeader(Header):
     """Request 345, QUERY_SUBSCRIPTION_BY_CONSUMER."""
 
     group: str
-    topic: str | None = None
+    topic: str
 
 
 @header

@@ -85,7 +85,10 @@ def test_default_processor_takes_every_other_code() -> None:
     ("error", "remark"),
     [
         (ValueError("no good"), "ValueError: no good"),
-        (HeaderFieldError("queueId", "missing"), "HeaderFieldError: header field queueId: missing"),
+        (
+            HeaderFieldError("queueId", "is required"),
+            "HeaderFieldError: header field queueId is required",
+        ),
     ],
 )
 def test_an_exception_becomes_code_1_and_the_connection_stays(

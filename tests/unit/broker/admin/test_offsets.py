@@ -65,7 +65,13 @@ def test_reset_by_clients_pushes_220_to_each_member() -> None:
     assert not kit.offsets.has_reset("G", "T", 0)
     (pushed,) = channel.oneways
     assert pushed.code == 220
-    assert pushed.ext_fields == {"topic": "T", "group": "G", "timestamp": "0"}
+    assert pushed.ext_fields == {
+        "topic": "T",
+        "group": "G",
+        "timestamp": "0",
+        "isForce": "false",
+        "queueId": "-1",
+    }
     assert loads(pushed.body)["offsetTable"] == table
 
 

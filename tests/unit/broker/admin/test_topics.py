@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.broker.admin.topics import TopicAdmin
-from rocketpy.errors import HeaderFieldError
+from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.proto.fastjson import dumps, loads
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.broker.admin.kit import Kit, ask
@@ -119,7 +119,9 @@ def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
     assert kit.topics.get("L1") is not None
     assert second is not None
     assert second.attributes == {"message.type": "FIFO"}
-    assert ask(admin.update_list, body=dumps({"topicConfigList": "x"})).code == 29
+    assert ask(admin.update_list, body=dumps({"topicConfigList": []})).code == 29
+    with pytest.raises(BadBodyError, match="topicConfigList"):
+        ask(admin.update_list, body=dumps({"topicConfigList": "x"}))
 
 
 def test_delete_drops_queues_offsets_counters_and_pop_retry_topics(kit: Kit) -> None:

@@ -1,0 +1,20 @@
+"""Responses to admin requests."""
+
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.headers.base import Header
+from rocketpy.proto.json_body import Body
+
+
+def ok(
+    request: RemotingCommand, body: Body | bytes = b"", header: Header | None = None
+) -> RemotingCommand:
+    """Make the response to a request that was carried out."""
+    ext_fields = {} if header is None else header.to_ext()
+    data = body if isinstance(body, bytes) else body.encode()
+    return make_response(request, ResponseCode.SUCCESS, None, ext_fields, data)
+
+
+def refuse(request: RemotingCommand, code: ResponseCode, remark: str) -> RemotingCommand:
+    """Make the response to a request that was not carried out, with the reason."""
+    return make_response(request, code, remark)
