@@ -16,7 +16,9 @@ from typing import Protocol, TypeAlias
 
 from rocketpy.errors import ConnectionLostError
 from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
+from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +110,7 @@ class Channel:
     __slots__ = (
         "__weakref__",
         "_close_reason",
+        "_complete",
         "_hard_limit_bytes",
         "_is_writable",
         "_loop_thread_id",
@@ -115,6 +118,7 @@ class Channel:
         "_outbox",
         "_outbox_is_scheduled",
         "_transport",
+        "_turns",
         "activity",
         "attributes",
         "in_flight",
@@ -132,6 +136,8 @@ class Channel:
         remote: tuple[str, int],
         *,
         hard_limit_bytes: int,
+        turns: WriteTurns,
+        complete: Callable[[DeferredResponse, object], None],
     ) -> None:
         """Wrap a transport; call it on the loop's thread.
 
@@ -140,6 +146,8 @@ class Channel:
             transport: where frames go.
             remote: the peer's IP address and port.
             hard_limit_bytes: bytes waiting for the peer at which it is cut off.
+            turns: where callbacks wait until the peer keeps up.
+            complete: takes a deferred response once it is set; any thread.
         """
         self.loop = loop
         self.set_remote(*remote)
@@ -150,6 +158,8 @@ class Channel:
         self.in_flight = InFlight(loop, self.remote_address)
         self._transport = transport
         self._hard_limit_bytes = hard_limit_bytes
+        self._turns = turns
+        self._complete = complete
         self._loop_thread_id = threading.get_ident()
         self._is_writable = True
         self._close_reason: str | None = None
@@ -204,6 +214,26 @@ class Channel:
         if not self._outbox_is_scheduled:
             self._outbox_is_scheduled = True
             self.call_soon(self._drain_outbox)
+
+    def defer(self, request: RemotingCommand) -> DeferredResponse:
+        """Return the place of a response that comes later, which the processor then returns.
+
+        The request counts as in hand until the response is set or the channel closes. Nothing times
+        out here: whoever defers sees to it that a response is set in the end.
+        """
+        return DeferredResponse(request, self._complete)
+
+    def when_writable(self, callback: Callable[[], object]) -> None:
+        """Run a callback once the peer takes more, and so does the budget; any thread.
+
+        It runs on the channel's loop, in a later turn of it, never inside this call. Make one big
+        response in it: the next callback waits until the peer keeps up again. Within a channel
+        callbacks run in order, channels take turns. Dropped when the channel closes.
+        """
+        if threading.get_ident() == self._loop_thread_id:
+            self._wait_for_turn(callback)
+        else:
+            self.call_soon(self._wait_for_turn, callback)
 
     def send_command(self, command: RemotingCommand) -> None:
         """Encode and send a command; any thread; dropped when the channel is closed."""
@@ -283,11 +313,14 @@ class Channel:
         if self._close_reason is None:
             self._close_reason = reason
         self._outbox.clear()
+        self._turns.drop(self)
         self.in_flight.fail_all(self._close_reason)
 
     def set_writable(self, is_writable: bool) -> None:
         """Note whether the peer keeps up; only on the channel's loop."""
         self._is_writable = is_writable
+        if is_writable:
+            self._turns.resume(self)
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> bool:
         """Run a callback on the channel's loop from any thread; False when that loop is closed."""
@@ -299,6 +332,10 @@ class Channel:
             return False
         return True
 
+    def _wait_for_turn(self, callback: Callable[[], object]) -> None:
+        if self._close_reason is None:
+            self._turns.add(self, callback)
+
     def _on_loop(self, action: Callable[[str], None], reason: str) -> None:
         if threading.get_ident() == self._loop_thread_id:
             action(reason)
@@ -309,11 +346,13 @@ class Channel:
         if self._close_reason is None:
             self._drain_outbox()
             self._close_reason = reason
+            self._turns.drop(self)
             self._transport.close()
 
     def _abort_now(self, reason: str) -> None:
         if self._close_reason is None:
             self._close_reason = reason
+            self._turns.drop(self)
         self._transport.abort()
 
     def _drain_outbox(self) -> None:

@@ -25,6 +25,7 @@ from rocketpy.remoting.selector import wait_until_gone
 from rocketpy.remoting.server_peer import ServerPeer
 from rocketpy.remoting.socket_network import SocketNetwork
 from rocketpy.remoting.tls import client_context
+from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class RemotingClient:
         self.network: Network = network or SocketNetwork()
         self.next_opaque = _next_opaque
         self.loop: asyncio.AbstractEventLoop
+        self.turns: WriteTurns
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
         self._tasks: set[asyncio.Future[None]] = set()
@@ -201,6 +203,7 @@ class RemotingClient:
 
     def _bind(self) -> None:
         self.loop = asyncio.get_running_loop()
+        self.turns = WriteTurns(self.loop, self.now_ms)
         self._is_bound = True
         if not self._is_closed:
             self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)

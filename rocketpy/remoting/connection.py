@@ -7,6 +7,7 @@ Source: NettyServerHandler, NettyClientHandler, NettyRemotingAbstract (5.4.0).
 """
 
 import asyncio
+import collections
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -16,14 +17,17 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.business import SWEEP_INTERVAL_MS, BusinessPool
 from rocketpy.remoting.channel import ROCKETPY_FIELD, Channel, WriteTransport
+from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.dispatch import (
     Processor,
     ProcessorTable,
+    Response,
     Responses,
     go_away,
     overloaded,
     waited_too_long,
 )
+from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +58,7 @@ class ConnectionOwner(Protocol):
     table: ProcessorTable
     limits: ConnectionLimits
     is_draining: bool
+    turns: WriteTurns
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""
@@ -129,6 +134,8 @@ class Connection(asyncio.Protocol):
         self._reader = CommandReader(owner.limits.max_frame_bytes)
         self._routes = owner.table.routes
         self._parked: list[RemotingCommand] = []
+        self._completed: collections.deque[tuple[DeferredResponse, object]] = collections.deque()
+        self._completion_is_scheduled = False
         self._reading_paused = False
         self.is_attached = False
         self.reads = 0
@@ -180,6 +187,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail waiting calls and tell the owner."""
         self._parked.clear()
+        self._completed.clear()
         if self.is_attached:
             self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
         self._owner.closed(self)
@@ -205,6 +213,8 @@ class Connection(asyncio.Protocol):
             transport,
             (peer[0], peer[1]),
             hard_limit_bytes=limits.hard_limit_bytes,
+            turns=self._owner.turns,
+            complete=self._complete,
         )
         self._opened_ms = self._active_ms = self._owner.now_ms()
 
@@ -221,6 +231,8 @@ class Connection(asyncio.Protocol):
 
     def batch_done(self, responses: Responses, count: int, parked: list[RemotingCommand]) -> None:
         """Take a batch back from its pool; on the loop."""
+        # Before `_finish` counts what of it was deferred: never below zero, as what is set from
+        # another thread meanwhile is taken in a later turn of the loop.
         self.in_hand_count -= count
         self._finish(responses)
         if parked and self.channel.is_open:
@@ -316,8 +328,33 @@ class Connection(asyncio.Protocol):
         if frames:
             self.channel.write(frames[0] if len(frames) == 1 else frames)
         for command, coroutine in responses.coroutines:
-            self.in_hand_count += 1
             self._owner.spawn(self._response_later(command, coroutine))
+        later_count = len(responses.coroutines) + responses.deferred_count
+        if later_count:
+            self.in_hand_count += later_count
+            if self.in_hand_count >= self._limits.max_in_flight > 0:
+                self._update_reading()
+
+    def _complete(self, deferred: DeferredResponse, response: object) -> None:
+        """Take a deferred response; any thread. Many set together wake the loop once."""
+        self._completed.append((deferred, response))
+        if not self._completion_is_scheduled:
+            self._completion_is_scheduled = True
+            self.channel.call_soon(self._take_completed)
+
+    def _take_completed(self) -> None:
+        # First: what is appended from now on schedules another call.
+        self._completion_is_scheduled = False
+        responses = Responses(self.channel)
+        count = 0
+        while self._completed:
+            deferred, response = self._completed.popleft()
+            count += 1
+            try:
+                responses.add(deferred.request, cast("Response", response))
+            except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
+                responses.add_error(deferred.request, error)
+        self.batch_done(responses, count, [])
 
     async def _response_later(
         self,

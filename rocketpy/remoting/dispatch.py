@@ -12,11 +12,17 @@ from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Buffer, Channel
+from rocketpy.remoting.deferred import DeferredResponse
 
 _log = logging.getLogger(__name__)
 
 Response: TypeAlias = (
-    RemotingCommand | bytes | list[Buffer] | Awaitable["RemotingCommand | bytes | None"] | None
+    RemotingCommand
+    | bytes
+    | list[Buffer]
+    | DeferredResponse
+    | Awaitable["RemotingCommand | bytes | None"]
+    | None
 )
 Processor: TypeAlias = Callable[[Channel, RemotingCommand], Response]
 
@@ -69,14 +75,16 @@ class Responses:
         frames: finished frames, in order.
         size_bytes: of all frames.
         coroutines: processors that are still to run, on the selector's loop.
+        deferred_count: requests whose responses come later through a `DeferredResponse`.
     """
 
-    __slots__ = ("_channel", "coroutines", "frames", "size_bytes")
+    __slots__ = ("_channel", "coroutines", "deferred_count", "frames", "size_bytes")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.frames: list[Buffer] = []
         self.size_bytes = 0
+        self.deferred_count = 0
         self.coroutines: list[
             tuple[RemotingCommand, Awaitable[RemotingCommand | bytes | None]]
         ] = []
@@ -93,7 +101,9 @@ class Responses:
     def add(self, command: RemotingCommand, response: Response) -> None:
         """Take the response to a request; dropped when the request was one-way."""
         kind = response.__class__
-        if kind is not bytes and kind is not RemotingCommand and isinstance(response, Awaitable):
+        if kind is DeferredResponse:
+            self.deferred_count += 1
+        elif kind is not bytes and kind is not RemotingCommand and isinstance(response, Awaitable):
             self.coroutines.append((command, response))
         elif command.flag & _ONEWAY or response is None:
             return

@@ -14,6 +14,7 @@ from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.channel import Channel, ChannelListener
 from rocketpy.remoting.connection import Connection, ConnectionLimits
 from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Selector:
         self.is_draining = False
         self.connections: set[Connection] = set()
         self.loop: asyncio.AbstractEventLoop
+        self.turns: WriteTurns
         self._clock = clock
         self._admission = admission
         self._listeners = listeners
@@ -68,6 +70,7 @@ class Selector:
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on; call it on the loop's thread."""
         self.loop = loop
+        self.turns = WriteTurns(loop, self.now_ms)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
     def new_connection(self, ip: str) -> asyncio.Protocol:

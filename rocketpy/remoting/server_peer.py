@@ -23,6 +23,7 @@ from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
 from rocketpy.remoting.network import Network
+from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class PeerContext(Protocol):
     rng: random.Random
     tls: ssl.SSLContext | None
     network: Network
+    turns: WriteTurns
     next_opaque: Callable[[], int]
 
     def now_ms(self) -> int:
@@ -145,6 +147,7 @@ class ServerPeer:
         self.uses_msgpack = context.config.use_msgpack
         self.table = context.table
         self.limits = context.limits
+        self.turns = context.turns
         self.is_draining = False
         self.connections: set[Connection] = set()
         self._host, self._port = split_address(address)

@@ -8,8 +8,10 @@ from typing import Any
 
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
+from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.connection import Connection, ConnectionLimits
 from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.remoting.write_turns import WriteTurns
 
 
 class ManualClock:
@@ -164,7 +166,8 @@ LIMITS = ConnectionLimits(
 
 
 class FakeOwner:
-    def __init__(self, limits: ConnectionLimits = LIMITS) -> None:
+    def __init__(self, loop: FakeLoop, limits: ConnectionLimits = LIMITS) -> None:
+        self.turns = WriteTurns(loop, self.now_ms)
         self.table = ProcessorTable()
         self.limits = limits
         self.is_draining = False
@@ -203,13 +206,24 @@ class Rig:
 
     def __init__(self, limits: ConnectionLimits = LIMITS) -> None:
         self.loop = FakeLoop()
-        self.owner = FakeOwner(limits)
+        self.owner = FakeOwner(self.loop, limits)
         self.transport = FakeTransport()
         self.connection = Connection(self.owner, self.loop)  # type: ignore[arg-type]
 
     def open(self) -> "Rig":
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
         return self
+
+
+def make_channel(loop: FakeLoop, transport: FakeTransport, hard_limit_bytes: int = 100) -> Channel:
+    return Channel(
+        loop,  # type: ignore[arg-type]
+        transport,
+        ("10.0.0.7", 4321),
+        hard_limit_bytes=hard_limit_bytes,
+        turns=WriteTurns(loop, lambda: 0),
+        complete=lambda deferred, response: None,
+    )
 
 
 def on_other_thread(action: Callable[[], object]) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from rocketpy.proto.command import make_request, make_response
 from rocketpy.remoting.channel import Channel, format_address, host_bytes
-from tests.unit.remoting.fakes import FakeLoop, FakeTransport, on_other_thread
+from tests.unit.remoting.fakes import FakeLoop, FakeTransport, make_channel, on_other_thread
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def transport() -> FakeTransport:
 
 @pytest.fixture
 def channel(loop: FakeLoop, transport: FakeTransport) -> Channel:
-    return Channel(loop, transport, ("10.0.0.7", 4321), hard_limit_bytes=100)  # type: ignore[arg-type]
+    return make_channel(loop, transport)
 
 
 def test_addresses_in_words_and_bytes() -> None:
@@ -129,3 +129,39 @@ def test_proxied_peer_gets_its_real_name(channel: Channel) -> None:
     channel.set_remote("192.168.1.9", 77)
     assert channel.remote_address == "192.168.1.9:77"
     assert channel.remote_host_bytes == bytes([192, 168, 1, 9, 0, 0, 0, 77])
+
+
+def test_callbacks_run_in_order_while_the_peer_keeps_up(channel: Channel, loop: FakeLoop) -> None:
+    seen: list[int] = []
+    channel.when_writable(lambda: seen.append(1))
+    on_other_thread(lambda: channel.when_writable(lambda: seen.append(2)))
+    assert seen == []
+    loop.run()
+    assert seen == [1, 2]
+
+
+def test_a_callback_waits_for_a_peer_that_does_not_keep_up(
+    channel: Channel, loop: FakeLoop
+) -> None:
+    seen: list[int] = []
+
+    def respond(number: int) -> None:
+        seen.append(number)
+        channel.set_writable(False)
+
+    for number in range(3):
+        channel.when_writable(lambda number=number: respond(number))  # type: ignore[misc]
+    for expected in ([0], [0, 1], [0, 1, 2]):
+        loop.run()
+        assert seen == expected
+        channel.set_writable(True)
+
+
+@pytest.mark.parametrize("how", ["close", "abort", "lost"])
+def test_a_closed_channel_drops_its_callbacks(channel: Channel, loop: FakeLoop, how: str) -> None:
+    seen: list[int] = []
+    channel.when_writable(lambda: seen.append(1))
+    getattr(channel, how)("test")
+    channel.when_writable(lambda: seen.append(2))
+    loop.run()
+    assert seen == []

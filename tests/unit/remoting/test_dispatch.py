@@ -5,12 +5,12 @@ from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import ProcessorTable, Responses, go_away, waited_too_long
-from tests.unit.remoting.fakes import FakeLoop, FakeTransport
+from tests.unit.remoting.fakes import FakeLoop, FakeTransport, make_channel
 
 
 @pytest.fixture
 def responses() -> Responses:
-    channel = Channel(FakeLoop(), FakeTransport(), ("10.0.0.7", 1), hard_limit_bytes=1)  # type: ignore[arg-type]
+    channel = make_channel(FakeLoop(), FakeTransport())
     return Responses(channel)
 
 

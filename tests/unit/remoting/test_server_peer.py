@@ -25,6 +25,7 @@ class FakeContext:
         self.rng = random.Random(3)
         self.tls = None
         self.network: Any = None
+        self.turns: Any = None
         self.next_opaque = iter(range(1000)).__next__
         self.clock = ManualClock()
         self.connects = 0

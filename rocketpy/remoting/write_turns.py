@@ -1,0 +1,125 @@
+"""Who may make a big response next: a turn comes when the peer takes what was sent before.
+
+Responses that many peers wait for at once (a message that wakes a thousand held pulls) would all be
+read into memory before the first has left. Here each channel makes one at a time, channels take
+turns, and between a few of them the loop serves everybody else.
+"""
+
+import collections
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+_MAX_CALLBACKS = 64
+_MAX_MS = 2
+_FULL_PAUSE_S = 0.01
+
+
+class TurnLoop(Protocol):
+    """What turns need of an event loop."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> object:
+        """Call back in the next turn of the loop."""
+        ...
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
+        """Call back in so many seconds."""
+        ...
+
+
+class TurnChannel(Protocol):
+    """What turns need of a channel."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer keeps up."""
+        ...
+
+    @property
+    def remote_address(self) -> str:
+        """The peer, for the log."""
+        ...
+
+
+class WriteTurns:
+    """The callbacks that wait on one event loop; used on that loop only.
+
+    Within a channel first come, first served; channels take turns.
+    """
+
+    def __init__(
+        self,
+        loop: TurnLoop,
+        now_ms: Callable[[], int],
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Set up for one loop.
+
+        Args:
+            loop: where callbacks run.
+            now_ms: monotonic time, ms.
+            is_full: whether so much lies unsent for all peers that nobody may add to it now.
+        """
+        self._loop = loop
+        self._now_ms = now_ms
+        self._is_full = is_full
+        self._waiting: dict[TurnChannel, collections.deque[Callable[[], object]]] = {}
+        # Channels with waiting callbacks whose peer takes more. One may be here twice, or have
+        # nothing waiting any more: the turn looks.
+        self._ready: collections.deque[TurnChannel] = collections.deque()
+        self._is_scheduled = False
+
+    def add(self, channel: TurnChannel, callback: Callable[[], object]) -> None:
+        """Queue a callback for a channel."""
+        queue = self._waiting.get(channel)
+        if queue is not None:
+            queue.append(callback)
+            return
+        self._waiting[channel] = collections.deque((callback,))
+        self.resume(channel)
+
+    def resume(self, channel: TurnChannel) -> None:
+        """Go on with a channel whose peer takes more again."""
+        if channel in self._waiting and channel.is_writable:
+            self._ready.append(channel)
+            self._schedule()
+
+    def drop(self, channel: TurnChannel) -> None:
+        """Forget the callbacks of a channel that is closed."""
+        self._waiting.pop(channel, None)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        """Run some callbacks, then let the loop serve others before the next."""
+        ready, waiting = self._ready, self._waiting
+        self._is_scheduled = False
+        end_ms = self._now_ms() + _MAX_MS
+        ran_count = 0
+        while ready:
+            if self._is_full():
+                self._is_scheduled = True
+                self._loop.call_later(_FULL_PAUSE_S, self._run)
+                return
+            if ran_count >= _MAX_CALLBACKS or (ran_count and self._now_ms() >= end_ms):
+                self._schedule()
+                return
+            channel = ready.popleft()
+            queue = waiting.get(channel)
+            if queue is None or not channel.is_writable:
+                continue
+            callback = queue.popleft()
+            if queue:
+                ready.append(channel)
+            else:
+                del waiting[channel]
+            ran_count += 1
+            try:
+                callback()
+            except Exception:  # noqa: BLE001 - one caller's fault must not end everybody's turns
+                _log.exception("write callback failed peer=%s", channel.remote_address)
