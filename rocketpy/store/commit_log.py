@@ -31,6 +31,7 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import MappedFile
 from rocketpy.store.mapped_file_queue import MappedFileQueue
+from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.results import PutBatch, PutMessage
 
 logger = logging.getLogger(__name__)
@@ -45,31 +46,37 @@ _MAX_REMEMBERED_DAMAGE: Final = 10_000
 class CommitLog:
     """The log's files and its write position.
 
+    ``StoreOffsets.appended`` is where the next record goes, or a blank if it does not fit.
+
     Attributes:
-        max_phy_offset: where the next record goes, or a blank if it does not fit.
-        flushed_phy_offset: everything before it is on disk.
-        last_store_timestamp_ms: store time of the last record.
         verified_from: records from here on were checked at the start or written since.
         recovered_end: where the log ended at the start.
         damaged: physical offsets of damaged records met so far.
     """
 
-    def __init__(self, config: MessageStoreConfig, files: StoreFiles) -> None:
+    def __init__(
+        self, config: MessageStoreConfig, files: StoreFiles, offsets: StoreOffsets
+    ) -> None:
+        """Describe a log; `load` touches files.
+
+        Args:
+            config: directory and length of the files.
+            files: the file system.
+            offsets: its ``appended`` and ``appended_ms`` are moved here.
+        """
         file_bytes = config.mapped_file_size_commit_log
         self._step_bytes = min(_STEP_BYTES, file_bytes)
         self._queue = MappedFileQueue(
             Path(config.commit_log_directory), file_bytes, files, step_bytes=self._step_bytes
         )
         self._files = files
+        self._offsets = offsets
         self._file: MappedFile | None = None
         self._spare: MappedFile | None = None
         self._roll_mutex = threading.Lock()
         self._flush_mutex = threading.Lock()
         self._limit = 0  # position in the current file up to which nothing needs thought
         self.on_step: Callable[[], None] = _nothing
-        self.max_phy_offset = 0
-        self.flushed_phy_offset = 0
-        self.last_store_timestamp_ms = 0
         self.verified_from = 0
         self.recovered_end = 0
         self.damaged: set[int] = set()
@@ -95,7 +102,12 @@ class CommitLog:
     def min_phy_offset(self) -> int:
         """Where the oldest file begins."""
         first = self._queue.first
-        return self.max_phy_offset if first is None else first.base_offset
+        return self._offsets.appended if first is None else first.base_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        """Where the next record goes."""
+        return self._offsets.appended
 
     def load(self) -> None:
         """Map the files that are there.
@@ -106,10 +118,16 @@ class CommitLog:
         self._queue.check_no_directories()
         self._queue.load()
 
-    def set_end(self, phy_offset: int) -> None:
-        """Make an offset the write position; what lies after it is erased."""
+    def set_end(self, phy_offset: int, store_timestamp_ms: int) -> None:
+        """Make an offset the write position; what lies after it is erased.
+
+        Args:
+            phy_offset: end of the log.
+            store_timestamp_ms: store time of its last record.
+        """
         self._queue.truncate(phy_offset)
-        self.max_phy_offset = self.flushed_phy_offset = self.recovered_end = phy_offset
+        self._offsets.restart(phy_offset, store_timestamp_ms)
+        self.recovered_end = phy_offset
         last = self._queue.last
         self._file = last if last is not None and phy_offset < last.end_offset else None
         self._limit = 0
@@ -153,7 +171,7 @@ class CommitLog:
     def _fill(self, mapped: MappedFile, position: int) -> None:
         pack_blank(mapped.buffer, position, mapped.size_bytes - position)
         mapped.write_position = mapped.size_bytes
-        self.max_phy_offset = mapped.end_offset
+        self._offsets.appended = mapped.end_offset
 
     def _next_file(self) -> MappedFile:
         with self._roll_mutex:
@@ -168,7 +186,7 @@ class CommitLog:
 
     def _make_next(self) -> MappedFile:
         last = self._queue.last
-        base = self.max_phy_offset if last is None else last.end_offset
+        base = self._offsets.appended if last is None else last.end_offset
         return self._queue.make(base - base % self.file_bytes)
 
     def append(  # noqa: PLR0917 - an object would cost the hot path
@@ -216,8 +234,9 @@ class CommitLog:
             message.properties,
         )
         mapped.write_position = position + size_bytes
-        self.max_phy_offset = phy_offset + size_bytes
-        self.last_store_timestamp_ms = store_timestamp_ms
+        offsets = self._offsets
+        offsets.appended = phy_offset + size_bytes
+        offsets.appended_ms = store_timestamp_ms
         return phy_offset
 
     def append_run(  # noqa: PLR0917 - an object would cost the hot path
@@ -258,8 +277,8 @@ class CommitLog:
             topic_with_length,
         )
         mapped.write_position += total_bytes
-        self.max_phy_offset = phy_offset + total_bytes
-        self.last_store_timestamp_ms = store_timestamp_ms
+        self._offsets.appended = phy_offset + total_bytes
+        self._offsets.appended_ms = store_timestamp_ms
         return offsets, sizes
 
     def prepare(self) -> None:
@@ -280,11 +299,6 @@ class CommitLog:
 
     # -- durability ------------------------------------------------------------------------
 
-    @property
-    def dirty_bytes(self) -> int:
-        """Bytes appended but not known to be on disk."""
-        return self.max_phy_offset - self.flushed_phy_offset
-
     def flush(self) -> int:
         """Bring everything appended before the call to disk; return up to where.
 
@@ -292,9 +306,8 @@ class CommitLog:
             OSError: the disk failed; what is on it is unknown.
         """
         with self._flush_mutex:
-            end = self.max_phy_offset
+            end = self._offsets.appended
             self._queue.flush()
-            self.flushed_phy_offset = end
             return end
 
     def sync_from(self, phy_offset: int) -> None:

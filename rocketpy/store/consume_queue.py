@@ -50,6 +50,8 @@ class ConsumeQueue:
         min_offset: queue offset of the first entry whose message still exists.
         max_phy_end: physical end of the last entry's message.
         reserved_offset: entries before it can be written without allocating.
+        is_deleted: its topic was deleted: whoever still holds it asks for the queue anew. Changes
+            under the append lock.
     """
 
     __slots__ = (
@@ -59,6 +61,7 @@ class ConsumeQueue:
         "_queue",
         "_start_position",
         "flushed_offset",
+        "is_deleted",
         "max_offset",
         "max_phy_end",
         "min_offset",
@@ -88,6 +91,7 @@ class ConsumeQueue:
         self.max_phy_end = 0
         self.reserved_offset = 0
         self.flushed_offset = 0
+        self.is_deleted = False
 
     @property
     def file_entries(self) -> int:

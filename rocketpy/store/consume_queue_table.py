@@ -137,6 +137,7 @@ class ConsumeQueueTable:
         if queues is None:
             return False
         for queue in queues.values():
+            queue.is_deleted = True
             queue.destroy()
         self._files.remove_tree(self._directory / topic)
         logger.info("consume queues are deleted: topic=%s queues=%d", topic, len(queues))

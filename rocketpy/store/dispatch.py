@@ -1,17 +1,28 @@
-"""Dispatch: what an appended message tells the consume queue and the index.
+"""Dispatch: who is told of a message once consumers may see it.
 
-Right after the append the values in hand are used. Reading them back from the log
-(`read_back`) is for recovery and for an index that fell behind.
+There is one list of dispatchers (consume queue, index; whatever else wants to know of every
+message joins it) and one way into it, `DispatcherList.submit`:
 
-With SYNC_FLUSH messages wait in a line until they are on disk, so that nobody reads a message
-that a power cut could still take.
+- a message that is visible right after its append (ASYNC_FLUSH) goes to the dispatchers at once,
+  with the values its sender has in hand;
+- otherwise it waits in the `PendingDispatchQueue` until `StoreOffsets.visible` has passed it;
+- recovery, index catch-up and a replica make the same `DispatchRequest` from the log
+  (`read_back`).
 
-Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex,
+Invariants:
+    - messages are dispatched in the order of the log, under the append lock;
+    - room in queue and index was reserved before the append, so dispatching does not fail; should
+      a dispatcher fail all the same, that costs one message one entry, and is logged.
+
+Source: DefaultMessageStore.doDispatch, CommitLogDispatcher,
 CommitLog.checkMessageAndReturnSize (5.4.0).
 """
 
+import logging
+import threading
 from collections import deque
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from rocketpy.proto.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -25,6 +36,10 @@ from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSA
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.consume_queue import ConsumeQueue
+from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.results import BatchEntry
+
+logger = logging.getLogger(__name__)
 
 _UNKNOWN_LEVEL_MS: Final = 1_000
 
@@ -32,9 +47,36 @@ Arrival = tuple[str, int, int, int]
 """Topic, queue id, next queue offset, tags code: what `MessageStore.on_arrival` is told."""
 
 
-class DispatchRecord(NamedTuple):
-    """A record read back from the log, as far as queues and index need it."""
+def has_queue_entry(sys_flag: int) -> bool:
+    """Whether consumers may see a message: half and rolled-back ones are not for them."""
+    return sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}
 
+
+def has_index_entries(sys_flag: int) -> bool:
+    """Whether a message can be found by key."""
+    return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+
+
+class DispatchRequest(NamedTuple):
+    """What dispatchers are told of one message; also the arguments of `Dispatcher.dispatch`.
+
+    Attributes:
+        queue: its consume queue when the caller has it in hand; None otherwise, and for a
+            message that has no entry there.
+        topic: stored topic.
+        queue_id: queue within the topic.
+        queue_offset: logical offset in that queue.
+        phy_offset: where the record begins.
+        size_bytes: of the record.
+        tags_code: for the queue entry.
+        store_timestamp_ms: when it was appended.
+        sys_flag: system flags.
+        uniq_key: UNIQ_KEY property.
+        keys: KEYS property.
+        tags: TAGS property.
+    """
+
+    queue: ConsumeQueue | None
     topic: str
     queue_id: int
     queue_offset: int
@@ -48,14 +90,53 @@ class DispatchRecord(NamedTuple):
     tags: str | None
 
     @property
-    def has_queue_entry(self) -> bool:
-        """Whether consumers may see it: half and rolled-back messages are not for them."""
-        return self.sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}
+    def phy_end(self) -> int:
+        """Physical offset after the record."""
+        return self.phy_offset + self.size_bytes
+
+
+class DispatchRun(NamedTuple):
+    """The messages of one batch: neighbours in the log and in their queue."""
+
+    queue: ConsumeQueue
+    topic: str
+    queue_offset: int
+    phy_offsets: Sequence[int]
+    sizes_bytes: Sequence[int]
+    entries: Sequence[BatchEntry]
+    store_timestamp_ms: int
+    sys_flag: int
 
     @property
-    def has_index_entries(self) -> bool:
-        """Whether it can be found by key."""
-        return self.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+    def phy_end(self) -> int:
+        """Physical offset after the last record."""
+        return self.phy_offsets[-1] + self.sizes_bytes[-1]
+
+
+class Dispatcher(Protocol):
+    """Is told of every message, in the order of the log, under the append lock."""
+
+    def dispatch(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
+        self,
+        queue: ConsumeQueue | None,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        phy_offset: int,
+        size_bytes: int,
+        tags_code: int,
+        store_timestamp_ms: int,
+        sys_flag: int,
+        uniq_key: str | None,
+        keys: str | None,
+        tags: str | None,
+    ) -> None:
+        """Take one message: the fields of a `DispatchRequest`, in its order."""
+        ...
+
+    def dispatch_run(self, run: DispatchRun) -> None:
+        """Take the messages of a batch."""
+        ...
 
 
 def delivery_time_ms(level: int, store_timestamp_ms: int, delays_ms: tuple[int, ...]) -> int:
@@ -73,8 +154,8 @@ def delivery_time_ms(level: int, store_timestamp_ms: int, delays_ms: tuple[int, 
 
 def read_back(
     found: RecordCheck, phy_offset: int, delays_ms: tuple[int, ...]
-) -> DispatchRecord | None:
-    """Turn a judged record into what is dispatched; None when its topic is not text."""
+) -> DispatchRequest | None:
+    """Make a request from a record of the log; None when its topic is not text."""
     try:
         topic = found.topic.decode()
     except UnicodeDecodeError:
@@ -85,7 +166,8 @@ def read_back(
     delay = properties.get(PROPERTY_DELAY_TIME_LEVEL, "")
     if topic == SCHEDULE_TOPIC and delay.isascii() and delay.isdigit():
         code = delivery_time_ms(int(delay[:9]), found.store_timestamp_ms, delays_ms)
-    return DispatchRecord(
+    return DispatchRequest(
+        None,
         topic,
         found.queue_id,
         found.queue_offset,
@@ -100,42 +182,179 @@ def read_back(
     )
 
 
-class PendingDispatch(NamedTuple):
-    """An appended message that waits for the disk."""
-
-    phy_end: int
-    queue: ConsumeQueue | None
-    queue_offset: int
-    phy_offset: int
-    size_bytes: int
-    tags_code: int
-    store_timestamp_ms: int
-    topic: str
-    uniq_key: str | None
-    keys: str | None
-    tags: str | None
-    indexed: bool
-
-
 class PendingDispatchQueue:
-    """Messages that wait for the disk, in the order of the log; the append lock guards it."""
+    """Messages that are not visible yet, in the order of the log; the append lock guards it."""
 
-    __slots__ = ("_line",)
+    __slots__ = ("_requests",)
 
     def __init__(self) -> None:
-        self._line: deque[PendingDispatch] = deque()
+        self._requests: deque[DispatchRequest | DispatchRun] = deque()
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self._requests)
 
-    def add(self, pending: PendingDispatch) -> None:
-        """Put a message at the end of the line."""
-        self._line.append(pending)
+    def add(self, request: DispatchRequest | DispatchRun) -> None:
+        """Put a message, or the messages of a batch, at the end."""
+        self._requests.append(request)
 
-    def take(self, flushed_phy_offset: int) -> list[PendingDispatch]:
-        """Remove and return the messages that end at or before an offset."""
-        line = self._line
+    def take(self, visible: int) -> list[DispatchRequest | DispatchRun]:
+        """Remove and return those that end at or before a physical offset."""
+        requests = self._requests
         taken = []
-        while line and line[0].phy_end <= flushed_phy_offset:
-            taken.append(line.popleft())
+        while requests and requests[0].phy_end <= visible:
+            taken.append(requests.popleft())
         return taken
+
+
+class DispatcherList:
+    """Tells every dispatcher of every visible message, and then the listener for arrivals.
+
+    Attributes:
+        on_arrival: told of each readable message, without a lock; see
+            `rocketpy.store.message_store.MessageStore`.
+    """
+
+    def __init__(
+        self,
+        dispatchers: Iterable[Dispatcher],
+        offsets: StoreOffsets,
+        append_lock: threading.Lock,
+    ) -> None:
+        """Build the list.
+
+        Args:
+            dispatchers: told of each message in this order.
+            offsets: says what is visible; its ``dispatched`` is moved here.
+            append_lock: held by whoever calls `submit` or `submit_run`.
+        """
+        self._dispatchers = tuple(dispatchers)
+        self._dispatch = tuple(each.dispatch for each in self._dispatchers)
+        self._offsets = offsets
+        self._append_lock = append_lock
+        self._pending = PendingDispatchQueue()
+        self.on_arrival: Callable[[str, int, int, int], None] | None = None
+
+    @property
+    def pending_count(self) -> int:
+        """Messages and batches that wait to become visible."""
+        return len(self._pending)
+
+    def submit(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
+        self,
+        queue: ConsumeQueue | None,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        phy_offset: int,
+        size_bytes: int,
+        tags_code: int,
+        store_timestamp_ms: int,
+        sys_flag: int,
+        uniq_key: str | None,
+        keys: str | None,
+        tags: str | None,
+    ) -> bool:
+        """Dispatch an appended message now, or when it becomes visible (append lock held).
+
+        The arguments are the fields of a `DispatchRequest`.
+
+        Returns:
+            Whether it was dispatched; the caller then announces it without the lock.
+        """
+        offsets = self._offsets
+        if self._pending or phy_offset + size_bytes > offsets.visible:
+            self._pending.add(
+                DispatchRequest(
+                    queue,
+                    topic,
+                    queue_id,
+                    queue_offset,
+                    phy_offset,
+                    size_bytes,
+                    tags_code,
+                    store_timestamp_ms,
+                    sys_flag,
+                    uniq_key,
+                    keys,
+                    tags,
+                )
+            )
+            return False
+        for dispatch in self._dispatch:
+            dispatch(
+                queue,
+                topic,
+                queue_id,
+                queue_offset,
+                phy_offset,
+                size_bytes,
+                tags_code,
+                store_timestamp_ms,
+                sys_flag,
+                uniq_key,
+                keys,
+                tags,
+            )
+        offsets.dispatched = phy_offset + size_bytes
+        offsets.dispatched_ms = store_timestamp_ms
+        return True
+
+    def submit_run(self, run: DispatchRun) -> bool:
+        """Dispatch the messages of a batch; see `submit`."""
+        offsets = self._offsets
+        if self._pending or run.phy_end > offsets.visible:
+            self._pending.add(run)
+            return False
+        for dispatcher in self._dispatchers:
+            dispatcher.dispatch_run(run)
+        offsets.dispatched = run.phy_end
+        offsets.dispatched_ms = run.store_timestamp_ms
+        return True
+
+    def release(self, visible: int) -> None:
+        """Dispatch what has become visible, and announce it."""
+        arrivals: list[Arrival] = []
+        offsets = self._offsets
+        with self._append_lock:
+            for each in self._pending.take(visible):
+                try:
+                    self._dispatch_one(each)
+                    arrivals += _arrivals(each)
+                except Exception:  # whatever it is must not cost the messages behind it
+                    logger.exception("dispatch failed: phy_end=%d", each.phy_end)
+                offsets.dispatched = each.phy_end
+                offsets.dispatched_ms = each.store_timestamp_ms
+        self.announce(arrivals)
+
+    def _dispatch_one(self, request: DispatchRequest | DispatchRun) -> None:
+        if isinstance(request, DispatchRun):
+            for dispatcher in self._dispatchers:
+                dispatcher.dispatch_run(request)
+        else:
+            for dispatch in self._dispatch:
+                dispatch(*request)
+
+    def announce(self, arrivals: Iterable[Arrival]) -> None:
+        """Tell the listener of readable messages (append lock not held)."""
+        if self.on_arrival is not None:
+            for arrival in arrivals:
+                self.on_arrival(*arrival)
+
+
+def _arrivals(request: DispatchRequest | DispatchRun) -> list[Arrival]:
+    """What the listener is told: one arrival a message, or one a tags code of a batch."""
+    queue = request.queue
+    if queue is None or queue.is_deleted:
+        return []
+    if isinstance(request, DispatchRequest):
+        return [(request.topic, request.queue_id, request.queue_offset + 1, request.tags_code)]
+    return run_arrivals(request)
+
+
+def run_arrivals(run: DispatchRun) -> list[Arrival]:
+    """Return what the listener is told of a batch: once a tags code."""
+    following = run.queue_offset + len(run.entries)
+    return [
+        (run.topic, run.queue.queue_id, following, code)
+        for code in {each.tags_code for each in run.entries}
+    ]

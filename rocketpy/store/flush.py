@@ -13,7 +13,6 @@ DefaultMessageStore.FlushConsumeQueueService (5.4.0).
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -23,7 +22,9 @@ from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ENTRY_BYTES
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.gate import ReadOnlyLatch
 from rocketpy.store.mapped_file import PAGE_BYTES
+from rocketpy.store.offsets import StoreOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -33,64 +34,36 @@ _MUCH_DIRTY_BYTES: Final = 32_768 * ENTRY_BYTES
 """Queue entries not on disk that are worth a thorough flush: 0.3 s of reading again."""
 
 
-class ReadOnlyLatch:
-    """Falls once, and stays down until the process starts again."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._listeners: list[Callable[[], None]] = []
-        self.reason: str | None = None
-
-    def add_listener(self, listener: Callable[[], None]) -> None:
-        """Have a function called when the latch falls."""
-        self._listeners.append(listener)
-
-    def trip(self, what: str, error: OSError) -> None:
-        """Let the latch fall; only the first time is logged and told."""
-        with self._mutex:
-            if self.reason is not None:
-                return
-            self.reason = f"{what} failed: {error}"
-        logger.critical("the store is read-only until it is restarted: %s failed: %s", what, error)
-        for listener in self._listeners:
-            listener()
-
-
 class LogFlusher:
-    """Flushes the commit log, moves the checkpoint's stamp, and tells who waits."""
+    """Flushes the commit log, moves the checkpoint's stamp and ``StoreOffsets.flushed``."""
 
     def __init__(
-        self,
-        log: CommitLog,
-        checkpoint: Checkpoint,
-        latch: ReadOnlyLatch,
-        on_flushed: Callable[[int], None],
+        self, log: CommitLog, offsets: StoreOffsets, checkpoint: Checkpoint, latch: ReadOnlyLatch
     ) -> None:
-        """Build the flusher; ``on_flushed`` is called with the flushed physical offset."""
         self._log = log
+        self._offsets = offsets
         self._checkpoint = checkpoint
         self._latch = latch
-        self._on_flushed = on_flushed
         self._mutex = threading.Lock()
 
     @property
     def dirty_bytes(self) -> int:
         """Bytes appended but not known to be on disk."""
-        return self._log.dirty_bytes
+        return self._offsets.dirty_bytes
 
     def flush(self) -> bool:
         """Bring everything appended before the call to disk; False when the latch is down."""
         with self._mutex:
             if self._latch.reason is not None:
                 return False
-            stamp_ms = self._log.last_store_timestamp_ms  # before: never newer than the flush
+            stamp_ms = self._offsets.appended_ms  # before: never newer than the flush
             try:
                 flushed = self._log.flush()
             except OSError as error:
                 self._latch.trip("flush of the commit log", error)
                 return False
             self._checkpoint.physic_ms = max(self._checkpoint.physic_ms, stamp_ms)
-            self._on_flushed(flushed)
+            self._offsets.flush_reached(flushed)
             return True
 
 
@@ -118,9 +91,6 @@ class FlushRealTimeService:
         return now_ms + self._interval_ms
 
 
-Waiter = tuple[int, int, Callable[[bool], None]]
-
-
 class GroupCommitService:
     """SYNC_FLUSH: one flush for all who wait.
 
@@ -130,15 +100,12 @@ class GroupCommitService:
 
     name: Final = "GroupCommitService"
 
-    def __init__(self, flusher: LogFlusher, log: CommitLog, latch: ReadOnlyLatch) -> None:
+    def __init__(self, flusher: LogFlusher, offsets: StoreOffsets) -> None:
         self._flusher = flusher
-        self._log = log
-        self._latch = latch
-        self._mutex = threading.Lock()
-        self._waiters: deque[Waiter] = deque()
+        self._offsets = offsets
         self._asked = False
         self.wake: Callable[[], None] = _nothing
-        latch.add_listener(self._fail_all)
+        offsets.on_wait = self.request
 
     def request(self) -> None:
         """Ask for a flush soon; cheap when one was asked for already."""
@@ -146,55 +113,13 @@ class GroupCommitService:
             self._asked = True
             self.wake()
 
-    def wait_for(self, phy_end: int, deadline_ms: int, callback: Callable[[bool], None]) -> None:
-        """Call back once the log is on disk up to an offset, or will not be.
-
-        Args:
-            phy_end: physical offset after the caller's record.
-            deadline_ms: monotonic time at which the response is False.
-            callback: called once, on any thread, possibly before this returns.
-        """
-        if self._log.flushed_phy_offset >= phy_end:
-            callback(True)
-            return
-        with self._mutex:
-            self._waiters.append((phy_end, deadline_ms, callback))
-        if self._latch.reason is not None:
-            self._fail_all()
-        elif self._log.flushed_phy_offset >= phy_end:  # flushed between the two looks
-            self._response_flushed()
-        else:
-            self.request()
-
     def step(self, now_ms: int) -> int:
         """Flush if anything is dirty; see `rocketpy.runtime.service.Service.step`."""
         self._asked = False
         if self._flusher.dirty_bytes:
             self._flusher.flush()
-        self._response_flushed()
+        self._offsets.answer_visible()
         return now_ms if self._asked else now_ms + _IDLE_MS
-
-    def expire(self, now_ms: int) -> None:
-        """Answer False to those whose time is over; a flush may hang meanwhile."""
-        self._response(lambda waiter: waiter[1] <= now_ms, is_durable=False)
-
-    def _response_flushed(self) -> None:
-        flushed = self._log.flushed_phy_offset
-        self._response(lambda waiter: waiter[0] <= flushed, is_durable=True)
-
-    def _fail_all(self) -> None:
-        self._response(lambda _: True, is_durable=False)
-
-    def _response(self, chosen: Callable[[Waiter], bool], *, is_durable: bool) -> None:
-        with self._mutex:
-            if not self._waiters:
-                return
-            answered = [waiter for waiter in self._waiters if chosen(waiter)]
-            if not answered:
-                return
-            self._waiters = deque(each for each in self._waiters if not chosen(each))
-        for _, _, callback in answered:
-            callback(is_durable)
 
 
 class FlushDeadlineService:
@@ -202,12 +127,12 @@ class FlushDeadlineService:
 
     name: Final = "FlushDeadlineService"
 
-    def __init__(self, group: GroupCommitService) -> None:
-        self._group = group
+    def __init__(self, offsets: StoreOffsets) -> None:
+        self._offsets = offsets
 
     def step(self, now_ms: int) -> int:
         """Answer who waited too long; see `rocketpy.runtime.service.Service.step`."""
-        self._group.expire(now_ms)
+        self._offsets.expire(now_ms)
         return now_ms + _DEADLINE_INTERVAL_MS
 
 
@@ -228,7 +153,7 @@ class FlushConsumeQueueService:
         latch: ReadOnlyLatch,
         config: MessageStoreConfig,
         *,
-        dispatched_ms: Callable[[], int],
+        offsets: StoreOffsets,
         flush_index: Callable[[], None],
     ) -> None:
         """Build the service.
@@ -238,7 +163,7 @@ class FlushConsumeQueueService:
             checkpoint: its stamp for queues is moved here.
             latch: falls when a flush fails.
             config: intervals.
-            dispatched_ms: store time of the last dispatched message.
+            offsets: say which message was dispatched last.
             flush_index: brings full index files to disk.
         """
         self._table = table
@@ -247,7 +172,7 @@ class FlushConsumeQueueService:
         self._interval_ms = config.flush_interval_consume_queue
         self._least_bytes = max(1, config.flush_consume_queue_least_pages * PAGE_BYTES)
         self._thorough_ms = config.flush_consume_queue_thorough_interval
-        self._dispatched_ms = dispatched_ms
+        self._offsets = offsets
         self._flush_index = flush_index
         self._last_thorough_ms: int | None = None
 
@@ -265,7 +190,7 @@ class FlushConsumeQueueService:
         """Flush queues and checkpoint; False when the disk failed now or earlier."""
         if self._latch.reason is not None:
             return False
-        stamp_ms = self._dispatched_ms()
+        stamp_ms = self._offsets.dispatched_ms
         try:
             self._table.flush(1 if thorough else self._least_bytes)
             self._flush_index()

@@ -11,7 +11,6 @@ Source: DefaultMessageStore (5.4.0).
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -30,7 +29,6 @@ from rocketpy.store.results import (
     PutMessageResult,
     QueryIndexResult,
 )
-from rocketpy.store.writer import MessageWriter
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +45,11 @@ class MessageStore:
         self._monotonic_ms = clock.monotonic_ms
         self._files: StoreFiles = RealFiles() if files is None else files
         self._root = Path(config.store_path_root_dir)
-        self._append_lock = threading.Lock()
-        self._parts = StoreParts(
-            config, clock, self._files, self._append_lock, on_flushed=self._on_flushed
-        )
-        parts = self._parts
+        parts = self._parts = StoreParts(config, clock, self._files)
+        self._append_lock = parts.append_lock
+        self._offsets, self._gate = parts.offsets, parts.gate
         self._log, self._table, self._index = parts.log, parts.table, parts.index
-        self._stats = parts.stats
-        self._writer = MessageWriter(config, clock, parts, self._append_lock)
-        self._deferred = config.is_sync_flush
+        self._writer, self._stats = parts.writer, parts.stats
         self._lock: FileLock | None = None
         self._threads: list[ServiceThread] = []
         self.recovery = RecoveryReport()
@@ -77,7 +71,7 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
-        self._writer.is_open = True
+        self._gate.is_open = True
 
     def _load(self) -> None:
         parts = self._parts
@@ -92,22 +86,21 @@ class MessageStore:
             self._table,
             parts.checkpoint,
             self._index,
+            parts.late_dispatchers,
             delays_ms=parts.delays_ms,
             check_crc=self.config.check_crc_on_recover,
             after_crash=after_crash,
             power_cut=power_cut,
         )
         self.recovery = recovery.run()
-        parts.dispatched_phy_offset = self._log.max_phy_offset
-        parts.dispatched_ms = self._log.last_store_timestamp_ms
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         self._files.write_bytes(self._root / "abort", mark.encode())
         logger.info(
             "store is open: path=%s after_crash=%s min_phy_offset=%d max_phy_offset=%d records=%d",
             self._root,
             after_crash,
-            self._log.min_phy_offset,
-            self._log.max_phy_offset,
+            self.min_phy_offset,
+            self.max_phy_offset,
             self.recovery.record_count,
         )
 
@@ -129,21 +122,21 @@ class MessageStore:
 
     def start(self) -> None:
         """Run the services, each on its thread."""
-        assert self._writer.is_open, "open comes first"
+        assert self._gate.is_open, "open comes first"
         self._threads = [ServiceThread(each, self._clock) for each in self.services]
         by_name = dict(zip((each.name for each in self.services), self._threads, strict=True))
         self._log.on_step = by_name["AllocateService"].wake
-        if self._deferred:
-            self._parts.group.wake = by_name["GroupCommitService"].wake
+        if self._parts.group in self.services:
+            self._parts.group.wake = by_name[self._parts.group.name].wake
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
         """Stop the services, bring everything to disk and let go; again is harmless."""
-        if not self._writer.is_open:
+        if not self._gate.is_open:
             return
         with self._append_lock:
-            self._writer.is_open = False
+            self._gate.is_open = False
         self._log.on_step = self._parts.group.wake = _nothing
         for thread in reversed(self._threads):
             thread.stop()
@@ -179,11 +172,11 @@ class MessageStore:
 
         Called on the putting or the flushing thread, without a lock.
         """
-        return self._writer.on_arrival
+        return self._parts.dispatchers.on_arrival
 
     @on_arrival.setter
     def on_arrival(self, listener: Callable[[str, int, int, int], None] | None) -> None:
-        self._writer.on_arrival = listener
+        self._parts.dispatchers.on_arrival = listener
 
     @property
     def store_host(self) -> bytes:
@@ -214,26 +207,20 @@ class MessageStore:
         """
         return self._writer.put_batch(batch)
 
-    def _on_flushed(self, flushed_phy_offset: int) -> None:
-        self._writer.release(flushed_phy_offset)
-
     # -- durability ------------------------------------------------------------------------
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
-        """Call back once the log is on disk up to an offset.
+        """Call back once the log is as safe as the mode asks for, up to an offset.
 
-        With ASYNC_FLUSH that is at once. With SYNC_FLUSH the response is False when the flush
-        failed, or took longer than ``syncFlushTimeout``.
+        With ASYNC_FLUSH that is at once. With SYNC_FLUSH it is on disk then; the answer is False
+        when the flush failed, or took longer than ``syncFlushTimeout``.
 
         Args:
             phy_end: `PutMessageResult.phy_end`.
             callback: called once, on this or another thread.
         """
-        if not self._deferred:
-            callback(True)
-            return
         deadline_ms = self._monotonic_ms() + self.config.sync_flush_timeout
-        self._parts.group.wait_for(phy_end, deadline_ms, callback)
+        self._offsets.wait_for(phy_end, deadline_ms, callback)
 
     # -- get -------------------------------------------------------------------------------
 
@@ -263,7 +250,7 @@ class MessageStore:
 
         The record is checked; with SYNC_FLUSH it is on disk.
         """
-        return self._log.intact_record(phy_offset, self._readable_end)
+        return self._log.intact_record(phy_offset, self._offsets.visible)
 
     def query_index(
         self,
@@ -327,7 +314,7 @@ class MessageStore:
         if topic is not None:
             low = self.min_offset(topic, queue_id)
             return -1 if low < 0 else self.store_time_ms(topic, queue_id, low)
-        for _, found in self._log.scan(self.min_phy_offset, self._readable_end):
+        for _, found in self._log.scan(self.min_phy_offset, self._offsets.visible):
             return found.store_timestamp_ms
         return -1
 
@@ -362,10 +349,6 @@ class MessageStore:
     # -- state -----------------------------------------------------------------------------
 
     @property
-    def _readable_end(self) -> int:
-        return self._log.flushed_phy_offset if self._deferred else self._log.max_phy_offset
-
-    @property
     def min_phy_offset(self) -> int:
         """Physical offset where the oldest file begins."""
         return self._log.min_phy_offset
@@ -373,27 +356,27 @@ class MessageStore:
     @property
     def max_phy_offset(self) -> int:
         """Physical offset after the last record."""
-        return self._log.max_phy_offset
+        return self._offsets.appended
 
     @property
     def flushed_phy_offset(self) -> int:
         """Everything before this physical offset is on disk."""
-        return self._log.flushed_phy_offset
+        return self._offsets.flushed
 
     @property
     def dispatch_behind_bytes(self) -> int:
         """Bytes appended that consumers cannot see yet."""
-        return max(0, self._log.max_phy_offset - self._parts.dispatched_phy_offset)
+        return max(0, self._offsets.appended - self._offsets.dispatched)
 
     @property
     def is_writable(self) -> bool:
         """Whether puts are taken now."""
-        return self._writer.is_open and self._parts.refusal is None
+        return self._gate.refusal is None
 
     @property
     def read_only_reason(self) -> str | None:
         """Why puts are refused; None when they are taken."""
-        return self._parts.refusal if self._writer.is_open else "the store is closed"
+        return self._gate.refusal
 
     @property
     def lock_time_ms(self) -> int:

@@ -6,7 +6,7 @@ Source: DefaultMessageStore (5.4.0), its constructor and its list of services.
 import datetime as dt
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from rocketpy.errors import DiskFullError
@@ -16,7 +16,14 @@ from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import AllocateService, CommitLog
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.dispatch import DispatchRecord, PendingDispatchQueue, read_back
+from rocketpy.store.dispatch import (
+    Dispatcher,
+    DispatcherList,
+    DispatchRequest,
+    has_index_entries,
+    read_back,
+)
+from rocketpy.store.dispatchers import ConsumeQueueDispatcher, IndexDispatcher
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.flush import (
     FlushConsumeQueueService,
@@ -24,9 +31,10 @@ from rocketpy.store.flush import (
     FlushRealTimeService,
     GroupCommitService,
     LogFlusher,
-    ReadOnlyLatch,
 )
+from rocketpy.store.gate import ReadOnlyLatch, WriteGate
 from rocketpy.store.index_service import IndexCatchUpService, IndexService
+from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.reader import MessageReader
 from rocketpy.store.retention import (
     CleanCommitLogService,
@@ -36,6 +44,7 @@ from rocketpy.store.retention import (
     RetentionPolicy,
 )
 from rocketpy.store.stats import SampleService, StoreStats
+from rocketpy.store.writer import MessageWriter
 
 logger = logging.getLogger(__name__)
 
@@ -43,51 +52,55 @@ _HOUR_MS = 3_600_000
 
 
 class StoreParts:
-    """The parts of one store, and what they share.
+    """The parts of one store, each given only what it needs."""
 
-    Attributes:
-        dispatched_phy_offset: queues and index know everything before it.
-        dispatched_ms: store time of the last message they know.
-    """
-
-    def __init__(
-        self,
-        config: MessageStoreConfig,
-        clock: Clock,
-        files: StoreFiles,
-        append_lock: threading.Lock,
-        *,
-        on_flushed: Callable[[int], None],
-    ) -> None:
+    def __init__(self, config: MessageStoreConfig, clock: Clock, files: StoreFiles) -> None:
         root = Path(config.store_path_root_dir)
         self._config = config
         self._root = root
         self._files = files
         self._clock = clock
+        self.append_lock = threading.Lock()
         self.delays_ms = parse_delay_levels(config.message_delay_level)
-        self.dispatched_phy_offset = 0
-        self.dispatched_ms = 0
-        self._disk_full = False
-        self.log = CommitLog(config, files)
+        self.offsets = StoreOffsets(asks_flush=config.is_sync_flush)
+        self.latch = ReadOnlyLatch()
+        self.latch.add_listener(self.offsets.fail)
+        self.gate = WriteGate(self.latch)
+        self.log = CommitLog(config, files, self.offsets)
         self.table = ConsumeQueueTable(config, files)
         self.checkpoint = Checkpoint(root / "checkpoint", files)
         self.stats = StoreStats(clock)
-        self.latch = ReadOnlyLatch()
-        self.pending = PendingDispatchQueue()
-        self.reader = MessageReader(config, self.table, self.log, self.stats, clock)
         self.index = self._make_index() if config.message_index_enable else None
-        self.flusher = LogFlusher(self.log, self.checkpoint, self.latch, on_flushed)
-        self.group = GroupCommitService(self.flusher, self.log, self.latch)
+        index_dispatchers = [] if self.index is None else [IndexDispatcher(self.index)]
+        self.late_dispatchers: list[Dispatcher] = [*index_dispatchers]
+        self.dispatchers = DispatcherList(
+            [ConsumeQueueDispatcher(), *self.late_dispatchers], self.offsets, self.append_lock
+        )
+        self.offsets.on_visible = self.dispatchers.release
+        self.reader = MessageReader(config, self.table, self.log, self.stats, clock)
+        self.writer = MessageWriter(
+            config,
+            clock,
+            self.append_lock,
+            gate=self.gate,
+            log=self.log,
+            offsets=self.offsets,
+            table=self.table,
+            dispatchers=self.dispatchers,
+            stats=self.stats,
+        )
+        self.flusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
+        self.group = GroupCommitService(self.flusher, self.offsets)
         self.flush_queues = FlushConsumeQueueService(
             self.table,
             self.checkpoint,
             self.latch,
             config,
-            dispatched_ms=lambda: self.dispatched_ms,
+            offsets=self.offsets,
             flush_index=self._flush_full_index_files,
         )
         self.clean_log = self._make_clean_log()
-        self.services = self._make_services(append_lock)
+        self.services = self._make_services()
 
     def _make_index(self) -> IndexService:
         return IndexService(
@@ -107,25 +120,25 @@ class StoreParts:
             clock=self._clock,
             disk_ratios=self.disk_ratios,
             local_hour=_local_hour,
-            on_disk_full=self._set_disk_full,
+            on_disk_full=self.gate.set_disk_full,
         )
 
     def configure(self, config: MessageStoreConfig) -> None:
         """Take over changed settings."""
         self.clean_log.policy = _retention_policy(config)
 
-    def _make_services(self, append_lock: threading.Lock) -> list[Service]:
+    def _make_services(self) -> list[Service]:
         config = self._config
         services: list[Service] = [AllocateService(self.log)]
         if config.is_sync_flush:
-            services += [self.group, FlushDeadlineService(self.group)]
+            services += [self.group, FlushDeadlineService(self.offsets)]
         else:
             services.append(FlushRealTimeService(self.flusher, config))
         services += [self.flush_queues, SampleService(self.stats), self.clean_log]
         dependents: list[DependentFiles] = [self.table]
         if self.index is not None:
             dependents.append(self.index)
-            services.append(IndexCatchUpService(self.index, self.read_records, append_lock))
+            services.append(IndexCatchUpService(self.index, self.read_records, self.append_lock))
         services.append(
             CleanConsumeQueueService(
                 lambda: self.log.min_phy_offset,
@@ -134,18 +147,6 @@ class StoreParts:
             )
         )
         return services
-
-    @property
-    def refusal(self) -> str | None:
-        """Why puts are refused; None when they are taken."""
-        if self.latch.reason is not None:
-            return self.latch.reason
-        return "the disk is nearly full" if self._disk_full else None
-
-    def _set_disk_full(self, is_full: bool) -> None:
-        if is_full != self._disk_full:
-            self._disk_full = is_full
-            logger.warning("disk use passed the warning level: puts_are_refused=%s", is_full)
 
     def disk_ratios(self) -> DiskRatios:
         """Look at the file systems of commit log and queues."""
@@ -165,12 +166,12 @@ class StoreParts:
         if self.index is not None:
             self.index.flush_full_files()
 
-    def read_records(self, start: int, max_bytes: int) -> Iterator[DispatchRecord]:
+    def read_records(self, start: int, max_bytes: int) -> Iterator[DispatchRequest]:
         """Yield messages for the index from an offset on, about so many bytes of them."""
-        stop = self.dispatched_phy_offset
+        stop = self.offsets.dispatched
         for phy_offset, found in self.log.scan(max(start, self.log.min_phy_offset), stop):
             record = read_back(found, phy_offset, self.delays_ms)
-            if record is not None and record.has_index_entries:
+            if record is not None and has_index_entries(record.sys_flag):
                 yield record
             if phy_offset + found.size_bytes - start >= max_bytes:
                 return
@@ -185,7 +186,7 @@ class StoreParts:
         self.group.step(now_ms)
         flushed = flushed and self.flush_queues.flush(thorough=True)
         if not flushed or self.index is None:
-            return flushed and not self.pending
+            return flushed and not self.dispatchers.pending_count
         try:
             self.index.flush()
         except OSError as error:
@@ -193,7 +194,7 @@ class StoreParts:
             return False
         except DiskFullError:
             return False
-        return not self.pending and self.index.missing_from is None
+        return not self.dispatchers.pending_count and self.index.missing_from is None
 
     def close(self) -> None:
         """Let go of all files."""

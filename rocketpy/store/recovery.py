@@ -19,6 +19,7 @@ queue entries that look whole, and cut the log at the first damaged record.
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,7 +30,12 @@ from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable, is_safe_topic
-from rocketpy.store.dispatch import DispatchRecord, read_back
+from rocketpy.store.dispatch import (
+    Dispatcher,
+    DispatchRequest,
+    has_queue_entry,
+    read_back,
+)
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.log_scan import LogScan
 
@@ -68,12 +74,13 @@ class _ReadFurtherBack(Exception):  # noqa: N818 - a signal within this module
 class Recovery:
     """One start of one store; used once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it needs, one by one
         self,
         log: CommitLog,
         table: ConsumeQueueTable,
         checkpoint: Checkpoint,
         index: IndexService | None,
+        dispatchers: Iterable[Dispatcher],
         *,
         delays_ms: tuple[int, ...],
         check_crc: bool,
@@ -84,12 +91,14 @@ class Recovery:
         self._table = table
         self._checkpoint = checkpoint
         self._index = index
+        self._dispatchers = tuple(dispatchers)
         self._delays_ms = delays_ms
         self._check_crc = check_crc
         self._after_crash = after_crash
         self._power_cut = power_cut
         self._touched: dict[tuple[str, int], int] = {}
         self._assumed_last_ms = 0
+        self._last_ms = 0
 
     def run(self) -> RecoveryReport:
         """Make log, queues and index agree, and set the write positions.
@@ -139,7 +148,7 @@ class Recovery:
                 )
             queue.destroy()
         self._checkpoint.distrust()
-        self._log.set_end(0)
+        self._log.set_end(0, 0)
         if self._index is not None:
             self._index.cut(0, 0)
 
@@ -224,10 +233,11 @@ class Recovery:
             if record is None or record.queue_id < 0 or not self._is_safe(record.topic, judged):
                 scan.damaged.append(phy_offset)
                 continue
-            if record.has_queue_entry and not self._table.is_batch_topic(record.topic):
+            if has_queue_entry(record.sys_flag) and not self._table.is_batch_topic(record.topic):
                 report.entry_count += self._put_entry(record, start, scan)
             if phy_offset >= index_from and found.verdict is RecordState.RECORD:
-                self._put_index(record)
+                for dispatcher in self._dispatchers:
+                    dispatcher.dispatch(*record)
         if 0 < self._assumed_last_ms < scan.last_ms:
             self._assumed_last_ms = 0
             raise _ReadFurtherBack(min(start, self._trusted_start(self._checkpoint.min_ms)))
@@ -236,7 +246,7 @@ class Recovery:
             raise _ReadFurtherBack(self._log.min_phy_offset)
         report.end = scan.end
         report.damaged, report.holes = scan.damaged, scan.holes
-        self._log.last_store_timestamp_ms = scan.last_ms
+        self._last_ms = scan.last_ms
         return report
 
     @staticmethod
@@ -247,18 +257,7 @@ class Recovery:
             safe = judged[topic] = is_safe_topic(topic)
         return safe
 
-    def _put_index(self, record: DispatchRecord) -> None:
-        if self._index is not None and record.has_index_entries:
-            self._index.put(
-                record.topic,
-                record.uniq_key,
-                record.keys,
-                record.tags,
-                record.phy_offset,
-                record.store_timestamp_ms,
-            )
-
-    def _put_entry(self, record: DispatchRecord, start: int, scan: LogScan) -> int:
+    def _put_entry(self, record: DispatchRequest, start: int, scan: LogScan) -> int:
         queue = self._table.get_or_create(record.topic, record.queue_id)
         values = (record.phy_offset, record.size_bytes, record.tags_code)
         place = (record.topic, record.queue_id)
@@ -277,7 +276,7 @@ class Recovery:
         return int(written)
 
     def _across_gap(
-        self, queue: ConsumeQueue, record: DispatchRecord, start: int, scan: LogScan
+        self, queue: ConsumeQueue, record: DispatchRequest, start: int, scan: LogScan
     ) -> bool:
         """Handle a record whose predecessors have no entry."""
         min_phy_offset = self._log.min_phy_offset
@@ -314,7 +313,7 @@ class Recovery:
 
     def _finish(self, report: RecoveryReport) -> None:
         log = self._log
-        log.set_end(report.end)
+        log.set_end(report.end, self._last_ms)
         if self._after_crash:
             log.sync_from(report.start)
         for phy_offset in report.damaged:
@@ -333,5 +332,5 @@ class Recovery:
         if self._index is not None:
             self._index.cut(report.end, log.min_phy_offset)
         newest_ms = min(self._checkpoint.physic_ms, self._checkpoint.logics_ms)
-        if log.last_store_timestamp_ms < newest_ms:
+        if self._last_ms < newest_ms:
             self._checkpoint.distrust()

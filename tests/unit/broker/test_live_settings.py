@@ -196,7 +196,7 @@ class Kit:
     def put_beside_a_slow_one(self) -> Any:
         """Whether a put is refused while another has held the lock for two seconds."""
         writer = self.parts.store._writer
-        writer._lock_begin_ms = self.clock.time_ms() - 2_000
+        writer._lock_begin_ms = self.clock.monotonic_ms() - 2_000
         status = self.parts.store.put_message(PutMessage("T", 0, b"x")).status
         writer._lock_begin_ms = 0
         return status

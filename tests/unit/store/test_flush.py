@@ -14,59 +14,56 @@ from rocketpy.store.flush import (
     FlushRealTimeService,
     GroupCommitService,
     LogFlusher,
-    ReadOnlyLatch,
 )
+from rocketpy.store.gate import ReadOnlyLatch
+from rocketpy.store.offsets import StoreOffsets
 from tests.unit.store.store_kit import Kit, message
 
 
 class FakeLog:
-    """A log of numbers: appended, flushed, and what the disk says."""
+    """A log of numbers: what the disk says, and what happens meanwhile."""
 
-    def __init__(self) -> None:
-        self.end = 0
-        self.flushed_phy_offset = 0
-        self.last_store_timestamp_ms = 0
+    def __init__(self, offsets: StoreOffsets) -> None:
+        self._offsets = offsets
         self.flushes = 0
         self.error: OSError | None = None
         self.meanwhile: Callable[[], None] = lambda: None
 
-    @property
-    def dirty_bytes(self) -> int:
-        return self.end - self.flushed_phy_offset
-
     def append(self, size: int, now_ms: int) -> int:
-        self.end += size
-        self.last_store_timestamp_ms = now_ms
-        return self.end
+        self._offsets.appended += size
+        self._offsets.appended_ms = now_ms
+        return self._offsets.appended
 
     def flush(self) -> int:
         self.flushes += 1
-        end = self.end
+        end = self._offsets.appended
         self.meanwhile()
         if self.error is not None:
             raise self.error
-        self.flushed_phy_offset = end
         return end
 
 
 class Bench:
     def __init__(self) -> None:
         kit = Kit()
-        self.log = FakeLog()
+        self.offsets = StoreOffsets(asks_flush=True)
+        self.log = FakeLog(self.offsets)
         self.latch = ReadOnlyLatch()
+        self.latch.add_listener(self.offsets.fail)
         self.checkpoint = Checkpoint(Path("/store/checkpoint"), kit.files)
         self.flushed: list[int] = []
+        self.offsets.on_visible = self.flushed.append
         self.flusher = LogFlusher(
             self.log,  # type: ignore[arg-type]
+            self.offsets,
             self.checkpoint,
             self.latch,
-            self.flushed.append,
         )
-        self.group = GroupCommitService(self.flusher, self.log, self.latch)  # type: ignore[arg-type]
+        self.group = GroupCommitService(self.flusher, self.offsets)
         self.responses: list[tuple[str, bool]] = []
 
     def wait(self, name: str, phy_end: int, deadline_ms: int = 1_000) -> None:
-        self.group.wait_for(phy_end, deadline_ms, lambda ok: self.responses.append((name, ok)))
+        self.offsets.wait_for(phy_end, deadline_ms, lambda ok: self.responses.append((name, ok)))
 
 
 def test_a_flush_moves_the_stamp_to_what_was_there_before_it() -> None:
@@ -122,7 +119,7 @@ def test_a_flush_that_hangs_is_not_waited_for_for_ever() -> None:
     bench = Bench()
     bench.wait("a", bench.log.append(10, now_ms=1), deadline_ms=100)
     bench.wait("b", bench.log.append(10, now_ms=1), deadline_ms=200)
-    deadline = FlushDeadlineService(bench.group)
+    deadline = FlushDeadlineService(bench.offsets)
     assert deadline.step(99) == 199
     assert bench.responses == []
     deadline.step(100)

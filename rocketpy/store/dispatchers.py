@@ -1,0 +1,75 @@
+"""The dispatchers of a store: consume queue and message index.
+
+Each is told of every visible message in the order of the log, under the append lock
+(`rocketpy.store.dispatch`).
+
+Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4.0).
+"""
+
+from rocketpy.store.consume_queue import ConsumeQueue
+from rocketpy.store.dispatch import DispatchRun, has_index_entries
+from rocketpy.store.index_service import IndexService
+
+
+class ConsumeQueueDispatcher:
+    """Writes the entry that makes a message readable for consumers.
+
+    Room was reserved before the append. A message whose topic was deleted while it waited for
+    the disk is left out: its queue is known as deleted.
+    """
+
+    def dispatch(
+        self,
+        queue: ConsumeQueue | None,
+        _topic: str,
+        _queue_id: int,
+        queue_offset: int,
+        phy_offset: int,
+        size_bytes: int,
+        tags_code: int,
+        _store_timestamp_ms: int,
+        _sys_flag: int,
+        _uniq_key: str | None,
+        _keys: str | None,
+        _tags: str | None,
+    ) -> None:
+        """See `rocketpy.store.dispatch.Dispatcher.dispatch`."""
+        if queue is not None and not queue.is_deleted:
+            queue.put(queue_offset, phy_offset, size_bytes, tags_code)
+
+    def dispatch_run(self, run: DispatchRun) -> None:
+        """See `rocketpy.store.dispatch.Dispatcher.dispatch_run`."""
+        if not run.queue.is_deleted:
+            codes = [each.tags_code for each in run.entries]
+            run.queue.put_run(run.queue_offset, run.phy_offsets, run.sizes_bytes, codes)
+
+
+class IndexDispatcher:
+    """Makes a message findable by its keys."""
+
+    def __init__(self, index: IndexService) -> None:
+        self._put = index.put
+        self._put_run = index.put_run
+
+    def dispatch(  # noqa: PLR0917 - see `rocketpy.store.dispatch.Dispatcher`
+        self,
+        _queue: ConsumeQueue | None,
+        topic: str,
+        _queue_id: int,
+        _queue_offset: int,
+        phy_offset: int,
+        _size_bytes: int,
+        _tags_code: int,
+        store_timestamp_ms: int,
+        sys_flag: int,
+        uniq_key: str | None,
+        keys: str | None,
+        tags: str | None,
+    ) -> None:
+        """See `rocketpy.store.dispatch.Dispatcher.dispatch`."""
+        if has_index_entries(sys_flag):
+            self._put(topic, uniq_key, keys, tags, phy_offset, store_timestamp_ms)
+
+    def dispatch_run(self, run: DispatchRun) -> None:
+        """See `rocketpy.store.dispatch.Dispatcher.dispatch_run`."""
+        self._put_run(run.topic, run.entries, run.phy_offsets, run.store_timestamp_ms)
