@@ -17,17 +17,22 @@ Example:
         asyncio.run(main())
 """
 
+import functools
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from rocketpy.admin.messages import MessageOperations
-from rocketpy.admin.topics import TopicOperations
+from rocketpy.admin import clusters as of_clusters
+from rocketpy.admin import groups as of_groups
+from rocketpy.admin import key_values as of_key_values
+from rocketpy.admin import messages as of_messages
+from rocketpy.admin import offsets as of_offsets
+from rocketpy.admin import topics as of_topics
+from rocketpy.admin.servers import Servers
 from rocketpy.client.name_servers import NameServers, parse_addresses
 from rocketpy.client.seams import Remoting
-from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
@@ -35,11 +40,34 @@ from rocketpy.runtime.clock import Clock, SystemClock
 TIMEOUT_MS = 5_000
 
 
-class Admin(TopicOperations, MessageOperations):
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _HasServers(Protocol):
+    @property
+    def servers(self) -> Servers: ...
+
+
+def _operation(
+    function: Callable[Concatenate[Servers, P], R],
+) -> Callable[Concatenate[_HasServers, P], R]:
+    """Make a method of a function that takes the servers first."""
+
+    @functools.wraps(function)
+    def method(self: _HasServers, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return function(self.servers, *args, **kwargs)
+
+    return method
+
+
+class Admin:
     """mqadmin's operations as methods, on an Apache cluster as well as on ours.
 
     Operations ask the servers each time; nothing is remembered. Names and addresses of brokers
     come from the name servers. Use it with ``async with``.
+
+    Each operation is a function of the module named above it; its docstring is the method's.
 
     Args:
         name_servers: ``host:port`` of every name server.
@@ -58,8 +86,17 @@ class Admin(TopicOperations, MessageOperations):
         rng: random.Random,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        servers = NameServers(name_servers, remoting, rng, timeout_ms)
-        super().__init__(servers, remoting, clock=clock, timeout_ms=timeout_ms)
+        self._servers = Servers(
+            NameServers(name_servers, remoting, rng, timeout_ms),
+            remoting,
+            clock=clock,
+            timeout_ms=timeout_ms,
+        )
+
+    @property
+    def servers(self) -> Servers:
+        """What operations are given, for functions of your own beside them."""
+        return self._servers
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,13 +109,86 @@ class Admin(TopicOperations, MessageOperations):
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Close every connection; a second call does nothing."""
-        await self._remoting.close()
+    # ---- any server: servers.py
 
-    async def invoke(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """Send any request to any server, for what has no method yet; codes are not checked."""
-        return await self._remoting.invoke(address, command, self._timeout_ms)
+    close = _operation(Servers.close)
+    invoke = _operation(Servers.invoke)
+    cluster_info = _operation(Servers.cluster_info)
+    broker_addresses = _operation(Servers.broker_addresses)
+    broker_names = _operation(Servers.broker_names)
+    topic_route = _operation(Servers.topic_route)
+
+    # ---- topics: topics.py
+
+    topics = _operation(of_topics.topics)
+    topic_configs = _operation(of_topics.topic_configs)
+    topic_config = _operation(of_topics.topic_config)
+    topic_groups = _operation(of_topics.topic_groups)
+    topic_status = _operation(of_topics.topic_status)
+    topic_statistics = _operation(of_topics.topic_statistics)
+    create_topic = _operation(of_topics.create_topic)
+    update_topic = _operation(of_topics.update_topic)
+    put_topic_config = _operation(of_topics.put_topic_config)
+    delete_topic = _operation(of_topics.delete_topic)
+    order_conf = _operation(of_topics.order_conf)
+    set_order_conf = _operation(of_topics.set_order_conf)
+    delete_order_conf = _operation(of_topics.delete_order_conf)
+    topic_exists = _operation(of_topics.topic_exists)
+
+    # ---- groups and producers: groups.py
+
+    group_configs = _operation(of_groups.group_configs)
+    group_config = _operation(of_groups.group_config)
+    create_group = _operation(of_groups.create_group)
+    update_group = _operation(of_groups.update_group)
+    delete_group = _operation(of_groups.delete_group)
+    groups = _operation(of_groups.groups)
+    group_lag = _operation(of_groups.group_lag)
+    queue_owners = _operation(of_groups.queue_owners)
+    consumer_connection = _operation(of_groups.consumer_connection)
+    group_members = _operation(of_groups.group_members)
+    producer_connection = _operation(of_groups.producer_connection)
+    producers = _operation(of_groups.producers)
+    running_info = _operation(of_groups.running_info)
+
+    # ---- offsets of groups: offsets.py
+
+    reset_offset = _operation(of_offsets.reset_offset)
+    clone_offsets = _operation(of_offsets.clone_offsets)
+    set_offsets = _operation(of_offsets.set_offsets)
+
+    # ---- messages: messages.py
+
+    message_by_offset_id = _operation(of_messages.message_by_offset_id)
+    message_by_unique_id = _operation(of_messages.message_by_unique_id)
+    message_by_id = _operation(of_messages.message_by_id)
+    messages_by_key = _operation(of_messages.messages_by_key)
+    message_at = _operation(of_messages.message_at)
+    peek = _operation(of_messages.peek)
+
+    # ---- brokers and name servers: clusters.py
+
+    brokers = _operation(of_clusters.brokers)
+    broker_runtime = _operation(of_clusters.broker_runtime)
+    broker_stats = _operation(of_clusters.broker_stats)
+    ping_namesrv = _operation(of_clusters.ping_namesrv)
+    ping_broker = _operation(of_clusters.ping_broker)
+    wipe_write_permission = _operation(of_clusters.wipe_write_permission)
+    add_write_permission = _operation(of_clusters.add_write_permission)
+    broker_config = _operation(of_clusters.broker_config)
+    update_broker_config = _operation(of_clusters.update_broker_config)
+    namesrv_config = _operation(of_clusters.namesrv_config)
+    update_namesrv_config = _operation(of_clusters.update_namesrv_config)
+    clean_expired_queues = _operation(of_clusters.clean_expired_queues)
+    clean_unused_topics = _operation(of_clusters.clean_unused_topics)
+    delete_expired_log = _operation(of_clusters.delete_expired_log)
+
+    # ---- the name servers' key-value table: key_values.py
+
+    kv_get = _operation(of_key_values.kv_get)
+    kv_list = _operation(of_key_values.kv_list)
+    kv_put = _operation(of_key_values.kv_put)
+    kv_delete = _operation(of_key_values.kv_delete)
 
 
 def connect(

@@ -8,201 +8,180 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rocketpy.admin.base import AdminBase, checked
 from rocketpy.admin.results import BrokerStatus
+from rocketpy.admin.servers import Servers, checked
 from rocketpy.errors import BrokerError, RocketPyError
 from rocketpy.proto.bodies import BrokerStatsData, KVTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import make_request
 from rocketpy.proto.headers import (
     AddWritePermOfBrokerRequestHeader,
-    DeleteKVConfigRequestHeader,
-    GetKVConfigRequestHeader,
-    GetKVListByNamespaceRequestHeader,
-    PutKVConfigRequestHeader,
     ViewBrokerStatsDataRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
 )
 from rocketpy.runtime.properties_file import format_properties, read_properties
 
+# ---- status
 
-class ClusterOperations(AdminBase):
-    """Brokers and name servers as such."""
 
-    # ---- status
+async def brokers(servers: Servers, cluster: str = "") -> list[BrokerStatus]:
+    """Return every broker with what it says about itself; one that is silent says ``error``.
 
-    async def brokers(self, cluster: str = "") -> list[BrokerStatus]:
-        """Return every broker with what it says about itself; one that is silent says ``error``.
+    Args:
+        cluster: only this one.
+    """
+    info = await servers.cluster_info()
+    wanted = [
+        (data.cluster, data.broker_name, broker_id, address)
+        for name, data in sorted(info.broker_addr_table.items())
+        for broker_id, address in sorted(data.broker_addrs.items())
+        if not cluster or name in info.cluster_addr_table.get(cluster, set())
+    ]
+    return list(await asyncio.gather(*(_status(servers, *each) for each in wanted)))
 
-        Args:
-            cluster: only this one.
-        """
-        info = await self.cluster_info()
-        wanted = [
-            (data.cluster, data.broker_name, broker_id, address)
-            for name, data in sorted(info.broker_addr_table.items())
-            for broker_id, address in sorted(data.broker_addrs.items())
-            if not cluster or name in info.cluster_addr_table.get(cluster, set())
-        ]
-        return list(await asyncio.gather(*(self._status(*each) for each in wanted)))
 
-    async def _status(
-        self, cluster: str, broker: str, broker_id: int, address: str
-    ) -> BrokerStatus:
-        silent = BrokerStatus(cluster=cluster, broker=broker, broker_id=broker_id, address=address)
-        try:
-            runtime = await self.broker_runtime(address)
-        except RocketPyError as error:
-            return replace(silent, error=str(error))
-        now, morning = "msgPutTotalTodayNow", "msgPutTotalTodayMorning"
-        got, got_morning = "msgGetTotalTodayNow", "msgGetTotalTodayMorning"
-        return replace(
-            silent,
-            version=runtime.get("brokerVersionDesc", ""),
-            in_tps=_first_number(runtime.get("putTps", "")),
-            out_tps=_first_number(runtime.get("getTransferredTps", "")),
-            stored_today=int(_number(runtime, now) - _number(runtime, morning)),
-            delivered_today=int(_number(runtime, got) - _number(runtime, got_morning)),
-            disk_ratio=_number(runtime, "commitLogDiskRatio", -1.0),
-            runtime=runtime,
-        )
+async def _status(
+    servers: Servers, cluster: str, broker: str, broker_id: int, address: str
+) -> BrokerStatus:
+    silent = BrokerStatus(cluster=cluster, broker=broker, broker_id=broker_id, address=address)
+    try:
+        runtime = await broker_runtime(servers, address)
+    except RocketPyError as error:
+        return replace(silent, error=str(error))
+    now, morning = "msgPutTotalTodayNow", "msgPutTotalTodayMorning"
+    got, got_morning = "msgGetTotalTodayNow", "msgGetTotalTodayMorning"
+    return replace(
+        silent,
+        version=runtime.get("brokerVersionDesc", ""),
+        in_tps=_first_number(runtime.get("putTps", "")),
+        out_tps=_first_number(runtime.get("getTransferredTps", "")),
+        stored_today=int(_number(runtime, now) - _number(runtime, morning)),
+        delivered_today=int(_number(runtime, got) - _number(runtime, got_morning)),
+        disk_ratio=_number(runtime, "commitLogDiskRatio", -1.0),
+        runtime=runtime,
+    )
 
-    async def broker_runtime(self, address: str) -> dict[str, str]:
-        """Return what a broker says about itself, by Apache's names (28)."""
-        response = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return KVTable.decode(response.body).table
 
-    async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData | None:
-        """Return one of a broker's counters over minute, hour and day (315), None without one.
+async def broker_runtime(servers: Servers, address: str) -> dict[str, str]:
+    """Return what a broker says about itself, by Apache's names (28)."""
+    response = await servers.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    return KVTable.decode(response.body).table
 
-        Args:
-            address: of the broker.
-            name: such as ``TOPIC_PUT_NUMS`` or ``GROUP_GET_NUMS``.
-            key: a topic, or ``topic@group``.
-        """
-        header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
-        try:
-            response = await self._ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
-        except BrokerError as error:
-            if error.code == ResponseCode.SYSTEM_ERROR:
-                return None  # the broker's way to say that it counted nothing under this key
-            raise
-        return BrokerStatsData.decode(response.body)
 
-    async def ping_namesrv(self, address: str) -> float:
-        """Ask one name server for its clusters; returns how long it took, ms.
+async def broker_stats(
+    servers: Servers, address: str, name: str, key: str
+) -> BrokerStatsData | None:
+    """Return one of a broker's counters over minute, hour and day (315), None without one.
 
-        Raises:
-            ClientError: it does not answer.
-        """
-        return await self._timed(address, RequestCode.GET_BROKER_CLUSTER_INFO)
+    Args:
+        address: of the broker.
+        name: such as ``TOPIC_PUT_NUMS`` or ``GROUP_GET_NUMS``.
+        key: a topic, or ``topic@group``.
+    """
+    header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+    try:
+        response = await servers.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+    except BrokerError as error:
+        if error.code == ResponseCode.SYSTEM_ERROR:
+            return None  # the broker's way to say that it counted nothing under this key
+        raise
+    return BrokerStatsData.decode(response.body)
 
-    async def ping_broker(self, address: str) -> float:
-        """Ask one broker for its runtime information; returns how long it took, ms.
 
-        Raises:
-            ClientError: it does not answer.
-        """
-        return await self._timed(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+async def ping_namesrv(servers: Servers, address: str) -> float:
+    """Ask one name server for its clusters; returns how long it took, ms.
 
-    async def _timed(self, address: str, code: int) -> float:
-        began_s = time.perf_counter()
-        response = await self._remoting.invoke(address, make_request(code), self._timeout_ms)
-        checked(response)
-        return (time.perf_counter() - began_s) * 1000
+    Raises:
+        ClientError: it does not answer.
+    """
+    return await _timed(servers, address, RequestCode.GET_BROKER_CLUSTER_INFO)
 
-    # ---- permissions
 
-    async def wipe_write_permission(self, broker: str) -> int:
-        """Have no producer send to a broker any more (205), until it changes its registration.
+async def ping_broker(servers: Servers, address: str) -> float:
+    """Ask one broker for its runtime information; returns how long it took, ms.
 
-        Returns:
-            How many topics that concerns, at the name server that knows most.
-        """
-        header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
-        code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        responses = await self._tell_namesrvs(code, header)
-        return max(int(each.ext_fields.get("wipeTopicCount", "0")) for each in responses.values())
+    Raises:
+        ClientError: it does not answer.
+    """
+    return await _timed(servers, address, RequestCode.GET_BROKER_RUNTIME_INFO)
 
-    async def add_write_permission(self, broker: str) -> int:
-        """Undo :meth:`wipe_write_permission` (327); returns how many topics that concerns."""
-        header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
-        responses = await self._tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-        return max(int(each.ext_fields.get("addTopicCount", "0")) for each in responses.values())
 
-    # ---- configuration
+async def _timed(servers: Servers, address: str, code: int) -> float:
+    began_s = time.perf_counter()
+    response = await servers.invoke(address, make_request(code))
+    checked(response)
+    return (time.perf_counter() - began_s) * 1000
 
-    async def broker_config(self, address: str) -> dict[str, str]:
-        """Return every configuration key of a broker with its value (26)."""
-        response = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
-        return read_properties(response.body)
 
-    async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
-        """Change keys of a running broker (25).
+# ---- permissions
 
-        Raises:
-            BrokerError: it refuses a key or a value; nothing was changed.
-        """
-        body = format_properties(values).encode()
-        await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
 
-    async def namesrv_config(self) -> dict[str, dict[str, str]]:
-        """Return the configuration of every name server by its address (319)."""
-        responses = await self._tell_namesrvs(RequestCode.GET_NAMESRV_CONFIG)
-        return {address: read_properties(response.body) for address, response in responses.items()}
+async def wipe_write_permission(servers: Servers, broker: str) -> int:
+    """Have no producer send to a broker any more (205), until it changes its registration.
 
-    async def update_namesrv_config(self, values: Mapping[str, str]) -> None:
-        """Change keys of every name server (318); raises BrokerError when one refuses."""
-        body = format_properties(values).encode()
-        await self._tell_namesrvs(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+    Returns:
+        How many topics that concerns, at the name server that knows most.
+    """
+    header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
+    code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    responses = await servers.tell_namesrvs(code, header)
+    return max(int(each.ext_fields.get("wipeTopicCount", "0")) for each in responses.values())
 
-    # ---- the name servers' key-value table
 
-    async def kv_get(self, namespace: str, key: str) -> str | None:
-        """Return a value of the name servers' table (101), None when there is none."""
-        header = GetKVConfigRequestHeader(namespace=namespace, key=key)
-        try:
-            response = await self._ask_namesrv(RequestCode.GET_KV_CONFIG, header)
-        except BrokerError as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
-        return response.ext_fields.get("value")
+async def add_write_permission(servers: Servers, broker: str) -> int:
+    """Undo :meth:`wipe_write_permission` (327); returns how many topics that concerns."""
+    header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
+    responses = await servers.tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+    return max(int(each.ext_fields.get("addTopicCount", "0")) for each in responses.values())
 
-    async def kv_list(self, namespace: str) -> dict[str, str]:
-        """Return a namespace of the name servers' table (219), empty when there is none."""
-        header = GetKVListByNamespaceRequestHeader(namespace=namespace)
-        try:
-            response = await self._ask_namesrv(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
-        except BrokerError as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return {}
-            raise
-        return KVTable.decode(response.body).table
 
-    async def kv_put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value at every name server (100)."""
-        header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
-        await self._tell_namesrvs(RequestCode.PUT_KV_CONFIG, header)
+# ---- configuration
 
-    async def kv_delete(self, namespace: str, key: str) -> None:
-        """Forget a value at every name server (102)."""
-        header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
-        await self._tell_namesrvs(RequestCode.DELETE_KV_CONFIG, header)
 
-    # ---- cleaning
+async def broker_config(servers: Servers, address: str) -> dict[str, str]:
+    """Return every configuration key of a broker with its value (26)."""
+    response = await servers.ask(address, RequestCode.GET_BROKER_CONFIG)
+    return read_properties(response.body)
 
-    async def clean_expired_queues(self, address: str) -> None:
-        """Have a broker drop consume queue entries whose messages are gone (306)."""
-        await self._ask(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
-    async def clean_unused_topics(self, address: str) -> None:
-        """Have a broker drop queues of topics that it does not have any more (316)."""
-        await self._ask(address, RequestCode.CLEAN_UNUSED_TOPIC)
+async def update_broker_config(servers: Servers, address: str, values: Mapping[str, str]) -> None:
+    """Change keys of a running broker (25).
 
-    async def delete_expired_log(self, address: str) -> None:
-        """Have a broker delete log files that are past their time now (329)."""
-        await self._ask(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+    Raises:
+        BrokerError: it refuses a key or a value; nothing was changed.
+    """
+    body = format_properties(values).encode()
+    await servers.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+
+async def namesrv_config(servers: Servers) -> dict[str, dict[str, str]]:
+    """Return the configuration of every name server by its address (319)."""
+    responses = await servers.tell_namesrvs(RequestCode.GET_NAMESRV_CONFIG)
+    return {address: read_properties(response.body) for address, response in responses.items()}
+
+
+async def update_namesrv_config(servers: Servers, values: Mapping[str, str]) -> None:
+    """Change keys of every name server (318); raises BrokerError when one refuses."""
+    body = format_properties(values).encode()
+    await servers.tell_namesrvs(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+
+
+# ---- cleaning
+
+
+async def clean_expired_queues(servers: Servers, address: str) -> None:
+    """Have a broker drop consume queue entries whose messages are gone (306)."""
+    await servers.ask(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+
+async def clean_unused_topics(servers: Servers, address: str) -> None:
+    """Have a broker drop queues of topics that it does not have any more (316)."""
+    await servers.ask(address, RequestCode.CLEAN_UNUSED_TOPIC)
+
+
+async def delete_expired_log(servers: Servers, address: str) -> None:
+    """Have a broker delete log files that are past their time now (329)."""
+    await servers.ask(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
 
 def _first_number(text: str) -> float:

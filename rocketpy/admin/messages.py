@@ -9,7 +9,7 @@ import ipaddress
 import socket
 from typing import Final
 
-from rocketpy.admin.base import AdminBase, checked
+from rocketpy.admin.servers import Servers, checked
 from rocketpy.errors import ClientError, QueryNotFoundError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import make_request
@@ -36,243 +36,246 @@ _NOTHING_THERE: Final = frozenset(
 _PULL_COUNT: Final = 32
 
 
-class MessageOperations(AdminBase):
-    """Look up messages; no group's offset moves."""
+async def message_by_offset_id(servers: Servers, message_id: str) -> MessageExt:
+    """Return the message with a broker's id: it names the broker and a place in its log (33).
 
-    async def message_by_offset_id(self, message_id: str) -> MessageExt:
-        """Return the message with a broker's id: it names the broker and a place in its log (33).
+    Only brokers of this cluster are asked: an id may come from anywhere.
 
-        Only brokers of this cluster are asked: an id may come from anywhere.
+    Args:
+        message_id: 32 or 56 hex digits, as in a send result's ``offset_msg_id``.
 
-        Args:
-            message_id: 32 or 56 hex digits, as in a send result's ``offset_msg_id``.
+    Raises:
+        ClientError: it is no such id, or names no broker of this cluster.
+        SystemFaultError: the broker has no message there.
+    """
+    try:
+        host, phy_offset = decode_message_id(message_id)
+    except ValueError as error:
+        raise ClientError(f"{message_id!r} is no message id: {error}") from error
+    address = await _known_address(servers, host)
+    if address is None:
+        raise ClientError(f"{message_id} names {host}, which is no broker of this cluster")
+    header = ViewMessageRequestHeader(offset=phy_offset)
+    response = await servers.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+    return decode_message(response.body)
 
-        Raises:
-            ClientError: it is no such id, or names no broker of this cluster.
-            SystemFaultError: the broker has no message there.
-        """
+
+async def message_by_unique_id(servers: Servers, topic: str, unique_id: str) -> MessageExt:
+    """Return the message with a producer's id (12).
+
+    Raises:
+        QueryNotFoundError: no broker of the topic has it.
+    """
+    found = await _query(servers, topic, unique_id, 32, unique=True)
+    for message in found:
+        if message.properties.get("UNIQ_KEY") == unique_id:
+            return message
+    raise _not_found(f"topic {topic} has no message with the id {unique_id}")
+
+
+async def message_by_id(servers: Servers, topic: str, message_id: str) -> MessageExt:
+    """Return the message with an id of either kind.
+
+    Raises:
+        ClientError: there is none.
+    """
+    try:
+        return await message_by_unique_id(servers, topic, message_id)
+    except QueryNotFoundError as error:
         try:
-            host, phy_offset = decode_message_id(message_id)
-        except ValueError as error:
-            raise ClientError(f"{message_id!r} is no message id: {error}") from error
-        address = await self._known_address(host)
-        if address is None:
-            raise ClientError(f"{message_id} names {host}, which is no broker of this cluster")
-        header = ViewMessageRequestHeader(offset=phy_offset)
-        response = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-        return decode_message(response.body)
+            return await message_by_offset_id(servers, message_id)
+        except ClientError:
+            raise error from None
 
-    async def message_by_unique_id(self, topic: str, unique_id: str) -> MessageExt:
-        """Return the message with a producer's id (12).
 
-        Raises:
-            QueryNotFoundError: no broker of the topic has it.
-        """
-        found = await self._query(topic, unique_id, 32, unique=True)
-        for message in found:
-            if message.properties.get("UNIQ_KEY") == unique_id:
-                return message
-        raise _not_found(f"topic {topic} has no message with the id {unique_id}")
+async def messages_by_key(
+    servers: Servers,
+    topic: str,
+    key: str,
+    *,
+    max_count: int = 64,
+    begin_ms: int = 0,
+    end_ms: int = _LONG_MAX,
+) -> list[MessageExt]:
+    """Return messages with a key (12), oldest first.
 
-    async def message_by_id(self, topic: str, message_id: str) -> MessageExt:
-        """Return the message with an id of either kind.
+    Args:
+        topic: where to look.
+        key: one of the keys the message was sent with.
+        max_count: per broker.
+        begin_ms: stored no sooner.
+        end_ms: stored no later.
+    """
+    found = await _query(servers, topic, key, max_count, begin_ms=begin_ms, end_ms=end_ms)
+    return [each for each in found if key in each.properties.get("KEYS", "").split()]
 
-        Raises:
-            ClientError: there is none.
-        """
-        try:
-            return await self.message_by_unique_id(topic, message_id)
-        except QueryNotFoundError as error:
+
+async def _query(
+    servers: Servers,
+    topic: str,
+    key: str,
+    max_count: int,
+    *,
+    unique: bool = False,
+    begin_ms: int = 0,
+    end_ms: int = _LONG_MAX,
+) -> list[MessageExt]:
+    masters = await servers.topic_masters(topic)
+    header = QueryMessageRequestHeader(
+        topic=topic,
+        key=key,
+        max_num=max_count,
+        begin_timestamp=begin_ms,
+        end_timestamp=end_ms,
+    )
+    ext_fields = header.to_ext() | ({"_UNIQUE_KEY_QUERY": "true"} if unique else {})
+    responses = await asyncio.gather(
+        *(
+            servers.invoke(address, make_request(RequestCode.QUERY_MESSAGE, dict(ext_fields)))
+            for address in masters.values()
+        )
+    )
+    found: list[MessageExt] = []
+    for response in responses:
+        if response.code != ResponseCode.QUERY_NOT_FOUND:
+            found += decode_messages(checked(response).body)
+    return sorted(found, key=lambda each: each.store_timestamp_ms)
+
+
+async def message_at(servers: Servers, queue: MessageQueue, offset: int) -> MessageExt:
+    """Return the message at a place of a queue.
+
+    Raises:
+        QueryNotFoundError: there is none.
+    """
+    masters = await servers.topic_masters(queue.topic)
+    if queue.broker_name not in masters:
+        raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
+    address = masters[queue.broker_name]
+    found, _ = await _read(servers, address, queue, offset, 1)
+    if not found or found[0].queue_offset != offset:
+        raise _not_found(f"{queue.broker_name}:{queue.queue_id} has no message at {offset}")
+    return found[0]
+
+
+async def peek(
+    servers: Servers,
+    topic: str,
+    *,
+    max_count: int = 32,
+    broker: str = "",
+    queue_id: int | None = None,
+    offset: int | None = None,
+    newest: bool = False,
+    tag: str = "*",
+) -> list[MessageExt]:
+    """Return messages of a topic without consuming them, oldest first.
+
+    Args:
+        topic: where to look.
+        max_count: at most so many in all.
+        broker: only of this one.
+        queue_id: only of this queue of each broker.
+        offset: where to begin in each queue; its first message when None.
+        newest: begin so near the end of each queue that the newest are among them.
+        tag: filter, ``"a || b"``.
+    """
+    route = await servers.topic_route(topic)
+    masters = await servers.topic_masters(topic)
+    found: list[MessageExt] = []
+    for data in route.queue_datas:
+        if data.broker_name not in masters or broker not in {"", data.broker_name}:
+            continue
+        if not is_readable(data.perm):
+            continue
+        for number in range(data.read_queue_nums):
+            if queue_id in {None, number}:
+                queue = MessageQueue(topic, data.broker_name, number)
+                address = masters[data.broker_name]
+                begin = await _begin(servers, address, queue, offset, max_count if newest else None)
+                found += await _read_many(servers, address, queue, begin, max_count, tag)
+    found.sort(key=lambda each: (each.store_timestamp_ms, each.queue_id, each.queue_offset))
+    return found[-max_count:] if newest else found[:max_count]
+
+
+async def _begin(
+    servers: Servers, address: str, queue: MessageQueue, offset: int | None, back: int | None
+) -> int:
+    if offset is not None:
+        return offset
+    ext_fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
+    request = make_request(RequestCode.GET_MIN_OFFSET, ext_fields)
+    low = checked(await servers.invoke(address, request))
+    begin = max(0, int(low.ext_fields.get("offset", "0")))
+    if back is None:
+        return begin
+    request = make_request(RequestCode.GET_MAX_OFFSET, dict(ext_fields))
+    high = checked(await servers.invoke(address, request))
+    return max(begin, int(high.ext_fields.get("offset", "0")) - back)
+
+
+async def _read_many(
+    servers: Servers, address: str, queue: MessageQueue, begin: int, max_count: int, tag: str
+) -> list[MessageExt]:
+    found: list[MessageExt] = []
+    while len(found) < max_count:
+        wanted = min(_PULL_COUNT, max_count - len(found))
+        messages, next_offset = await _read(servers, address, queue, begin, wanted, tag)
+        found += messages
+        if next_offset <= begin:
+            break
+        begin = next_offset
+    return found[:max_count]
+
+
+async def _read(
+    servers: Servers, address: str, queue: MessageQueue, offset: int, max_count: int, tag: str = "*"
+) -> tuple[list[MessageExt], int]:
+    """Pull once; returns the messages and where to go on, ``offset`` itself at the end."""
+    header = PullMessageRequestHeader(
+        consumer_group=TOOLS_CONSUMER_GROUP,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=max_count,
+        sys_flag=_SUBSCRIPTION_GIVEN,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=tag,
+        sub_version=servers.clock.time_ms(),
+        expression_type="TAG",
+    )
+    request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
+    response = await servers.invoke(address, request)
+    next_offset = int(response.ext_fields.get("nextBeginOffset", str(offset)))
+    if response.code in _NOTHING_THERE:
+        at_end = response.code == ResponseCode.PULL_NOT_FOUND
+        return [], offset if at_end else next_offset
+    return decode_messages(checked(response).body), next_offset
+
+
+async def _known_address(servers: Servers, host: str) -> str | None:
+    """Return the address under which the cluster's broker at an ``ip:port`` is known."""
+    info = await servers.cluster_info()
+    known = [
+        address
+        for data in info.broker_addr_table.values()
+        for address in data.broker_addrs.values()
+    ]
+    if host in known:
+        return host
+    loop = asyncio.get_running_loop()
+    ip, _, port = host.rpartition(":")
+    for address in known:
+        name, _, its_port = address.rpartition(":")
+        if its_port == port and not _is_ip(name):
             try:
-                return await self.message_by_offset_id(message_id)
-            except ClientError:
-                raise error from None
-
-    async def messages_by_key(
-        self,
-        topic: str,
-        key: str,
-        *,
-        max_count: int = 64,
-        begin_ms: int = 0,
-        end_ms: int = _LONG_MAX,
-    ) -> list[MessageExt]:
-        """Return messages with a key (12), oldest first.
-
-        Args:
-            topic: where to look.
-            key: one of the keys the message was sent with.
-            max_count: per broker.
-            begin_ms: stored no sooner.
-            end_ms: stored no later.
-        """
-        found = await self._query(topic, key, max_count, begin_ms=begin_ms, end_ms=end_ms)
-        return [each for each in found if key in each.properties.get("KEYS", "").split()]
-
-    async def _query(
-        self,
-        topic: str,
-        key: str,
-        max_count: int,
-        *,
-        unique: bool = False,
-        begin_ms: int = 0,
-        end_ms: int = _LONG_MAX,
-    ) -> list[MessageExt]:
-        masters = await self._topic_masters(topic)
-        header = QueryMessageRequestHeader(
-            topic=topic,
-            key=key,
-            max_num=max_count,
-            begin_timestamp=begin_ms,
-            end_timestamp=end_ms,
-        )
-        ext_fields = header.to_ext() | ({"_UNIQUE_KEY_QUERY": "true"} if unique else {})
-        responses = await asyncio.gather(
-            *(
-                self._remoting.invoke(
-                    address,
-                    make_request(RequestCode.QUERY_MESSAGE, dict(ext_fields)),
-                    self._timeout_ms,
-                )
-                for address in masters.values()
-            )
-        )
-        found: list[MessageExt] = []
-        for response in responses:
-            if response.code != ResponseCode.QUERY_NOT_FOUND:
-                found += decode_messages(checked(response).body)
-        return sorted(found, key=lambda each: each.store_timestamp_ms)
-
-    async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
-        """Return the message at a place of a queue.
-
-        Raises:
-            QueryNotFoundError: there is none.
-        """
-        masters = await self._topic_masters(queue.topic)
-        if queue.broker_name not in masters:
-            raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
-        address = masters[queue.broker_name]
-        found, _ = await self._read(address, queue, offset, 1)
-        if not found or found[0].queue_offset != offset:
-            raise _not_found(f"{queue.broker_name}:{queue.queue_id} has no message at {offset}")
-        return found[0]
-
-    async def peek(
-        self,
-        topic: str,
-        *,
-        max_count: int = 32,
-        broker: str = "",
-        queue_id: int | None = None,
-        offset: int | None = None,
-        newest: bool = False,
-        tag: str = "*",
-    ) -> list[MessageExt]:
-        """Return messages of a topic without consuming them, oldest first.
-
-        Args:
-            topic: where to look.
-            max_count: at most so many in all.
-            broker: only of this one.
-            queue_id: only of this queue of each broker.
-            offset: where to begin in each queue; its first message when None.
-            newest: begin so near the end of each queue that the newest are among them.
-            tag: filter, ``"a || b"``.
-        """
-        route = await self.topic_route(topic)
-        masters = await self._topic_masters(topic)
-        found: list[MessageExt] = []
-        for data in route.queue_datas:
-            if data.broker_name not in masters or broker not in {"", data.broker_name}:
+                found = await loop.getaddrinfo(name, int(port), type=socket.SOCK_STREAM)
+            except OSError:
                 continue
-            if not is_readable(data.perm):
-                continue
-            for number in range(data.read_queue_nums):
-                if queue_id in {None, number}:
-                    queue = MessageQueue(topic, data.broker_name, number)
-                    address = masters[data.broker_name]
-                    begin = await self._begin(address, queue, offset, max_count if newest else None)
-                    found += await self._read_many(address, queue, begin, max_count, tag)
-        found.sort(key=lambda each: (each.store_timestamp_ms, each.queue_id, each.queue_offset))
-        return found[-max_count:] if newest else found[:max_count]
-
-    async def _begin(
-        self, address: str, queue: MessageQueue, offset: int | None, back: int | None
-    ) -> int:
-        if offset is not None:
-            return offset
-        ext_fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
-        request = make_request(RequestCode.GET_MIN_OFFSET, ext_fields)
-        low = checked(await self._remoting.invoke(address, request, self._timeout_ms))
-        begin = max(0, int(low.ext_fields.get("offset", "0")))
-        if back is None:
-            return begin
-        request = make_request(RequestCode.GET_MAX_OFFSET, dict(ext_fields))
-        high = checked(await self._remoting.invoke(address, request, self._timeout_ms))
-        return max(begin, int(high.ext_fields.get("offset", "0")) - back)
-
-    async def _read_many(
-        self, address: str, queue: MessageQueue, begin: int, max_count: int, tag: str
-    ) -> list[MessageExt]:
-        found: list[MessageExt] = []
-        while len(found) < max_count:
-            wanted = min(_PULL_COUNT, max_count - len(found))
-            messages, next_offset = await self._read(address, queue, begin, wanted, tag)
-            found += messages
-            if next_offset <= begin:
-                break
-            begin = next_offset
-        return found[:max_count]
-
-    async def _read(
-        self, address: str, queue: MessageQueue, offset: int, max_count: int, tag: str = "*"
-    ) -> tuple[list[MessageExt], int]:
-        """Pull once; returns the messages and where to go on, ``offset`` itself at the end."""
-        header = PullMessageRequestHeader(
-            consumer_group=TOOLS_CONSUMER_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=max_count,
-            sys_flag=_SUBSCRIPTION_GIVEN,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription=tag,
-            sub_version=self._clock.time_ms(),
-            expression_type="TAG",
-        )
-        request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
-        response = await self._remoting.invoke(address, request, self._timeout_ms)
-        next_offset = int(response.ext_fields.get("nextBeginOffset", str(offset)))
-        if response.code in _NOTHING_THERE:
-            at_end = response.code == ResponseCode.PULL_NOT_FOUND
-            return [], offset if at_end else next_offset
-        return decode_messages(checked(response).body), next_offset
-
-    async def _known_address(self, host: str) -> str | None:
-        """Return the address under which the cluster's broker at an ``ip:port`` is known."""
-        info = await self.cluster_info()
-        known = [
-            address
-            for data in info.broker_addr_table.values()
-            for address in data.broker_addrs.values()
-        ]
-        if host in known:
-            return host
-        loop = asyncio.get_running_loop()
-        ip, _, port = host.rpartition(":")
-        for address in known:
-            name, _, its_port = address.rpartition(":")
-            if its_port == port and not _is_ip(name):
-                try:
-                    found = await loop.getaddrinfo(name, int(port), type=socket.SOCK_STREAM)
-                except OSError:
-                    continue
-                if ip.strip("[]") in {each[4][0] for each in found}:
-                    return address
-        return None
+            if ip.strip("[]") in {each[4][0] for each in found}:
+                return address
+    return None
 
 
 def _is_ip(name: str) -> bool:

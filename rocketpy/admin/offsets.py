@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
-from rocketpy.admin.groups import GroupOperations
+from rocketpy.admin.groups import group_lag
 from rocketpy.admin.results import OffsetMove
+from rocketpy.admin.servers import Servers
 from rocketpy.errors import ClientError
 from rocketpy.proto.bodies import ResetOffsetBody, TopicStatsTable
 from rocketpy.proto.codes import RequestCode
@@ -25,161 +26,163 @@ ResetTarget = Literal["earliest", "latest"] | datetime | int
 """Where a group goes on: an end of its queues, a time, or an offset of one queue."""
 
 
-class OffsetOperations(GroupOperations):
-    """Move groups."""
+async def reset_offset(
+    servers: Servers,
+    group: str,
+    topic: str,
+    to: ResetTarget,
+    *,
+    queue: MessageQueue | None = None,
+    dry_run: bool = False,
+) -> list[OffsetMove]:
+    """Have a group go on elsewhere (222); members that are connected follow at once.
 
-    async def reset_offset(
-        self,
-        group: str,
-        topic: str,
-        to: ResetTarget,
-        *,
-        queue: MessageQueue | None = None,
-        dry_run: bool = False,
-    ) -> list[OffsetMove]:
-        """Have a group go on elsewhere (222); members that are connected follow at once.
+    Args:
+        group: its name; it must exist.
+        topic: whose queues.
+        to: ``"earliest"``, ``"latest"``, a time, or (with ``queue``) an offset.
+        queue: only this one.
+        dry_run: only say what would happen.
 
-        Args:
-            group: its name; it must exist.
-            topic: whose queues.
-            to: ``"earliest"``, ``"latest"``, a time, or (with ``queue``) an offset.
-            queue: only this one.
-            dry_run: only say what would happen.
+    Returns:
+        Where it was and goes on, by queue.
 
-        Returns:
-            Where it was and goes on, by queue.
-
-        Raises:
-            ClientError: an offset without a queue.
-            SubscriptionGroupNotExistError: no such group.
-        """
-        if isinstance(to, int) and queue is None:
-            raise ClientError("an offset belongs to one queue: name it")
-        masters = await self._topic_masters(topic)
-        if queue is not None:
-            masters = {n: a for n, a in masters.items() if n == queue.broker_name}
-            if not masters:
-                raise ClientError(f"broker {queue.broker_name} does not serve topic {topic}")
-        before = {each.queue: each for each in (await self.group_lag(group, topic)).queues}
-        after: dict[MessageQueue, int] = {}
-        for name, address in masters.items():
-            if dry_run:
-                after |= await self._reset_targets(address, name, topic, to, queue)
-            else:
-                after |= await self._reset_at(address, group, topic, to, queue)
-        return [
-            OffsetMove(
-                queue=each,
-                from_offset=before[each].consumer_offset if each in before else -1,
-                to_offset=offset,
-            )
-            for each, offset in sorted(after.items())
-        ]
-
-    async def _reset_at(
-        self,
-        address: str,
-        group: str,
-        topic: str,
-        to: ResetTarget,
-        queue: MessageQueue | None,
-    ) -> dict[MessageQueue, int]:
-        header = ResetOffsetRequestHeader(
-            group=group,
-            topic=topic,
-            queue_id=-1 if queue is None else queue.queue_id,
-            offset=to if isinstance(to, int) else None,
-            timestamp=_reset_time_ms(to),
-            is_force=True,
+    Raises:
+        ClientError: an offset without a queue.
+        SubscriptionGroupNotExistError: no such group.
+    """
+    if isinstance(to, int) and queue is None:
+        raise ClientError("an offset belongs to one queue: name it")
+    masters = await servers.topic_masters(topic)
+    if queue is not None:
+        masters = {n: a for n, a in masters.items() if n == queue.broker_name}
+        if not masters:
+            raise ClientError(f"broker {queue.broker_name} does not serve topic {topic}")
+    before = {each.queue: each for each in (await group_lag(servers, group, topic)).queues}
+    after: dict[MessageQueue, int] = {}
+    for name, address in masters.items():
+        if dry_run:
+            after |= await _reset_targets(servers, address, name, topic, to, queue)
+        else:
+            after |= await _reset_at(servers, address, group, topic, to, queue)
+    return [
+        OffsetMove(
+            queue=each,
+            from_offset=before[each].consumer_offset if each in before else -1,
+            to_offset=offset,
         )
-        response = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return ResetOffsetBody.decode(response.body).offset_table
+        for each, offset in sorted(after.items())
+    ]
 
-    async def _reset_targets(
-        self,
-        address: str,
-        broker: str,
-        topic: str,
-        to: ResetTarget,
-        queue: MessageQueue | None,
-    ) -> dict[MessageQueue, int]:
-        header = GetTopicStatsInfoRequestHeader(topic=topic)
-        response = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-        found: dict[MessageQueue, int] = {}
-        for each, offsets in TopicStatsTable.decode(response.body).offset_table.items():
-            if queue is not None and each.queue_id != queue.queue_id:
-                continue
-            key = MessageQueue(topic, broker, each.queue_id)
-            if to == "earliest":
-                found[key] = offsets.min_offset
-            elif to == "latest":
-                found[key] = offsets.max_offset
-            elif isinstance(to, int):
-                found[key] = to
-            else:
-                found[key] = await self._offset_at(address, key, _reset_time_ms(to))
-        return found
 
-    async def _offset_at(self, address: str, queue: MessageQueue, time_ms: int) -> int:
-        header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
+async def _reset_at(
+    servers: Servers,
+    address: str,
+    group: str,
+    topic: str,
+    to: ResetTarget,
+    queue: MessageQueue | None,
+) -> dict[MessageQueue, int]:
+    header = ResetOffsetRequestHeader(
+        group=group,
+        topic=topic,
+        queue_id=-1 if queue is None else queue.queue_id,
+        offset=to if isinstance(to, int) else None,
+        timestamp=_reset_time_ms(to),
+        is_force=True,
+    )
+    response = await servers.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    return ResetOffsetBody.decode(response.body).offset_table
+
+
+async def _reset_targets(
+    servers: Servers,
+    address: str,
+    broker: str,
+    topic: str,
+    to: ResetTarget,
+    queue: MessageQueue | None,
+) -> dict[MessageQueue, int]:
+    header = GetTopicStatsInfoRequestHeader(topic=topic)
+    response = await servers.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+    found: dict[MessageQueue, int] = {}
+    for each, offsets in TopicStatsTable.decode(response.body).offset_table.items():
+        if queue is not None and each.queue_id != queue.queue_id:
+            continue
+        key = MessageQueue(topic, broker, each.queue_id)
+        if to == "earliest":
+            found[key] = offsets.min_offset
+        elif to == "latest":
+            found[key] = offsets.max_offset
+        elif isinstance(to, int):
+            found[key] = to
+        else:
+            found[key] = await _offset_at(servers, address, key, _reset_time_ms(to))
+    return found
+
+
+async def _offset_at(servers: Servers, address: str, queue: MessageQueue, time_ms: int) -> int:
+    header = SearchOffsetRequestHeader(
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
+    )
+    response = await servers.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    return int(response.ext_fields.get("offset", "0"))
+
+
+async def clone_offsets(
+    servers: Servers, source: str, target: str, topic: str, *, dry_run: bool = False
+) -> list[OffsetMove]:
+    """Have one group go on where another one is (15 for each queue, as mqadmin does).
+
+    Args:
+        source: the group to copy from.
+        target: the group to copy to; it must exist.
+        topic: whose queues.
+        dry_run: only say what would happen.
+
+    Returns:
+        Where the target was and goes on, by queue.
+    """
+    masters = await servers.topic_masters(topic)
+    wanted = (await group_lag(servers, source, topic)).queues
+    before = {each.queue: each for each in (await group_lag(servers, target, topic)).queues}
+    moves = [
+        OffsetMove(
+            queue=each.queue,
+            from_offset=before[each.queue].consumer_offset if each.queue in before else -1,
+            to_offset=each.consumer_offset,
         )
-        response = await self._ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return int(response.ext_fields.get("offset", "0"))
+        for each in wanted
+        if each.consumer_offset >= 0 and not is_retry_topic(each.queue.topic)
+    ]
+    if not dry_run:
+        await set_offsets(servers, target, {each.queue: each.to_offset for each in moves}, masters)
+    return moves
 
-    async def clone_offsets(
-        self, source: str, target: str, topic: str, *, dry_run: bool = False
-    ) -> list[OffsetMove]:
-        """Have one group go on where another one is (15 for each queue, as mqadmin does).
 
-        Args:
-            source: the group to copy from.
-            target: the group to copy to; it must exist.
-            topic: whose queues.
-            dry_run: only say what would happen.
+async def set_offsets(
+    servers: Servers,
+    group: str,
+    offsets: Mapping[MessageQueue, int],
+    masters: Mapping[str, str] | None = None,
+) -> None:
+    """Store offsets of a group without members (15); connected members would overwrite them.
 
-        Returns:
-            Where the target was and goes on, by queue.
-        """
-        masters = await self._topic_masters(topic)
-        wanted = (await self.group_lag(source, topic)).queues
-        before = {each.queue: each for each in (await self.group_lag(target, topic)).queues}
-        moves = [
-            OffsetMove(
-                queue=each.queue,
-                from_offset=before[each.queue].consumer_offset if each.queue in before else -1,
-                to_offset=each.consumer_offset,
-            )
-            for each in wanted
-            if each.consumer_offset >= 0 and not is_retry_topic(each.queue.topic)
-        ]
-        if not dry_run:
-            await self.set_offsets(target, {each.queue: each.to_offset for each in moves}, masters)
-        return moves
-
-    async def set_offsets(
-        self,
-        group: str,
-        offsets: Mapping[MessageQueue, int],
-        masters: Mapping[str, str] | None = None,
-    ) -> None:
-        """Store offsets of a group without members (15); connected members would overwrite them.
-
-        Args:
-            group: its name; it must exist.
-            offsets: of the next message to consume.
-            masters: addresses by broker name; looked up when None.
-        """
-        known = masters if masters is not None else await self.broker_addresses()
-        for queue, offset in offsets.items():
-            header = UpdateConsumerOffsetRequestHeader(
-                consumer_group=group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                commit_offset=offset,
-            )
-            address = known[queue.broker_name]
-            await self._ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    Args:
+        group: its name; it must exist.
+        offsets: of the next message to consume.
+        masters: addresses by broker name; looked up when None.
+    """
+    known = masters if masters is not None else await servers.broker_addresses()
+    for queue, offset in offsets.items():
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        address = known[queue.broker_name]
+        await servers.ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
 
 def _reset_time_ms(to: ResetTarget) -> int:

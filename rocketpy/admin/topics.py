@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from rocketpy.admin.clusters import ClusterOperations
-from rocketpy.admin.offsets import OffsetOperations
+from rocketpy.admin.clusters import broker_stats
+from rocketpy.admin.groups import group_lag
+from rocketpy.admin.key_values import kv_delete, kv_get, kv_put
 from rocketpy.admin.results import QueueStatus, TopicStatistics, TopicStatus
+from rocketpy.admin.servers import Servers
 from rocketpy.errors import BrokerError, ClientError, TopicNotExistError
 from rocketpy.proto.bodies import (
     BrokerStatsData,
@@ -56,277 +58,294 @@ def parse_permission(text: str) -> int:
     raise ValueError(msg)
 
 
-class TopicOperations(OffsetOperations, ClusterOperations):
-    """Create, look at, change and delete topics."""
+# ---- which
 
-    # ---- which
 
-    async def topics(self, *, cluster: str = "", include_system: bool = False) -> list[str]:
-        """Return the names of all topics (206), or of one cluster's (224), sorted.
+async def topics(servers: Servers, *, cluster: str = "", include_system: bool = False) -> list[str]:
+    """Return the names of all topics (206), or of one cluster's (224), sorted.
 
-        Args:
-            cluster: only of this one.
-            include_system: also those of the system, for retries and for dead letters.
-        """
-        if cluster:
-            header = GetTopicsByClusterRequestHeader(cluster=cluster)
-            response = await self._ask_namesrv(RequestCode.GET_TOPICS_BY_CLUSTER, header)
-        else:
-            response = await self._ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        names = TopicList.decode(response.body).topic_list
-        if not include_system:
-            info = await self.cluster_info()
-            own = info.cluster_addr_table.keys() | info.broker_addr_table.keys()
-            own |= {f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table}
-            names = {name for name in names if name not in own and not _is_internal(name)}
-        return sorted(names)
+    Args:
+        cluster: only of this one.
+        include_system: also those of the system, for retries and for dead letters.
+    """
+    if cluster:
+        header = GetTopicsByClusterRequestHeader(cluster=cluster)
+        response = await servers.ask_namesrv(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+    else:
+        response = await servers.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    names = TopicList.decode(response.body).topic_list
+    if not include_system:
+        info = await servers.cluster_info()
+        own = info.cluster_addr_table.keys() | info.broker_addr_table.keys()
+        own |= {f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table}
+        names = {name for name in names if name not in own and not _is_internal(name)}
+    return sorted(names)
 
-    async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
-        """Return every topic of one broker by its name (21)."""
-        response = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        return TopicConfigSerializeWrapper.decode(response.body).topic_config_table
 
-    async def topic_config(self, address: str, topic: str) -> TopicConfig:
-        """Return one topic as a broker has it (351).
+async def topic_configs(servers: Servers, address: str) -> dict[str, TopicConfig]:
+    """Return every topic of one broker by its name (21)."""
+    response = await servers.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    return TopicConfigSerializeWrapper.decode(response.body).topic_config_table
 
-        Raises:
-            TopicNotExistError: the broker does not have it.
-        """
-        header = GetTopicConfigRequestHeader(topic=topic, lo=True)
-        response = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header)
-        return TopicConfig.decode(response.body)
 
-    async def topic_groups(self, topic: str) -> list[str]:
-        """Return the groups that consume a topic or have offsets in it (300)."""
-        masters = await self._topic_masters(topic)
-        found = await self._bodies(
-            list(masters.values()),
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-            GroupList,
-            QueryTopicConsumeByWhoRequestHeader(topic=topic),
+async def topic_config(servers: Servers, address: str, topic: str) -> TopicConfig:
+    """Return one topic as a broker has it (351).
+
+    Raises:
+        TopicNotExistError: the broker does not have it.
+    """
+    header = GetTopicConfigRequestHeader(topic=topic, lo=True)
+    response = await servers.ask(address, RequestCode.GET_TOPIC_CONFIG, header)
+    return TopicConfig.decode(response.body)
+
+
+async def topic_groups(servers: Servers, topic: str) -> list[str]:
+    """Return the groups that consume a topic or have offsets in it (300)."""
+    masters = await servers.topic_masters(topic)
+    found = await servers.bodies(
+        list(masters.values()),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        GroupList,
+        QueryTopicConsumeByWhoRequestHeader(topic=topic),
+    )
+    return sorted(set().union(*(each.group_list for each in found.values())))
+
+
+# ---- how full, how busy
+
+
+async def topic_status(servers: Servers, topic: str) -> TopicStatus:
+    """Return the offsets of every queue (202).
+
+    Raises:
+        TopicNotExistError: nobody serves it.
+    """
+    masters = await servers.topic_masters(topic)
+    tables = await servers.bodies(
+        list(masters.values()),
+        RequestCode.GET_TOPIC_STATS_INFO,
+        TopicStatsTable,
+        GetTopicStatsInfoRequestHeader(topic=topic),
+    )
+    queues = [
+        QueueStatus(
+            queue=queue,
+            min_offset=offsets.min_offset,
+            max_offset=offsets.max_offset,
+            last_stored_ms=offsets.last_update_timestamp,
         )
-        return sorted(set().union(*(each.group_list for each in found.values())))
+        for table in tables.values()
+        for queue, offsets in table.offset_table.items()
+    ]
+    queues.sort(key=lambda each: each.queue)
+    rate = sum(table.topic_put_tps for table in tables.values())
+    return TopicStatus(topic=topic, queues=queues, in_tps=rate)
 
-    # ---- how full, how busy
 
-    async def topic_status(self, topic: str) -> TopicStatus:
-        """Return the offsets of every queue (202).
-
-        Raises:
-            TopicNotExistError: nobody serves it.
-        """
-        masters = await self._topic_masters(topic)
-        tables = await self._bodies(
-            list(masters.values()),
-            RequestCode.GET_TOPIC_STATS_INFO,
-            TopicStatsTable,
-            GetTopicStatsInfoRequestHeader(topic=topic),
-        )
-        queues = [
-            QueueStatus(
-                queue=queue,
-                min_offset=offsets.min_offset,
-                max_offset=offsets.max_offset,
-                last_stored_ms=offsets.last_update_timestamp,
+async def topic_statistics(servers: Servers, topic: str) -> list[TopicStatistics]:
+    """Return how busy a topic is, one row a group; a topic without groups has one row."""
+    masters = list((await servers.topic_masters(topic)).values())
+    stored = await _statistics(servers, masters, "TOPIC_PUT_NUMS", topic)
+    rows = []
+    for group in await topic_groups(servers, topic) or [""]:
+        out_tps, out_24h, lag = 0.0, 0, 0
+        if group:
+            out_tps, out_24h = await _statistics(
+                servers, masters, "GROUP_GET_NUMS", f"{topic}@{group}"
             )
-            for table in tables.values()
-            for queue, offsets in table.offset_table.items()
-        ]
-        queues.sort(key=lambda each: each.queue)
-        rate = sum(table.topic_put_tps for table in tables.values())
-        return TopicStatus(topic=topic, queues=queues, in_tps=rate)
-
-    async def topic_statistics(self, topic: str) -> list[TopicStatistics]:
-        """Return how busy a topic is, one row a group; a topic without groups has one row."""
-        masters = list((await self._topic_masters(topic)).values())
-        stored = await self._statistics(masters, "TOPIC_PUT_NUMS", topic)
-        rows = []
-        for group in await self.topic_groups(topic) or [""]:
-            out_tps, out_24h, lag = 0.0, 0, 0
-            if group:
-                out_tps, out_24h = await self._statistics(
-                    masters, "GROUP_GET_NUMS", f"{topic}@{group}"
-                )
-                lag = (await self.group_lag(group, topic)).lag
-            rows.append(
-                TopicStatistics(
-                    topic=topic,
-                    group=group,
-                    in_tps=stored[0],
-                    out_tps=out_tps,
-                    in_24h=stored[1],
-                    out_24h=out_24h,
-                    lag=lag,
-                )
+            lag = (await group_lag(servers, group, topic)).lag
+        rows.append(
+            TopicStatistics(
+                topic=topic,
+                group=group,
+                in_tps=stored[0],
+                out_tps=out_tps,
+                in_24h=stored[1],
+                out_24h=out_24h,
+                lag=lag,
             )
-        return rows
-
-    async def _statistics(self, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
-        found = await asyncio.gather(
-            *(self.broker_stats(address, name, key) for address in addresses)
         )
-        known = [each for each in found if each is not None]
-        return sum((_tps(each) for each in known), 0.0), sum(_day(each) for each in known)
+    return rows
 
-    # ---- change
 
-    async def create_topic(
-        self,
-        topic: str,
-        queues: int = 8,
-        *,
-        read_queues: int | None = None,
-        perm: int = PERM_READ | PERM_WRITE,
-        order: bool = False,
-        attributes: Mapping[str, str] | None = None,
-        cluster: str = "",
-        broker: str = "",
-    ) -> dict[str, str]:
-        """Create a topic on every master, or set one to exactly this (17).
+async def _statistics(
+    servers: Servers, addresses: Iterable[str], name: str, key: str
+) -> tuple[float, int]:
+    found = await asyncio.gather(
+        *(broker_stats(servers, address, name, key) for address in addresses)
+    )
+    known = [each for each in found if each is not None]
+    return sum((_tps(each) for each in known), 0.0), sum(_day(each) for each in known)
 
-        Args:
-            topic: its name.
-            queues: per broker.
-            read_queues: when fewer or more are to be read than written.
-            perm: bits, see ``rocketpy.proto.perm``.
-            order: also write the queues of an ordered topic into the name servers' table, so
-                that a broker's absence does not move keys to other queues.
-            attributes: such as ``{"message.type": "FIFO"}``, added to those it has.
-            cluster: only on this one's brokers.
-            broker: only on this broker.
 
-        Returns:
-            Addresses of the brokers that have it now, by broker name.
+# ---- change
 
-        Raises:
-            InvalidParameterError: a broker does not allow the name or a value.
-        """
-        masters = await self.broker_addresses(cluster=cluster, broker=broker)
-        config = TopicConfig(
-            topic_name=topic,
-            write_queue_nums=queues,
-            read_queue_nums=queues if read_queues is None else read_queues,
-            perm=perm,
-            order=order,
-        )
-        for address in masters.values():
-            await self.put_topic_config(address, config, add_attributes=attributes)
-        if order:
-            value = ";".join(f"{name}:{queues}" for name in sorted(masters))
-            await self.set_order_conf(topic, value)
-        return masters
 
-    async def update_topic(
-        self,
-        topic: str,
-        *,
-        queues: int | None = None,
-        read_queues: int | None = None,
-        perm: int | None = None,
-        attributes: Mapping[str, str] | None = None,
-        broker: str = "",
-    ) -> dict[str, TopicConfig]:
-        """Change what is given, keep the rest, on every broker that has the topic.
+async def create_topic(  # noqa: PLR0913 - all but two are options
+    servers: Servers,
+    topic: str,
+    queues: int = 8,
+    *,
+    read_queues: int | None = None,
+    perm: int = PERM_READ | PERM_WRITE,
+    order: bool = False,
+    attributes: Mapping[str, str] | None = None,
+    cluster: str = "",
+    broker: str = "",
+) -> dict[str, str]:
+    """Create a topic on every master, or set one to exactly this (17).
 
-        Args:
-            topic: its name.
-            queues: number of queues written, and read unless ``read_queues`` is given.
-            read_queues: number of queues read.
-            perm: bits, see ``rocketpy.proto.perm``.
-            attributes: added to those it has.
-            broker: only on this one.
+    Args:
+        topic: its name.
+        queues: per broker.
+        read_queues: when fewer or more are to be read than written.
+        perm: bits, see ``rocketpy.proto.perm``.
+        order: also write the queues of an ordered topic into the name servers' table, so
+            that a broker's absence does not move keys to other queues.
+        attributes: such as ``{"message.type": "FIFO"}``, added to those it has.
+        cluster: only on this one's brokers.
+        broker: only on this broker.
 
-        Returns:
-            What was set, by broker name.
+    Returns:
+        Addresses of the brokers that have it now, by broker name.
 
-        Raises:
-            TopicNotExistError: nobody has it.
-        """
-        masters = await self._topic_masters(topic)
-        if broker:
-            masters = {name: address for name, address in masters.items() if name == broker}
-        if not masters:
-            raise ClientError(f"broker {broker} does not serve topic {topic}")
-        done = {}
-        for name, address in masters.items():
-            config = await self.topic_config(address, topic)
-            if queues is not None:
-                config = replace(config, write_queue_nums=queues, read_queue_nums=queues)
-            if read_queues is not None:
-                config = replace(config, read_queue_nums=read_queues)
-            if perm is not None:
-                config = replace(config, perm=perm)
-            await self.put_topic_config(address, config, add_attributes=attributes)
-            done[name] = config
-        return done
+    Raises:
+        InvalidParameterError: a broker does not allow the name or a value.
+    """
+    masters = await servers.broker_addresses(cluster=cluster, broker=broker)
+    config = TopicConfig(
+        topic_name=topic,
+        write_queue_nums=queues,
+        read_queue_nums=queues if read_queues is None else read_queues,
+        perm=perm,
+        order=order,
+    )
+    for address in masters.values():
+        await put_topic_config(servers, address, config, add_attributes=attributes)
+    if order:
+        value = ";".join(f"{name}:{queues}" for name in sorted(masters))
+        await set_order_conf(servers, topic, value)
+    return masters
 
-    async def put_topic_config(
-        self,
-        address: str,
-        config: TopicConfig,
-        *,
-        add_attributes: Mapping[str, str] | None = None,
-    ) -> None:
-        """Set a topic at one broker (17); attributes in ``config`` itself are not sent."""
-        added = ",".join(f"+{key}={value}" for key, value in (add_attributes or {}).items())
-        header = CreateTopicRequestHeader(
-            topic=config.topic_name,
-            default_topic=AUTO_CREATE_TOPIC,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_filter_type=config.topic_filter_type,
-            topic_sys_flag=config.topic_sys_flag,
-            order=config.order,
-            attributes=added,
-        )
-        await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
-    async def delete_topic(self, topic: str, *, cluster: str = "") -> dict[str, str]:
-        """Delete a topic and its messages on every master (215) and in the routes (216).
+async def update_topic(
+    servers: Servers,
+    topic: str,
+    *,
+    queues: int | None = None,
+    read_queues: int | None = None,
+    perm: int | None = None,
+    attributes: Mapping[str, str] | None = None,
+    broker: str = "",
+) -> dict[str, TopicConfig]:
+    """Change what is given, keep the rest, on every broker that has the topic.
 
-        Args:
-            topic: its name.
-            cluster: only on this one's brokers.
+    Args:
+        topic: its name.
+        queues: number of queues written, and read unless ``read_queues`` is given.
+        read_queues: number of queues read.
+        perm: bits, see ``rocketpy.proto.perm``.
+        attributes: added to those it has.
+        broker: only on this one.
 
-        Returns:
-            The brokers that were told, by name.
+    Returns:
+        What was set, by broker name.
 
-        Raises:
-            TopicNotExistError: no name server and no broker knows it.
-        """
-        masters = await self.broker_addresses(cluster=cluster)
-        known = any([topic in await self.topic_configs(each) for each in masters.values()])
-        if not known and topic not in await self.topics(include_system=True):
-            raise TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}")
-        await self._drop_topic(topic, list(masters.values()), cluster)
-        if await self.order_conf(topic) is not None:
-            await self.delete_order_conf(topic)
-        return masters
+    Raises:
+        TopicNotExistError: nobody has it.
+    """
+    masters = await servers.topic_masters(topic)
+    if broker:
+        masters = {name: address for name, address in masters.items() if name == broker}
+    if not masters:
+        raise ClientError(f"broker {broker} does not serve topic {topic}")
+    done = {}
+    for name, address in masters.items():
+        config = await topic_config(servers, address, topic)
+        if queues is not None:
+            config = replace(config, write_queue_nums=queues, read_queue_nums=queues)
+        if read_queues is not None:
+            config = replace(config, read_queue_nums=read_queues)
+        if perm is not None:
+            config = replace(config, perm=perm)
+        await put_topic_config(servers, address, config, add_attributes=attributes)
+        done[name] = config
+    return done
 
-    # ---- globally ordered topics
 
-    async def order_conf(self, topic: str) -> str | None:
-        """Return the queues of an ordered topic, ``broker-a:4;broker-b:4``, None without one."""
-        return await self.kv_get(ORDER_TOPIC_CONFIG, topic)
+async def put_topic_config(
+    servers: Servers,
+    address: str,
+    config: TopicConfig,
+    *,
+    add_attributes: Mapping[str, str] | None = None,
+) -> None:
+    """Set a topic at one broker (17); attributes in ``config`` itself are not sent."""
+    added = ",".join(f"+{key}={value}" for key, value in (add_attributes or {}).items())
+    header = CreateTopicRequestHeader(
+        topic=config.topic_name,
+        default_topic=AUTO_CREATE_TOPIC,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=added,
+    )
+    await servers.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
-    async def set_order_conf(self, topic: str, value: str) -> None:
-        """Fix the queues of an ordered topic: ``broker-a:4;broker-b:4``."""
-        await self.kv_put(ORDER_TOPIC_CONFIG, topic, value)
 
-    async def delete_order_conf(self, topic: str) -> None:
-        """Forget the fixed queues of an ordered topic."""
-        await self.kv_delete(ORDER_TOPIC_CONFIG, topic)
+async def delete_topic(servers: Servers, topic: str, *, cluster: str = "") -> dict[str, str]:
+    """Delete a topic and its messages on every master (215) and in the routes (216).
 
-    async def topic_exists(self, topic: str) -> bool:
-        """Tell whether anybody serves a topic."""
-        try:
-            await self.topic_route(topic)
-        except BrokerError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return False
-            raise
-        return True
+    Args:
+        topic: its name.
+        cluster: only on this one's brokers.
+
+    Returns:
+        The brokers that were told, by name.
+
+    Raises:
+        TopicNotExistError: no name server and no broker knows it.
+    """
+    masters = await servers.broker_addresses(cluster=cluster)
+    known = any([topic in await topic_configs(servers, each) for each in masters.values()])
+    if not known and topic not in await topics(servers, include_system=True):
+        raise TopicNotExistError(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}")
+    await servers.drop_topic(topic, list(masters.values()), cluster)
+    if await order_conf(servers, topic) is not None:
+        await delete_order_conf(servers, topic)
+    return masters
+
+
+# ---- globally ordered topics
+
+
+async def order_conf(servers: Servers, topic: str) -> str | None:
+    """Return the queues of an ordered topic, ``broker-a:4;broker-b:4``, None without one."""
+    return await kv_get(servers, ORDER_TOPIC_CONFIG, topic)
+
+
+async def set_order_conf(servers: Servers, topic: str, value: str) -> None:
+    """Fix the queues of an ordered topic: ``broker-a:4;broker-b:4``."""
+    await kv_put(servers, ORDER_TOPIC_CONFIG, topic, value)
+
+
+async def delete_order_conf(servers: Servers, topic: str) -> None:
+    """Forget the fixed queues of an ordered topic."""
+    await kv_delete(servers, ORDER_TOPIC_CONFIG, topic)
+
+
+async def topic_exists(servers: Servers, topic: str) -> bool:
+    """Tell whether anybody serves a topic."""
+    try:
+        await servers.topic_route(topic)
+    except BrokerError as error:
+        if error.code == ResponseCode.TOPIC_NOT_EXIST:
+            return False
+        raise
+    return True
 
 
 def _is_internal(topic: str) -> bool:

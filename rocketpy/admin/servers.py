@@ -1,4 +1,4 @@
-"""What every group of admin operations stands on: requests to name servers and to brokers.
+"""What every admin operation is given: the servers of a cluster, to be asked by role or address.
 
 Source: MQAdminImpl, DefaultMQAdminExtImpl (5.4.0).
 """
@@ -27,14 +27,14 @@ B = TypeVar("B", bound=Body)
 
 
 def checked(response: RemotingCommand) -> RemotingCommand:
-    """Return a successful answer; raises BrokerError for every other code."""
+    """Return a successful response; raises BrokerError for every other code."""
     if response.code != ResponseCode.SUCCESS:
         raise BrokerError.from_code(response.code, response.remark)
     return response
 
 
-class AdminBase:
-    """Requests, routes and addresses.
+class Servers:
+    """Every server of a cluster: requests, routes and addresses.
 
     Args:
         name_servers: asked in turn for what they all know.
@@ -46,26 +46,34 @@ class AdminBase:
     def __init__(
         self, name_servers: NameServers, remoting: Remoting, *, clock: Clock, timeout_ms: int
     ) -> None:
+        self.clock = clock
         self._name_servers = name_servers
         self._remoting = remoting
-        self._clock = clock
         self._timeout_ms = timeout_ms
+
+    async def close(self) -> None:
+        """Close every connection; a second call does nothing."""
+        await self._remoting.close()
 
     # ---- requests
 
-    async def _ask(
+    async def invoke(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        """Send any request to any server, for what has no method yet; codes are not checked."""
+        return await self._remoting.invoke(address, command, self._timeout_ms)
+
+    async def ask(
         self, address: str, code: int, header: Header | None = None, body: bytes = b""
     ) -> RemotingCommand:
         """Ask one server; raises BrokerError when it refuses."""
         request = make_request(code, {} if header is None else header.to_ext(), body)
-        return checked(await self._remoting.invoke(address, request, self._timeout_ms))
+        return checked(await self.invoke(address, request))
 
-    async def _ask_namesrv(self, code: int, header: Header | None = None) -> RemotingCommand:
+    async def ask_namesrv(self, code: int, header: Header | None = None) -> RemotingCommand:
         """Ask any name server; raises BrokerError when it refuses."""
         ext_fields = {} if header is None else header.to_ext()
         return checked(await self._name_servers.invoke(code, ext_fields))
 
-    async def _tell_namesrvs(
+    async def tell_namesrvs(
         self, code: int, header: Header | None = None, body: bytes = b""
     ) -> dict[str, RemotingCommand]:
         """Tell every name server: they do not tell each other.
@@ -73,9 +81,9 @@ class AdminBase:
         Raises:
             RocketPyError: one of them could not be told; the others were.
         """
-        return await self._ask_all(self._namesrv_addresses(), code, header, body)
+        return await self.ask_all(self._namesrv_addresses(), code, header, body)
 
-    async def _ask_all(
+    async def ask_all(
         self,
         addresses: Sequence[str],
         code: int,
@@ -84,7 +92,7 @@ class AdminBase:
     ) -> dict[str, RemotingCommand]:
         """Ask several servers at the same time; the first failure is raised after all answered."""
         outcomes = await asyncio.gather(
-            *(self._ask(address, code, header, body) for address in addresses),
+            *(self.ask(address, code, header, body) for address in addresses),
             return_exceptions=True,
         )
         responses: dict[str, RemotingCommand] = {}
@@ -96,11 +104,11 @@ class AdminBase:
             responses[address] = outcome
         return responses
 
-    async def _bodies(
+    async def bodies(
         self, addresses: Sequence[str], code: int, kind: type[B], header: Header | None = None
     ) -> dict[str, B]:
         """Ask several servers for a body of one kind."""
-        responses = await self._ask_all(addresses, code, header)
+        responses = await self.ask_all(addresses, code, header)
         return {address: kind.decode(response.body) for address, response in responses.items()}
 
     # ---- who is there
@@ -116,7 +124,7 @@ class AdminBase:
         Raises:
             NoNameServerError: none is configured or none answers.
         """
-        response = await self._ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
+        response = await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO)
         return ClusterInfo.decode(response.body)
 
     async def broker_addresses(self, *, cluster: str = "", broker: str = "") -> dict[str, str]:
@@ -154,10 +162,10 @@ class AdminBase:
             TopicNotExistError: nobody does.
         """
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        response = await self._ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        response = await self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         return TopicRouteData.decode(response.body)
 
-    async def _topic_masters(self, topic: str) -> dict[str, str]:
+    async def topic_masters(self, topic: str) -> dict[str, str]:
         """Return the masters that serve a topic, by broker name."""
         route = await self.topic_route(topic)
         found = {
@@ -169,21 +177,21 @@ class AdminBase:
             raise NoRouteError(f"topic {topic} has no broker")
         return found
 
-    async def _group_masters(self, group: str) -> dict[str, str]:
+    async def group_masters(self, group: str) -> dict[str, str]:
         """Return the masters that serve a group: those of its retry topic, else all."""
         try:
-            return await self._topic_masters(retry_topic(group))
+            return await self.topic_masters(retry_topic(group))
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
         return await self.broker_addresses()
 
-    async def _drop_topic(self, topic: str, addresses: Sequence[str], cluster: str = "") -> None:
+    async def drop_topic(self, topic: str, addresses: Sequence[str], cluster: str = "") -> None:
         """Delete a topic at brokers (215), then in the routes (216)."""
         code = RequestCode.DELETE_TOPIC_IN_BROKER
-        await self._ask_all(addresses, code, DeleteTopicRequestHeader(topic=topic))
+        await self.ask_all(addresses, code, DeleteTopicRequestHeader(topic=topic))
         header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster or None)
-        await self._tell_namesrvs(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        await self.tell_namesrvs(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
 
 def _selected(info: ClusterInfo, cluster: str, broker: str) -> list[BrokerData]:
