@@ -8,6 +8,7 @@ Source: BrokerController.java (5.4.0).
 
 import asyncio
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,18 @@ from rocketpy.proto.codes import RequestCode
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.remoting.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.live_settings import LiveSettings
-from rocketpy.runtime.service import LoopServices, ServiceThread, run_services_on_loop
+from rocketpy.runtime.service import (
+    LoopService,
+    LoopServices,
+    Service,
+    ServiceRunner,
+    ServiceThread,
+    run_services_on_loop,
+)
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import RealFiles, StoreFiles
 
@@ -52,12 +61,15 @@ class Broker:
         rng: chooses queues and retry pauses.
         files: the file system; the real one by default.
         guard: sees every request before its processor; None lets all of them pass.
+        network: where it listens and how it connects; the machine's when None.
+        threads: False runs everything on the loop that calls `start`, services and requests,
+            whatever the pools' sizes: a simulation repeats then exactly.
 
     Attributes:
         requests: every request it answers.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everything from outside comes in here
         self,
         config: BrokerConfig,
         *,
@@ -68,7 +80,14 @@ class Broker:
         rng: random.Random | None = None,
         files: StoreFiles | None = None,
         guard: Guard | None = None,
+        network: Network | None = None,
+        threads: bool = True,
     ) -> None:
+        self._network = network
+        self._run: Callable[[Service, Clock], ServiceRunner] = (
+            ServiceThread if threads else LoopService
+        )
+        self._threads = threads
         self._clock = clock = clock or SystemClock()
         self._rng = rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         server_config = replace(
@@ -78,12 +97,16 @@ class Broker:
         self._configs = ConfigHolder(
             config, store_config, server_config, clock, _live_settings(store_config, files)
         )
-        client = RemotingClient(client_config or RemotingClientConfig(), clock=clock, rng=rng)
-        self._parts = BrokerParts(self._configs, client=client, clock=clock, rng=rng, files=files)
+        client = RemotingClient(
+            client_config or RemotingClientConfig(), clock=clock, rng=rng, network=network
+        )
+        self._parts = BrokerParts(
+            self._configs, client=client, clock=clock, rng=rng, files=files, threads=threads
+        )
         self.requests = build_requests(self._parts, guard)
         self._servers: list[RemotingServer] = []
         self._loop_services: LoopServices | None = None
-        self._threads: list[ServiceThread] = []
+        self._background: list[ServiceRunner] = []
 
     @property
     def port(self) -> int:
@@ -99,6 +122,12 @@ class Broker:
     def parts(self) -> BrokerParts:
         """What it is made of, for tools and tests in the same process."""
         return self._parts
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """All its work beside the requests, the store's too, for a simulation to step."""
+        parts = self._parts
+        return (*parts.store.services, *parts.loop_services, *parts.background_services)
 
     async def start(self) -> None:
         """Open the store, listen, register.
@@ -117,13 +146,11 @@ class Broker:
             await self._stop_servers()
             parts.store.close()
             raise
-        parts.store.start()
-        self._loop_services = run_services_on_loop((parts.holds, parts.clients), self._clock)
-        self._threads = [
-            ServiceThread(one, self._clock) for one in (parts.offsets, parts.put_counter)
-        ]
-        for thread in self._threads:
-            thread.start()
+        parts.store.start(self._run)
+        self._loop_services = run_services_on_loop(parts.loop_services, self._clock)
+        self._background = [self._run(each, self._clock) for each in parts.background_services]
+        for runner in self._background:
+            runner.start()
         await parts.name_servers.start()
         logger.info(
             "broker started",
@@ -142,14 +169,20 @@ class Broker:
             self._loop_services = None
         parts.holds.forget_all()
         await self._stop_servers()
-        loop = asyncio.get_running_loop()
-        for thread in self._threads:
-            await loop.run_in_executor(None, thread.stop)
-        self._threads.clear()
+        for runner in self._background:
+            await self._call(runner.stop)
+        self._background.clear()
         for table in (parts.topics, parts.groups, parts.offsets):
             table.persist()
-        await loop.run_in_executor(None, parts.store.close)
+        await self._call(parts.store.close)
         logger.info("broker stopped", broker_name=parts.identity.broker_name)
+
+    async def _call(self, work: Callable[[], None]) -> None:
+        """Do what takes long, beside the loop where there are threads."""
+        if self._threads:
+            await asyncio.get_running_loop().run_in_executor(None, work)
+        else:
+            work()
 
     async def _listen(self) -> None:
         main = self._build_server(self._configs.server, "broker")
@@ -171,7 +204,7 @@ class Broker:
         self._servers.clear()
 
     def _build_server(self, config: RemotingServerConfig, name: str) -> RemotingServer:
-        server = RemotingServer(config, clock=self._clock, name=name)
+        server = RemotingServer(config, clock=self._clock, name=name, network=self._network)
         server.add_listener(_CloseListener(self._parts.clients, self._parts.holds))
         self._servers.append(server)
         return server

@@ -30,6 +30,7 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.service import Service
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.json_file import JsonFile
 from rocketpy.store.message_store import MessageStore
@@ -44,6 +45,7 @@ class BrokerParts:
         clock: time.
         rng: chooses queues.
         files: the file system.
+        threads: False runs every request inline, whatever the pools' configured sizes.
 
     Attributes:
         configs: the settings in force; `ConfigHolder.update` changes live ones.
@@ -78,6 +80,7 @@ class BrokerParts:
         clock: Clock,
         rng: random.Random,
         files: StoreFiles,
+        threads: bool = True,
     ) -> None:
         self.configs = configs
         self.clock = clock
@@ -111,7 +114,7 @@ class BrokerParts:
         self.holds = PullRequestHold(
             self.store.max_offset, config.max_held_pulls, config.max_held_pulls_per_queue
         )
-        self.pools: Mapping[str, BusinessPool] = build_pools(config, clock)
+        self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         self.rules = SendRules(
             self.topics,
             self.groups,
@@ -121,14 +124,7 @@ class BrokerParts:
         )
         self.sends = self._build_sends(rng)
         self.pulls = self._build_pulls()
-        self.clients = ClientManageProcessor(
-            configs=configs,
-            topics=self.topics,
-            groups=self.groups,
-            producers=self.producers,
-            consumers=self.consumers,
-            clock=clock,
-        )
+        self.clients = self._build_clients()
         self._connect()
 
     @property
@@ -140,6 +136,16 @@ class BrokerParts:
     def address(self) -> str:
         """``host:port`` as told to clients; empty until the broker listens."""
         return self.identity.address
+
+    @property
+    def loop_services(self) -> tuple[Service, ...]:
+        """Background work that owns what the connections' loop owns."""
+        return self.holds, self.clients
+
+    @property
+    def background_services(self) -> tuple[Service, ...]:
+        """Background work that may take long or write files; the store has its own."""
+        return self.offsets, self.put_counter
 
     def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
         return SendMessageProcessor(
@@ -163,6 +169,16 @@ class BrokerParts:
             holds=self.holds,
             stats=self.stats,
             config=self.configs.broker,
+            clock=self.clock,
+        )
+
+    def _build_clients(self) -> ClientManageProcessor:
+        return ClientManageProcessor(
+            configs=self.configs,
+            topics=self.topics,
+            groups=self.groups,
+            producers=self.producers,
+            consumers=self.consumers,
             clock=self.clock,
         )
 

@@ -43,6 +43,22 @@ class Service(Protocol):
         ...
 
 
+class ServiceRunner(Protocol):
+    """What drives one service: `ServiceThread` or `LoopService`."""
+
+    def start(self) -> None:
+        """Run the first step soon, and go on."""
+        ...
+
+    def wake(self) -> None:
+        """Run the next step now instead of when it is due."""
+        ...
+
+    def stop(self) -> None:
+        """Run one last step and no more."""
+        ...
+
+
 def _step_or_retry(service: Service, clock: Clock, retry_ms: int) -> int:
     """Run one step; after a failure the next one is due in ``retry_ms``."""
     now_ms = clock.monotonic_ms()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.service import Service, ServiceThread
+from rocketpy.runtime.service import Service, ServiceRunner, ServiceThread
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue_table import is_safe_topic
 from rocketpy.store.files import DiskUsage, FileLock, RealFiles, StoreFiles
@@ -51,7 +51,7 @@ class MessageStore:
         self._log, self._table, self._index = parts.log, parts.table, parts.index
         self._writer, self._stats = parts.writer, parts.stats
         self._lock: FileLock | None = None
-        self._threads: list[ServiceThread] = []
+        self._threads: list[ServiceRunner] = []
         self.recovery = RecoveryReport()
 
     # -- life ------------------------------------------------------------------------------
@@ -120,10 +120,14 @@ class MessageStore:
         """The background work, for a simulation to drive."""
         return self._parts.services
 
-    def start(self) -> None:
-        """Run the services, each on its thread."""
+    def start(self, run: Callable[[Service, Clock], ServiceRunner] = ServiceThread) -> None:
+        """Run the services.
+
+        Args:
+            run: makes what drives a service; each on its own thread by default.
+        """
         assert self._gate.is_open, "open comes first"
-        self._threads = [ServiceThread(each, self._clock) for each in self.services]
+        self._threads = [run(each, self._clock) for each in self.services]
         by_name = dict(zip((each.name for each in self.services), self._threads, strict=True))
         self._log.on_step = by_name["AllocateService"].wake
         if self._parts.group in self.services:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -315,6 +316,32 @@ async def test_a_guard_refuses_requests_of_every_kind(tmp_path: Path) -> None:
         assert (await peer.call(30, {"topic": "T", "queueId": "0"})).code == 16
         assert (await peer.call(17, {"topic": "T"})).code == 16
         assert (await peer.call(28)).code == 0, "what the guard lets pass is answered"
+    finally:
+        await peer.client.close()
+        await broker.stop()
+
+
+async def test_a_broker_without_threads_does_everything_on_its_loop(tmp_path: Path) -> None:
+    plain = make_broker(tmp_path, threads=2, flush_disk_type="SYNC_FLUSH")
+    broker = Broker(
+        plain.parts.config,
+        store_config=plain.parts.configs.store,
+        server_config=RemotingServerConfig(bind_address="127.0.0.1"),
+        clock=SystemClock(),
+        rng=random.Random(1),
+        threads=False,
+    )
+    await broker.start()
+    peer = Peer(broker.address)
+    try:
+        assert (await peer.send(b"first")).code == 0
+        waiting = await peer.start_pull(1, sys_flag=6)
+        assert (await peer.send(b"second")).code == 0
+        assert [one.body for one in decode_messages((await waiting).body)] == [b"second"]
+        names = {one.name for one in broker.services}
+        assert {"GroupCommitService", "ConsumerOffsets", "BrokerStats"} <= names
+        running = {thread.name for thread in threading.enumerate()}
+        assert not {name for name in running if name in names or name.startswith("send")}
     finally:
         await peer.client.close()
         await broker.stop()
