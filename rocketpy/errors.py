@@ -23,7 +23,8 @@
         - StoreLockedError          another process has the directory
         - StoreFormatError          a directory or file that is not what it should be
         - StoreReadOnlyError        a flush failed earlier; restart to recover
-        - DiskFullError             retriable
+        - ResourceShortError        retriable
+            - DiskFullError         retriable
         - CorruptRecordError
         - QueueGapError
     - ConfigError                   a wrong value in a configuration file, with file, line and key
@@ -63,6 +64,7 @@ __all__ = [
     "QueueGapError",
     "RequestCodeNotSupportedError",
     "RequestTimeoutError",
+    "ResourceShortError",
     "RocketPyError",
     "ServiceNotAvailableError",
     "StartError",
@@ -285,10 +287,17 @@ class StoreReadOnlyError(StoreError):
     """A flush failed, so nothing more is acknowledged until a restart recovers the store."""
 
 
-class DiskFullError(StoreError):
-    """No space could be allocated; sending resumes by itself when there is space again."""
+class ResourceShortError(StoreError):
+    """The system gave no descriptor, mapping, memory or name; it is refused, not broken.
+
+    Nothing was written. The same call works again by itself once the resource is back.
+    """
 
     retriable = True
+
+
+class DiskFullError(ResourceShortError):
+    """No space could be allocated; sending resumes by itself when there is space again."""
 
 
 class CorruptRecordError(StoreError):

@@ -39,7 +39,8 @@ from rocketpy.runtime.service import (
     run_services_on_loop,
 )
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.files import RealFiles, StoreFiles
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.real_files import RealFiles
 
 logger = structlog.get_logger(__name__)
 

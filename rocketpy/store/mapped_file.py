@@ -10,6 +10,7 @@ Source: DefaultMappedFile (5.4.0).
 """
 
 import mmap
+import threading
 from pathlib import Path
 
 from rocketpy.store.files import Region
@@ -18,9 +19,13 @@ PAGE_BYTES = 4096
 
 
 class MappedFile:
-    """A mapped file and how far it is written; the owner serialises writers."""
+    """A mapped file and how far it is written; the owner serialises writers.
+
+    Anybody may `allocate`: the thread that appends, and the one that keeps space ready for it.
+    """
 
     __slots__ = (
+        "_allocate_mutex",
         "allocated",
         "base_offset",
         "buffer",
@@ -34,6 +39,7 @@ class MappedFile:
     )
 
     def __init__(self, path: Path, base_offset: int, region: Region) -> None:
+        self._allocate_mutex = threading.Lock()
         self.path = path
         self.base_offset = base_offset
         self.region = region
@@ -58,9 +64,11 @@ class MappedFile:
         """
         if position <= self.allocated:
             return
-        end = min(-(-position // step_bytes) * step_bytes, self.size_bytes)
-        self.region.allocate(self.allocated, end)
-        self.allocated = end
+        with self._allocate_mutex:
+            end = min(-(-position // step_bytes) * step_bytes, self.size_bytes)
+            if end > self.allocated:  # not if another thread did it meanwhile
+                self.region.allocate(self.allocated, end)
+                self.allocated = end
 
     def flush(self) -> None:
         """Bring what is written to disk.
@@ -72,7 +80,9 @@ class MappedFile:
         if write_position > self.flushed:
             self.region.flush()
             self.flushed = write_position
+            if write_position == self.size_bytes:
+                self.region.rest()
 
     def close(self) -> None:
-        """Let go of the file; views of readers stay valid."""
+        """Let go of the file; who still reads it keeps its memory."""
         self.region.close()

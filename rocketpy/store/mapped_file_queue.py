@@ -2,8 +2,10 @@
 
 A file is named by the offset of its first byte, 20 digits; the names leave no holes. The length
 of the files is part of the format: a file of another length is somebody else's and nothing is
-opened. Only an empty file, which a crash between creating and sizing leaves, is removed, and with
-it what follows: files are flushed in order, so nothing in those was ever on disk.
+opened. Only an empty last file is removed: a crash between creating and sizing leaves one. An
+empty file before others means that its content was lost, and is for somebody to look at.
+
+A deleted file is unlinked and forgotten here; who still reads it holds its memory.
 
 Source: MappedFileQueue (5.4.0).
 """
@@ -67,19 +69,23 @@ class MappedFileQueue:
             StoreFormatError: a file of a wrong name or length, or one is missing in the middle.
         """
         names = self._store_files.list_files(self.directory)
+        for name in names:
+            self._check(name)
+        if names and self._store_files.size_bytes(self.directory / names[-1]) == 0:
+            logger.warning("an empty last file is removed: path=%s", self.directory / names[-1])
+            self._store_files.remove(self.directory / names.pop())
         loaded: list[MappedFile] = []
         for name in names:
             path = self.directory / name
-            size_bytes = self._store_files.size_bytes(path)
-            if size_bytes == 0:
-                self._remove_from(names, name)
-                break
-            self._check(path, name, size_bytes)
+            self._check_length(path)
             if loaded and int(name) != loaded[-1].end_offset:
-                raise StoreFormatError(f"{path} does not follow {loaded[-1].path.name}")
+                missing = self.directory / file_name(loaded[-1].end_offset)
+                raise StoreFormatError(f"{missing} is missing: the next file is {name}")
             mapped = MappedFile(path, int(name), self._store_files.open(path))
             mapped.write_position = mapped.flushed = self.file_bytes
             mapped.data_end = mapped.region.first_hole()
+            if name != names[-1]:
+                mapped.region.rest()
             loaded.append(mapped)
         self.files = tuple(loaded)
 
@@ -93,14 +99,14 @@ class MappedFileQueue:
             if len(name) == 20 and name.isdigit():
                 raise StoreFormatError(f"{self.directory / name} is a directory, not a log file")
 
-    def _remove_from(self, names: list[str], first: str) -> None:
-        for name in reversed(names[names.index(first) :]):
-            logger.warning("a file that was never on disk is removed: name=%s", name)
-            self._store_files.remove(self.directory / name)
-
-    def _check(self, path: Path, name: str, size_bytes: int) -> None:
+    def _check(self, name: str) -> None:
         if not (len(name) == 20 and name.isdigit()):
-            raise StoreFormatError(f"{path} is not named by a 20-digit offset")
+            raise StoreFormatError(f"{self.directory / name} is not named by a 20-digit offset")
+
+    def _check_length(self, path: Path) -> None:
+        size_bytes = self._store_files.size_bytes(path)
+        if size_bytes == 0:
+            raise StoreFormatError(f"{path} is empty, though others follow: its content is missing")
         if size_bytes != self.file_bytes:
             raise StoreFormatError(
                 f"{path} has {size_bytes} bytes, the configuration says {self.file_bytes}"

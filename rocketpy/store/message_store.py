@@ -18,8 +18,9 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service, ServiceRunner, ServiceThread
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue_table import is_safe_topic
-from rocketpy.store.files import DiskUsage, FileLock, RealFiles, StoreFiles
+from rocketpy.store.files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.parts import StoreParts
+from rocketpy.store.real_files import RealFiles
 from rocketpy.store.recovery import Recovery, RecoveryReport
 from rocketpy.store.results import (
     GetMessageResult,

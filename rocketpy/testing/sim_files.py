@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from rocketpy.errors import DiskFullError, StoreFormatError, StoreLockedError
+from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError, StoreLockedError
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import DiskUsage
 from rocketpy.testing.sim_clock import SimClock
@@ -92,8 +92,44 @@ class _SimRegion:
         if self._is_open:
             self._files.flush_node(self._path, self._node)
 
+    def rest(self) -> None:
+        assert self._is_open
+
     def close(self) -> None:
         self._is_open = False
+
+
+class _SimFile:
+    """Satisfies `rocketpy.store.files.PlainFile`."""
+
+    def __init__(self, files: "SimFiles", path: Path, node: _Node) -> None:
+        self._files = files
+        self._path = path
+        self._node = node
+        self.size_bytes = len(node.memory)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        return bytes(self._node.memory[position : position + size_bytes])
+
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        end = position + len(data)
+        self._files.take_pages(self._node, position, end)
+        self._node.memory[position:end] = data
+
+    def first_hole(self) -> int:
+        return self.size_bytes
+
+    def erase(self, start: int, end: int) -> bool:
+        found = _has_data(self._node.memory[start:end])
+        if found:
+            self._node.memory[start:end] = bytes(end - start)
+        return found
+
+    def flush(self) -> None:
+        self._files.flush_node(self._path, self._node, with_name=False)
+
+    def close(self) -> None:
+        self._files.open_files -= 1
 
 
 class _SimLock:
@@ -116,6 +152,7 @@ class SimFiles:
         capacity_bytes: space for allocated pages; None for plenty.
         on_flush: called with the path before each flush; it may raise OSError.
         flush_count: flushes that worked.
+        open_files: files open now, for tests that look for one left open.
     """
 
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int | None = None) -> None:
@@ -123,6 +160,7 @@ class SimFiles:
         self.capacity_bytes = capacity_bytes
         self.on_flush: Callable[[Path], None] | None = None
         self.flush_count = 0
+        self.open_files = 0
         self._names: _Namespace = {}
         self._durable_names: _Namespace = {}
         self._changes: list[Callable[[_Namespace], object]] = []
@@ -178,7 +216,7 @@ class SimFiles:
     def create(self, path: Path, size_bytes: int) -> _SimRegion:
         """See `rocketpy.store.files.StoreFiles.create`."""
         if path in self._names:
-            raise FileExistsError(errno.EEXIST, "exists", str(path))
+            raise ResourceShortError(f"cannot create {path}: exists")
         self.make_directories(path.parent)
         node = _Node(bytearray(size_bytes), self._clock.time_ms())
         self._change(lambda names: names.__setitem__(path, node))
@@ -193,6 +231,20 @@ class SimFiles:
             if _has_data(node.memory[page : page + _PAGE_BYTES]):
                 node.pages.add(page // _PAGE_BYTES)
         return _SimRegion(self, path, node)
+
+    def create_file(self, path: Path, size_bytes: int) -> _SimFile:
+        """See `rocketpy.store.files.StoreFiles.create_file`."""
+        self.make_directories(path.parent)
+        node = _Node(bytearray(size_bytes), self._clock.time_ms())
+        self._change(lambda names: names.__setitem__(path, node))
+        self.open_files += 1
+        return _SimFile(self, path, node)
+
+    def open_file(self, path: Path) -> _SimFile:
+        """See `rocketpy.store.files.StoreFiles.open_file`."""
+        node = self._file(path)
+        self.open_files += 1
+        return _SimFile(self, path, node)
 
     def exists(self, path: Path) -> bool:
         """See `rocketpy.store.files.StoreFiles.exists`."""
@@ -310,8 +362,8 @@ class SimFiles:
                 raise DiskFullError("the simulated disk is full")
         node.pages |= wanted
 
-    def flush_node(self, path: Path, node: _Node) -> None:
-        """Bring a file to the disk, its name included.
+    def flush_node(self, path: Path, node: _Node, *, with_name: bool = True) -> None:
+        """Bring a file to the disk, the first time its name included.
 
         Raises:
             OSError: `on_flush` said so.
@@ -322,7 +374,7 @@ class SimFiles:
         node.sync()
         node.modified_ms = self._clock.time_ms()
         self.flush_count += 1
-        if is_new:
+        if is_new and with_name:
             self.sync_directories()
 
     def _change(self, change: Callable[[_Namespace], object]) -> None:

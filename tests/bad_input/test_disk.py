@@ -51,7 +51,7 @@ class FaultyOs:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyOs:
     faulty = FaultyOs()
-    monkeypatch.setattr("rocketpy.store.files.os", faulty)
+    monkeypatch.setattr("rocketpy.store.real_region.os", faulty)
     return faulty
 
 

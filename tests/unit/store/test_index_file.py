@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import DiskFullError, StoreFormatError
-from rocketpy.store.files import RealFiles
 from rocketpy.store.index_file import IndexFile, index_file_bytes
+from rocketpy.store.real_files import RealFiles
 
 SLOTS = 100
 COUNT = 400

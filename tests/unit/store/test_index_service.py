@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import DiskFullError
-from rocketpy.store.files import RealFiles, Region
+from rocketpy.store.files import Region
 from rocketpy.store.index_service import IndexCatchUpService, IndexService
+from rocketpy.store.real_files import RealFiles
 
 FOREVER = (1 << 63) - 1
 

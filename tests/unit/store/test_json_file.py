@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.store.files import RealFiles
 from rocketpy.store.json_file import JsonFile, UnchangingJson, dump_pretty
+from rocketpy.store.real_files import RealFiles
 from rocketpy.testing.sim_files import SimFiles
 
 OFFSETS = {"offsetTable": {"T@g": {0: 6, 10: 5}}, "groupTopicMap": {"g": ["T", "%RETRY%g"]}}

@@ -1,13 +1,15 @@
 """Real files keep the three rules of the seam: allocate first, flush means durable, views stay."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rocketpy.errors import StoreFormatError, StoreLockedError
-from rocketpy.store.files import RealFiles
+from rocketpy.errors import ResourceShortError, StoreFormatError, StoreLockedError
+from rocketpy.store.real_files import RealFiles
 
 
 def test_a_new_file_has_its_full_length_and_can_be_read_again(tmp_path: Path) -> None:
@@ -24,7 +26,7 @@ def test_a_new_file_has_its_full_length_and_can_be_read_again(tmp_path: Path) ->
     assert again.erase(0, 10_000)
     assert not again.erase(0, 10_000)
     again.close()
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ResourceShortError, match="File exists"):
         files.create(path, 10)
 
 
@@ -103,3 +105,88 @@ def test_a_file_in_the_place_of_a_directory_is_an_error_not_an_empty_directory(
     for look in (files.list_files, files.list_directories):
         with pytest.raises(StoreFormatError, match="commitlog is not a directory"):
             look(tmp_path / "commitlog")
+
+
+def test_an_entry_made_while_a_directory_is_synced_belongs_to_the_next_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = RealFiles()
+    directory = tmp_path / "d"
+    real_fsync, synced = os.fsync, []
+
+    def fsync(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path == directory and directory not in synced:
+            synced.append(path)
+            real_fsync(fd)
+            files.create_file(directory / "late", 10).close()
+            return
+        synced.append(path)
+        real_fsync(fd)
+
+    files.create_file(directory / "first", 10).close()
+    monkeypatch.setattr(os, "fsync", fsync)
+    files.sync_directories()
+    assert synced.count(directory) == 1
+    files.sync_directories()
+    assert synced.count(directory) == 2
+    files.sync_directories()
+    assert synced.count(directory) == 2
+
+
+def test_a_directory_that_could_not_be_synced_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = RealFiles()
+    files.create_file(tmp_path / "file", 10).close()
+    calls = []
+
+    def fsync(fd: int) -> None:
+        calls.append(fd)
+        if len(calls) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output"):
+        files.sync_directories()
+    files.sync_directories()
+    assert len(calls) == 2
+
+
+def test_a_file_open_for_a_moment_reads_writes_and_erases(tmp_path: Path) -> None:
+    files = RealFiles()
+    file = files.create_file(tmp_path / "d" / "file", 1 << 20)
+    file.write(8190, b"abcd")
+    assert file.read(8189, 6) == b"\0abcd\0"
+    assert file.read((1 << 20) - 2, 10) == b"\0\0"
+    assert file.erase(8192, 1 << 20)
+    assert not file.erase(8192, 1 << 20)
+    assert file.read(8190, 4) == b"ab\0\0"
+    file.flush()
+    file.close()
+    file.close()
+    again = files.open_file(tmp_path / "d" / "file")
+    assert again.size_bytes == 1 << 20
+    again.close()
+    files.create_file(tmp_path / "d" / "file", 16).close()
+    assert files.read_bytes(tmp_path / "d" / "file") == bytes(16)
+    with pytest.raises(FileNotFoundError):
+        files.open_file(tmp_path / "none")
+
+
+def test_a_mapped_file_that_rests_holds_one_descriptor_fewer(tmp_path: Path) -> None:
+    def open_count() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = open_count()
+    region = RealFiles().create(tmp_path / "file", 8192)
+    region.rest()
+    assert open_count() - before <= 1
+    region.allocate(0, 4096)
+    region.buffer[:1] = b"x"
+    region.flush()
+    assert region.first_hole() == 4096
+    region.close()
+    region.flush()
+    del region
+    assert open_count() == before

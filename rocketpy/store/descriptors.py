@@ -1,0 +1,109 @@
+"""File descriptors kept back, so that a store goes on flushing when others took all the rest.
+
+A broker shares one table of descriptors with its connections. When the table is full, one of the
+descriptors kept here is given up for the file that has to be opened, and taken back as soon as
+there is room again.
+"""
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+from rocketpy.errors import DiskFullError, ResourceShortError
+
+_T = TypeVar("_T")
+
+KEPT_COUNT: Final = 16
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+_SHORT: Final = (*_NO_DESCRIPTOR, errno.ENOMEM, errno.EEXIST)
+
+
+@contextlib.contextmanager
+def shortage_refused(what: str) -> Iterator[None]:
+    """Turn the system's "not now" into an error that refuses one call; others pass.
+
+    Args:
+        what: what was tried, for the message.
+
+    Raises:
+        DiskFullError: ENOSPC, EDQUOT.
+        ResourceShortError: EMFILE, ENFILE, ENOMEM, EEXIST.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise DiskFullError(f"no space to {what}") from error
+        if error.errno in _SHORT:
+            raise ResourceShortError(f"cannot {what}: {error.strerror}") from error
+        raise
+
+
+class DescriptorReserve:
+    """Some descriptors of this process that only the store may use. Safe to use from any thread."""
+
+    def __init__(self, count: int = KEPT_COUNT) -> None:
+        """Keep descriptors back; fewer when there are not so many."""
+        self._count = count
+        self._kept: list[int] = []
+        self._mutex = threading.Lock()
+        self.refill()
+
+    def refill(self) -> None:
+        """Take back what was given up, as far as there is room."""
+        with self._mutex:
+            while len(self._kept) < self._count:
+                try:
+                    self._kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                except OSError:
+                    return
+
+    def _give_up_one(self) -> bool:
+        with self._mutex:
+            if not self._kept:
+                return False
+            os.close(self._kept.pop())
+            return True
+
+    def run(self, operation: Callable[[], _T]) -> _T:
+        """Do something that needs a descriptor or two, giving up as many of those kept as it takes.
+
+        Raises:
+            OSError: from the operation; EMFILE or ENFILE when nothing is left to give up.
+        """
+        while True:
+            try:
+                result = operation()
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR or not self._give_up_one():
+                    raise
+            else:
+                if len(self._kept) < self._count:
+                    self.refill()
+                return result
+
+    def open(self, path: Path | str, flags: int) -> int:
+        """Open a file as `os.open` does, in mode 0644, never inherited by another program.
+
+        Raises:
+            OSError: see `run`.
+        """
+        return self.run(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+
+_reserve: DescriptorReserve | None = None
+_reserve_mutex = threading.Lock()
+
+
+def process_reserve() -> DescriptorReserve:
+    """Return the reserve of this process: descriptors are counted by process, so there is one."""
+    global _reserve  # noqa: PLW0603 - see the docstring
+    with _reserve_mutex:
+        if _reserve is None:
+            _reserve = DescriptorReserve()
+        return _reserve

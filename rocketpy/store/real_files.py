@@ -1,0 +1,242 @@
+"""The file system of the machine, behind `rocketpy.store.files.StoreFiles`.
+
+Directory entries (creations, renames, deletions) are remembered by directory and brought to disk
+together. A change made while a sync is under way belongs to the next one, and a second sync waits
+for the first: when it returns, everything before its call is on disk.
+"""
+
+import fcntl
+import os
+import shutil
+import threading
+from pathlib import Path
+
+from rocketpy.errors import StoreFormatError, StoreLockedError
+from rocketpy.store.descriptors import process_reserve, shortage_refused
+from rocketpy.store.files import DiskUsage, FileLock
+from rocketpy.store.real_region import RealFile, RealRegion
+
+
+def _names(directory: Path, *, directories: bool) -> list[str]:
+    """Return the sorted names of the files or of the directories in a directory.
+
+    Raises:
+        StoreFormatError: something else has the directory's name.
+    """
+    try:
+        with process_reserve().run(lambda: os.scandir(directory)) as entries:
+            return sorted(
+                each.name for each in entries if (each.is_dir() if directories else each.is_file())
+            )
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError:
+        raise StoreFormatError(f"{directory} is not a directory") from None
+
+
+_locked_here: set[Path] = set()
+_locked_mutex = threading.Lock()
+
+
+class _RealLock:
+    """A record lock; those do not see each other within one process, so a set does."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd = fd
+        self._path = path
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            with _locked_mutex:
+                _locked_here.discard(self._path)
+
+
+class RealFiles:
+    """The machine's file system. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        """Nothing is touched yet."""
+        self._reserve = process_reserve()
+        self._unsynced: set[Path] = set()
+        self._mutex = threading.Lock()
+        self._sync_mutex = threading.Lock()
+
+    def create(self, path: Path, size_bytes: int) -> RealRegion:
+        """See `rocketpy.store.files.StoreFiles.create`."""
+        self.make_directories(path.parent)
+        with shortage_refused(f"create {path}"):
+            fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            self._touched(path.parent)
+            try:
+                os.ftruncate(fd, size_bytes)
+                return self._region(path, fd, size_bytes)
+            except OSError:
+                os.close(fd)
+                path.unlink(missing_ok=True)
+                raise
+
+    def open(self, path: Path) -> RealRegion:
+        """See `rocketpy.store.files.StoreFiles.open`."""
+        with shortage_refused(f"open {path}"):
+            fd = self._reserve.open(path, os.O_RDWR)
+            size_bytes = os.fstat(fd).st_size
+            if size_bytes == 0:
+                os.close(fd)
+                raise StoreFormatError(f"{path} is empty")
+            self._touched(path.parent)  # a killed process may have left the name unsynced
+            try:
+                return self._region(path, fd, size_bytes)
+            except OSError:
+                os.close(fd)
+                raise
+
+    def _region(self, path: Path, fd: int, size_bytes: int) -> RealRegion:
+        return RealRegion(path, fd, size_bytes, self._reserve, self.sync_directories)
+
+    def create_file(self, path: Path, size_bytes: int) -> RealFile:
+        """See `rocketpy.store.files.StoreFiles.create_file`."""
+        self.make_directories(path.parent)
+        with shortage_refused(f"create {path}"):
+            fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            self._touched(path.parent)
+            try:
+                os.ftruncate(fd, size_bytes)
+                return RealFile(fd)
+            except OSError:
+                os.close(fd)
+                path.unlink(missing_ok=True)
+                raise
+
+    def open_file(self, path: Path) -> RealFile:
+        """See `rocketpy.store.files.StoreFiles.open_file`."""
+        with shortage_refused(f"open {path}"):
+            return RealFile(self._reserve.open(path, os.O_RDWR))
+
+    def exists(self, path: Path) -> bool:
+        """See `rocketpy.store.files.StoreFiles.exists`."""
+        return path.exists()
+
+    def size_bytes(self, path: Path) -> int:
+        """See `rocketpy.store.files.StoreFiles.size_bytes`."""
+        return path.stat().st_size
+
+    def list_files(self, directory: Path) -> list[str]:
+        """See `rocketpy.store.files.StoreFiles.list_files`."""
+        return _names(directory, directories=False)
+
+    def list_directories(self, directory: Path) -> list[str]:
+        """See `rocketpy.store.files.StoreFiles.list_directories`."""
+        return _names(directory, directories=True)
+
+    def make_directories(self, directory: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.make_directories`."""
+        missing = []
+        while not directory.is_dir():
+            missing.append(directory)
+            directory = directory.parent
+        for each in reversed(missing):
+            with shortage_refused(f"create {each}"):
+                each.mkdir(exist_ok=True)
+            self._touched(each.parent)
+
+    def remove(self, path: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.remove`."""
+        path.unlink(missing_ok=True)
+        self._touched(path.parent)
+
+    def remove_tree(self, directory: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.remove_tree`."""
+        if directory.is_dir():
+            self._reserve.run(lambda: shutil.rmtree(directory))
+            self._touched(directory.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.rename`."""
+        source.rename(target)
+        self._touched(source.parent)
+        self._touched(target.parent)
+
+    def read_bytes(self, path: Path) -> bytes:
+        """See `rocketpy.store.files.StoreFiles.read_bytes`."""
+        with open(path, "rb", opener=self._reserve.open) as file:
+            return file.read()
+
+    def write_bytes(self, path: Path, data: bytes) -> None:
+        """See `rocketpy.store.files.StoreFiles.write_bytes`."""
+        self.make_directories(path.parent)
+        with (
+            shortage_refused(f"write {path}"),
+            open(path, "wb", buffering=0, opener=self._reserve.open) as file,
+        ):
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        self._touched(path.parent)
+        self.sync_directories()
+
+    def sync_directories(self) -> None:
+        """See `rocketpy.store.files.StoreFiles.sync_directories`."""
+        with self._sync_mutex:
+            with self._mutex:
+                directories, self._unsynced = self._unsynced, set()
+            try:
+                for directory in sorted(directories):
+                    self._sync_directory(directory)
+                    directories.discard(directory)
+            finally:
+                if directories:  # the disk failed: they are still to be done
+                    with self._mutex:
+                        self._unsynced |= directories
+
+    def _sync_directory(self, directory: Path) -> None:
+        try:
+            with shortage_refused(f"open {directory}"):
+                fd = self._reserve.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # deleted since: its parent is in the set as well
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def modified_ms(self, path: Path) -> int:
+        """See `rocketpy.store.files.StoreFiles.modified_ms`."""
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """See `rocketpy.store.files.StoreFiles.disk_usage`."""
+        usage = shutil.disk_usage(path)
+        return DiskUsage(usage.total, usage.used, usage.free)
+
+    def boot_id(self) -> str:
+        """See `rocketpy.store.files.StoreFiles.boot_id`."""
+        path = Path("/proc/sys/kernel/random/boot_id")
+        return self.read_bytes(path).decode("ascii").strip() if path.exists() else ""
+
+    def lock(self, path: Path) -> FileLock:
+        """See `rocketpy.store.files.StoreFiles.lock`."""
+        self.make_directories(path.parent)
+        path = path.resolve()
+        with _locked_mutex:
+            if path in _locked_here:  # not even opened: closing it would free the lock
+                raise StoreLockedError(f"this process uses the store already: {path}")
+            _locked_here.add(path)
+        fd = -1
+        try:
+            fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            with _locked_mutex:
+                _locked_here.discard(path)
+            raise StoreLockedError(f"another process uses the store: {path} is locked") from error
+        os.pwrite(fd, b"lock", 0)
+        return _RealLock(fd, path)
+
+    def _touched(self, directory: Path) -> None:
+        with self._mutex:
+            self._unsynced.add(directory)
