@@ -17,13 +17,10 @@ import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.long_polling import PullRequestHold
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.request_table import Guard
 from rocketpy.broker.requests import build_requests
 from rocketpy.proto.codes import RequestCode
-from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.network import Network
@@ -168,7 +165,7 @@ class Broker:
         if self._loop_services is not None:
             self._loop_services.stop()
             self._loop_services = None
-        parts.holds.forget_all()
+        parts.suspended_pulls.release_all()
         await self._stop_servers()
         for runner in self._background:
             await self._call(runner.stop)
@@ -206,7 +203,8 @@ class Broker:
 
     def _build_server(self, config: RemotingServerConfig, name: str) -> RemotingServer:
         server = RemotingServer(config, clock=self._clock, name=name, network=self._network)
-        server.add_listener(_CloseListener(self._parts.clients, self._parts.holds))
+        for listener in (self._parts.clients, self._parts.pulls):
+            server.add_listener(listener)
         self._servers.append(server)
         return server
 
@@ -219,22 +217,3 @@ def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSetting
         files.sync_directories()
 
     return LiveSettings(config.live_settings_file, read=files.read_bytes, replace=replace_content)
-
-
-class _CloseListener:
-    """Forgets what hangs on a closed connection."""
-
-    def __init__(self, clients: ClientManageProcessor, holds: PullRequestHold) -> None:
-        self._clients = clients
-        self._holds = holds
-
-    def on_open(self, channel: Channel) -> None:
-        """Nothing hangs on a new connection."""
-
-    def on_idle(self, channel: Channel) -> None:
-        """The close that follows is reported too."""
-
-    def on_close(self, channel: Channel) -> None:
-        """Drop its clients and its parked pulls."""
-        self._clients.on_close(channel)
-        self._holds.forget_channel(channel)

@@ -61,8 +61,9 @@ class BrokerConfig:
         max_client_registrations: members of all producer groups, and of all consumer groups (ours).
         max_topics_for_auto_create: with so many topics no send creates another one (ours).
         max_groups_for_auto_create: the same for groups that clients bring along (ours).
-        max_held_pulls_per_queue: bound of pulls parked for one queue (ours).
-        max_held_pulls: bound of pulls parked at the same time; the next is answered at once.
+        max_held_pulls_per_queue: bound of pulls suspended for one queue (ours).
+        max_held_pulls: bound of pulls suspended at the same time; over it the connection with
+            the most of them is answered early.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.
         channel_expired_timeout: a client silent for this long is forgotten.

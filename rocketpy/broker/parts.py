@@ -12,11 +12,12 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
-from rocketpy.broker.long_polling import PullRequestHold
 from rocketpy.broker.name_server import NameServerLink
+from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.pools import build_pools
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
+from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.processor.send_rules import SendRules
 from rocketpy.broker.put_counter import PutCounter
@@ -25,6 +26,7 @@ from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.request_modes import MessageRequestModes
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.business import BusinessPool
@@ -63,7 +65,7 @@ class BrokerParts:
         stats: counters.
         put_counter: counts of stored messages on their way to `stats`.
         name_servers: registration with the name servers.
-        holds: suspended pulls.
+        suspended_pulls: pulls that wait for a message.
         rules: what may be sent where.
         sends: answers sends.
         pulls: answers pulls.
@@ -111,8 +113,8 @@ class BrokerParts:
         self.name_servers = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
-        self.holds = PullRequestHold(
-            self.store.max_offset, config.max_held_pulls, config.max_held_pulls_per_queue
+        self.suspended_pulls = SuspendedRequests(
+            "SuspendedPulls", config.max_held_pulls, config.max_held_pulls_per_queue
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         self.rules = SendRules(
@@ -140,7 +142,7 @@ class BrokerParts:
     @property
     def loop_services(self) -> tuple[Service, ...]:
         """Background work that owns what the connections' loop owns."""
-        return self.holds, self.clients
+        return self.suspended_pulls, self.clients
 
     @property
     def background_services(self) -> tuple[Service, ...]:
@@ -160,17 +162,20 @@ class BrokerParts:
         )
 
     def _build_pulls(self) -> PullMessageProcessor:
-        return PullMessageProcessor(
+        pulls = PullOperation(
             self.store,
             topics=self.topics,
             groups=self.groups,
             consumers=self.consumers,
             offsets=self.offsets,
-            holds=self.holds,
+            suspended=self.suspended_pulls,
             stats=self.stats,
             config=self.configs.broker,
             clock=self.clock,
         )
+        self.store.on_arrival = pulls.on_arrival
+        self.configs.add_listener(pulls.configure)
+        return PullMessageProcessor(pulls, Resumption(self.pools["pull"]))
 
     def _build_clients(self) -> ClientManageProcessor:
         return ClientManageProcessor(
@@ -184,7 +189,6 @@ class BrokerParts:
 
     def _connect(self) -> None:
         """Let those hear of each other's changes who must."""
-        self.store.on_arrival = self.holds.on_arrival
         self.topics.on_change = self._topic_changed
         self.topics.on_delete = self.rules.forget
         for listener in (
@@ -192,7 +196,6 @@ class BrokerParts:
             self.groups.configure,
             self.offsets.configure,
             self.sends.configure,
-            self.pulls.configure,
             self._settings_changed,
         ):
             self.configs.add_listener(listener)

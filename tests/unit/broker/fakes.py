@@ -73,6 +73,21 @@ class FakeChannel:
         self.commands: list[RemotingCommand] = []
         self.oneway: list[RemotingCommand] = []
         self.close_reason: str | None = None
+        self.is_writable = True
+        self.waiting: list[Callable[[], object]] = []
+
+    def when_writable(self, callback: Callable[[], object]) -> None:
+        """Call back in the loop's next turn, or once the peer reads again: see `read_on`."""
+        if self.is_writable:
+            self.loop.call_soon_threadsafe(callback)
+        else:
+            self.waiting.append(callback)
+
+    def read_on(self) -> None:
+        self.is_writable = True
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            self.when_writable(callback)
 
     def send(self, frame: bytes) -> None:
         self.sent.append(frame)

@@ -123,12 +123,13 @@ class Kit:
         )
         return None if response is None else response.code
 
-    def park(self) -> Any:
+    def suspended(self) -> Any:
         self.send()
         self.pull(offset=self.parts.store.max_offset("T", 0))
-        held = [one for queue in self.parts.holds._held.values() for one in queue]
-        self.parts.holds.forget_all()
-        return held[0].deadline_ms - self.clock.monotonic_ms() if held else None
+        suspended = self.parts.suspended_pulls
+        found = [one for owner in suspended._by_owner.values() for one in owner.entries]
+        suspended.release_all()
+        return found[0].deadline_ms - self.clock.monotonic_ms() if found else None
 
     def heartbeat(self, consume_type: str = "CONSUME_PASSIVELY") -> Any:
         group = {
@@ -214,8 +215,8 @@ CASES: list[Case] = [
     ("autoCreateSubscriptionGroup", Kit.pull_of_new_group, None, "false", 26),
     ("validateSystemTopicWhenUpdateTopic", Kit.create_system_topic, 29, "false", 0),
     ("startAcceptSendRequestTimeStamp", lambda kit: kit.send(), 0, 1 << 60, 1),
-    ("longPollingEnable", Kit.park, 15_000, "false", 1_000),
-    ("maxHeldPulls", Kit.park, 15_000, 0, None),
+    ("longPollingEnable", Kit.suspended, 15_000, "false", 1_000),
+    ("maxHeldPulls", Kit.suspended, 15_000, 0, None),
     ("litePullMessageEnable", Kit.lite_pull, None, "false", 16),
     ("rejectPullConsumerEnable", Kit.pull_consumer_is_taken, True, "true", False),
     ("useServerSideResetOffset", Kit.reset, True, "false", False),
@@ -223,7 +224,7 @@ CASES: list[Case] = [
     ("consumerOffsetUpdateVersionStep", Kit.version_steps, 0, 2, 3),
     ("maxTopicsForAutoCreate", lambda kit: kit.send(kit.new_name()), 0, 5, 17),
     ("maxGroupsForAutoCreate", Kit.pull_of_new_group, None, 5, 26),
-    ("maxHeldPullsPerQueue", Kit.park, 15_000, 0, None),
+    ("maxHeldPullsPerQueue", Kit.suspended, 15_000, 0, None),
     ("maxHeartbeatBytes", Kit.beats, 0, 10, 29),
     ("serverLoadBalancerEnable", Kit.assigned, None, "false", [0]),
     ("traceOn", lambda kit: kit.parts.sends._own["TRACE_ON"], "true", "false", "false"),
@@ -259,7 +260,7 @@ def test_a_live_setting_takes_effect(
 def test_short_polling_takes_effect() -> None:
     kit = Kit()
     kit.update(longPollingEnable="false", shortPollingTimeMills=7)
-    assert kit.park() == 7
+    assert kit.suspended() == 7
 
 
 def test_no_live_setting_is_without_a_test() -> None:

@@ -5,10 +5,12 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.long_polling import PullRequestHold
+from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
+from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.registry import ClientChannel, ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
@@ -17,6 +19,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.tags import tags_code
+from rocketpy.remoting.business import BusinessPool
 from rocketpy.store.results import GetMessageResult, GetMessageStatus
 from tests.unit.broker.fakes import (
     FakeChannel,
@@ -31,7 +34,7 @@ SUSPEND, SUBSCRIPTION, COMMIT = 2, 4, 1
 
 
 class Kit:
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, *, pool_threads: int = 0, **config: Any) -> None:
         self.config = BrokerConfig(broker_name="b", **config)
         self.clock = FakeClock()
         self.topics = TopicTable(self.config, MemoryFile(), self.clock)
@@ -41,18 +44,20 @@ class Kit:
         self.offsets = ConsumerOffsets(self.config, MemoryFile(), self.clock)
         self.store = FakeStore()
         self.stats = FakeStats()
-        self.holds = PullRequestHold(self.store.max_offset)
-        self.processor = PullMessageProcessor(
+        self.suspended = SuspendedRequests("SuspendedPulls")
+        self.pool = BusinessPool("pull", pool_threads, 100, 0)
+        self.pulls = PullOperation(
             self.store,
             topics=self.topics,
             groups=self.groups,
             consumers=self.consumers,
             offsets=self.offsets,
-            holds=self.holds,
+            suspended=self.suspended,
             stats=self.stats,
             config=self.config,
             clock=self.clock,
         )
+        self.processor = PullMessageProcessor(self.pulls, Resumption(self.pool))
         self.channel = FakeChannel()
 
     def subscribe(
@@ -133,41 +138,41 @@ def test_nothing_found(status: GetMessageStatus, offset: str, code: int) -> None
     assert (response.code, response.remark) == (code, status.value)
 
 
-def test_a_pull_that_may_wait_is_parked_woken_and_answered() -> None:
+def test_a_pull_that_may_wait_is_suspended_woken_and_answered() -> None:
     kit = Kit()
     kit.subscribe("a")
     assert kit.pull(sysFlag=str(SUSPEND | COMMIT)) is None
-    assert kit.holds.held_at("T", 1) == 1
+    assert kit.suspended.count_at(("T", 1)) == 1
     assert kit.offsets.query("g", "T", 1) == 9
     kit.offsets.commit("g", "T", 1, 4)
-    kit.holds.on_arrival("T", 1, 1, tags_code("b"))
+    kit.pulls.on_arrival("T", 1, 1, tags_code("b"))
     assert kit.channel.loop.turn() == 0
     kit.store.results.append(found())
-    kit.holds.on_arrival("T", 1, 2, tags_code("a"))
+    kit.pulls.on_arrival("T", 1, 2, tags_code("a"))
     kit.channel.loop.turn()
     assert decoded(kit.channel.sent[0]).code == 0
     assert kit.offsets.query("g", "T", 1) == 4, "the second run commits nothing"
 
 
-def test_a_parked_pull_ends_with_not_found_at_its_deadline() -> None:
+def test_a_suspended_pull_ends_with_not_found_at_its_deadline() -> None:
     kit = Kit()
     kit.subscribe()
     kit.pull(sysFlag=str(SUSPEND), suspendTimeoutMillis="999999")
-    kit.holds.step(kit.clock.now_ms + 29_999)
+    kit.suspended.step(kit.clock.now_ms + 29_999)
     assert kit.channel.sent == []
-    kit.holds.step(kit.clock.now_ms + 30_000)
+    kit.suspended.step(kit.clock.now_ms + 30_000)
     kit.channel.loop.turn()
     assert decoded(kit.channel.sent[0]).code == 19
 
 
-def test_short_polling_and_a_full_hold() -> None:
+def test_short_polling_and_a_full_table() -> None:
     kit = Kit(long_polling_enable=False)
     kit.subscribe()
     assert kit.pull(sysFlag=str(SUSPEND)) is None
-    kit.holds.step(kit.clock.now_ms + 1_000)
+    kit.suspended.step(kit.clock.now_ms + 1_000)
     kit.channel.loop.turn()
     assert decoded(kit.channel.sent[0]).code == 19
-    kit.processor.configure(replace(kit.config, max_held_pulls=0))
+    kit.pulls.configure(replace(kit.config, max_held_pulls=0))
     response = kit.pull(sysFlag=str(SUSPEND))
     assert response is not None
     assert response.code == 19
@@ -300,7 +305,7 @@ def test_an_error_of_a_woken_pull_is_answered() -> None:
         raise OSError("bad disk")
 
     kit.store.get_message = broken  # type: ignore[method-assign]
-    kit.holds.on_arrival("T", 1, 1, 0)
+    kit.pulls.on_arrival("T", 1, 1, 0)
     kit.channel.loop.turn()
     response = decoded(kit.channel.sent[0])
     assert (response.code, response.remark) == (1, "OSError: bad disk")

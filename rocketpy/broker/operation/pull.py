@@ -1,0 +1,488 @@
+"""Pulling: read a queue, or wait for something to read.
+
+Step 12 of the life of a message (docs/ARCHITECTURE.md). Checks run in Apache's order, the first
+that fails decides.
+
+A pull that finds nothing yet is suspended until a message comes that it takes, or its time is
+over. It is kept as a `SuspendedPull` meanwhile, which has the fields it needs to go on and nothing
+else of the request. Its keys are its queue, and its queue with each tag it takes, so that an
+arrival looks at nobody whose tag it is not.
+
+One read looks at a bounded number of queue entries: a filter that takes none of them is answered
+with the offset to go on at, as Apache does.
+
+Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.filters import ExpressionCache, TagFilter, filter_of
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.registry import ConsumerTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.suspended_requests import SuspendedRequest, SuspendedRequests
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.perm import PERM_READ
+from rocketpy.proto.subscription import SUB_ALL, is_tag_type
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
+
+MAX_SUSPEND_MS: Final = 30_000
+GROWTH_INTERVAL_MS: Final = 5_000
+"""A suspended pull with a filter goes on this often when its queue has grown: so that a consumer
+with a narrow filter moves on, and retention does not overtake it."""
+MAX_PULL_BYTES: Final = 8 * 1024 * 1024
+
+_MAX_TAG_KEYS: Final = 32
+_FORBIDDEN_BROKER: Final = 1
+_FORBIDDEN_GROUP: Final = 2
+_FORBIDDEN_TOPIC: Final = 3
+_FORBIDDEN_BROADCAST: Final = 4
+_FORBIDDEN_SUBSCRIPTION: Final = 5
+
+_CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
+    {
+        GetMessageStatus.FOUND: int(ResponseCode.SUCCESS),
+        GetMessageStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+        GetMessageStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+        GetMessageStatus.OFFSET_FOUND_NULL: int(ResponseCode.PULL_NOT_FOUND),
+        GetMessageStatus.OFFSET_OVERFLOW_ONE: int(ResponseCode.PULL_NOT_FOUND),
+        GetMessageStatus.OFFSET_OVERFLOW_BADLY: int(ResponseCode.PULL_OFFSET_MOVED),
+        GetMessageStatus.OFFSET_TOO_SMALL: int(ResponseCode.PULL_OFFSET_MOVED),
+        GetMessageStatus.OFFSET_RESET: int(ResponseCode.PULL_OFFSET_MOVED),
+        GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: int(ResponseCode.PULL_OFFSET_MOVED),
+        GetMessageStatus.NO_MESSAGE_IN_QUEUE: int(ResponseCode.PULL_OFFSET_MOVED),
+    }
+)
+assert set(_CODE_BY_STATUS) == set(GetMessageStatus)
+_EMPTY_QUEUE: Final = frozenset(
+    {GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE}
+)
+_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+
+
+class MessageReader(Protocol):
+    """What a pull needs of the store."""
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int,
+        filter: MessageFilter | None = None,  # noqa: A002
+    ) -> GetMessageResult:
+        """Read a queue."""
+        ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First offset of a queue."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Offset after the last of a queue."""
+        ...
+
+
+class PullCounter(Protocol):
+    """What a pull counts."""
+
+    def inc_group_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
+        """Count messages handed out."""
+        ...
+
+    def inc_broker_get(self, count: int) -> None:
+        """Count messages handed out."""
+        ...
+
+
+class PullRequest(NamedTuple):
+    """What a consumer asks for.
+
+    Attributes:
+        group: consumer group.
+        topic: of the queue.
+        queue_id: of the queue.
+        queue_offset: where to read.
+        max_count: messages at most, 1 or more.
+        max_bytes: of messages at most, but one message is always returned.
+        commit_offset: how far the group has consumed the queue; None commits nothing.
+        suspend_ms: how long it may wait for a message; None does not wait.
+        expression: what it takes; None is what the group's heartbeats said.
+        expression_type: of `expression`; None is TAG.
+        sub_version: of the subscription that the consumer knows, when `expression` is None.
+        is_lite: asked for with LITE_PULL_MESSAGE.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_count: int
+    max_bytes: int
+    commit_offset: int | None
+    suspend_ms: int | None
+    expression: str | None
+    expression_type: str | None
+    sub_version: int
+    is_lite: bool
+
+
+class PullResult(NamedTuple):
+    """The outcome of a pull that was carried out.
+
+    Attributes:
+        code: of the response.
+        read: offsets, and the records when something was found.
+        topic_sys_flag: of the topic.
+        group_sys_flag: of the group.
+    """
+
+    code: int
+    read: GetMessageResult
+    topic_sys_flag: int
+    group_sys_flag: int
+
+
+class PullForbidden(NamedTuple):
+    """A pull that is not permitted.
+
+    Attributes:
+        kind: what forbids it: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription.
+        remark: the reason.
+    """
+
+    kind: int
+    remark: str
+
+
+class _Refused(Exception):  # noqa: N818 - an outcome which ends the checks, not an error
+    """A check said no."""
+
+    def __init__(self, outcome: Refusal | PullForbidden) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+class SuspendedPull(SuspendedRequest):
+    """A pull that waits for a message.
+
+    Attributes:
+        wanted: the request, without its expression.
+        tag_filter: what it takes, when the request said that; None takes everything.
+        asks_group: the filter is the group's.
+    """
+
+    __slots__ = ("_max_offset", "_resume", "asks_group", "tag_filter", "wanted")
+
+    def __init__(
+        self,
+        wanted: PullRequest,
+        tag_filter: TagFilter | None,
+        owner: Hashable,
+        deadline_ms: int,
+        resume: Callable[["SuspendedPull"], None],
+        max_offset: Callable[[str, int], int],
+    ) -> None:
+        self.wanted = wanted._replace(expression=None)
+        self.asks_group = wanted.expression is None
+        self.tag_filter = tag_filter
+        self._resume = resume
+        self._max_offset = max_offset
+        size_bytes = 0 if tag_filter is None else tag_filter.size_bytes
+        keys = keys_of(wanted.topic, wanted.queue_id, tag_filter)
+        super().__init__(keys, owner, deadline_ms, size_bytes)
+
+    def resume(self) -> None:
+        """See `SuspendedRequest.resume`."""
+        self._resume(self)
+
+    def is_ready(self) -> bool:
+        """Whether the queue has grown, whatever the tags."""
+        wanted = self.wanted
+        return self._max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
+
+    def looks_next(self, now_ms: int) -> int:
+        """Without a filter every arrival wakes it."""
+        return self.deadline_ms if self.tag_filter is None else now_ms + GROWTH_INTERVAL_MS
+
+    def wants(self, next_offset: int, tags_code: int) -> bool:
+        """Whether a message that came is one to wake up for."""
+        return self.wanted.queue_offset < next_offset and (
+            self.tag_filter is None or self.tag_filter.matches_tags_code(tags_code)
+        )
+
+
+def keys_of(topic: str, queue_id: int, tag_filter: TagFilter | None) -> list[Hashable]:
+    """What a pull waits for; its queue, under which it is counted, comes first."""
+    codes = () if tag_filter is None else tag_filter.codes
+    any_tag: Hashable = (topic, queue_id, None)
+    if tag_filter is None or len(codes) > _MAX_TAG_KEYS:
+        return [(topic, queue_id), any_tag]
+    return [(topic, queue_id), *((topic, queue_id, code) for code in codes)]
+
+
+PullOutcome = PullResult | Refusal | PullForbidden
+
+
+class PullOperation:
+    """Carries out pulls.
+
+    Args:
+        store: what to read.
+        topics: topic table.
+        groups: group table.
+        consumers: connected consumers and their subscriptions.
+        offsets: committed offsets.
+        suspended: where pulls wait.
+        stats: counters.
+        config: the broker's settings; see `configure`.
+        clock: time.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts a pull touches
+        self,
+        store: MessageReader,
+        *,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        consumers: ConsumerTable,
+        offsets: ConsumerOffsets,
+        suspended: SuspendedRequests,
+        stats: PullCounter,
+        config: BrokerConfig,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._suspended = suspended
+        self._stats = stats
+        self._clock = clock
+        self._config = config
+        self._expressions = ExpressionCache()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+        self._suspended.max_count = config.max_held_pulls
+        self._suspended.max_per_key = config.max_held_pulls_per_queue
+
+    def on_arrival(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+        """Wake whoever waits for this message; called by the store on the putting thread."""
+        suspended = self._suspended
+        if not len(suspended):
+            return
+        for key in ((topic, queue_id, None), (topic, queue_id, tags_code)):
+            suspended.wake(key, lambda one: one.wants(next_offset, tags_code))
+
+    def pull(
+        self, wanted: PullRequest, owner: Hashable, resume: Callable[[SuspendedPull], None]
+    ) -> PullOutcome | None:
+        """Read a queue.
+
+        Args:
+            wanted: what to read.
+            owner: who asks; what waits goes with it.
+            resume: called with the pull when it can go on, on any thread; must not block, and
+                must bring about one call of `go_on`, or none when the owner is lost.
+
+        Returns:
+            The outcome; None when the pull is answered later.
+        """
+        try:
+            group, topic = self._check_names(wanted)
+            tag_filter = (
+                self._filter_of_group(wanted, group)
+                if wanted.expression is None
+                else self._filter_of_request(wanted)
+            )
+        except _Refused as refused:
+            return refused.outcome
+        read = self._read(wanted, tag_filter)
+        code = _code_of(read, wanted.queue_offset)
+        self._commit(wanted, read.next_begin_offset)
+        if code == _NOT_FOUND and wanted.suspend_ms is not None:
+            names = wanted._replace(group=group.group_name, topic=topic.topic_name)
+            if self._suspend(names, tag_filter, owner, resume):
+                return None
+        return self._result(wanted, code, read, topic, group)
+
+    def go_on(self, pull: SuspendedPull) -> PullOutcome:
+        """Read for a pull that was resumed.
+
+        Everything is checked again: the topic may be gone. Nothing is committed, and the pull
+        does not wait again.
+        """
+        wanted = pull.wanted
+        try:
+            group, topic = self._check_names(wanted)
+            tag_filter = (
+                self._filter_of_group(wanted, group) if pull.asks_group else pull.tag_filter
+            )
+            read = self._read(wanted, tag_filter)
+        except _Refused as refused:
+            return refused.outcome
+        finally:
+            self._suspended.release(pull)
+        self._offsets.commit_pull(
+            wanted.group, wanted.topic, wanted.queue_id, read.next_begin_offset
+        )
+        return self._result(wanted, _code_of(read, wanted.queue_offset), read, topic, group)
+
+    def forget(self, owner: Hashable) -> None:
+        """Forget the pulls of an owner that is lost."""
+        self._suspended.release_owner(owner)
+
+    def _check_names(self, wanted: PullRequest) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        config = self._config
+        if not config.broker_permission & PERM_READ:
+            remark = f"the broker[{config.broker_name}] pulling message is forbidden"
+            raise _Refused(PullForbidden(_FORBIDDEN_BROKER, remark))
+        if wanted.is_lite and not config.lite_pull_message_enable:
+            remark = f"the broker[{config.broker_name}] for lite pull consumer is forbidden"
+            raise _Refused(PullForbidden(_FORBIDDEN_BROKER, remark))
+        group = self._groups.get_or_create(wanted.group)
+        if group is None:
+            remark = f"subscription group [{wanted.group}] does not exist"
+            raise _refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {wanted.group}"
+            raise _Refused(PullForbidden(_FORBIDDEN_GROUP, remark))
+        topic = self._topics.get(wanted.topic)
+        if topic is None:
+            remark = f"topic[{wanted.topic}] not exist, apply first please!"
+            raise _refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not topic.perm & PERM_READ:
+            remark = f"the topic[{wanted.topic}] pulling message is forbidden"
+            raise _Refused(PullForbidden(_FORBIDDEN_TOPIC, remark))
+        if not 0 <= wanted.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{wanted.queue_id}] is illegal, topic:[{wanted.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+            raise _refused(ResponseCode.INVALID_PARAMETER, remark)
+        if topic.is_batch_cq:
+            # Rather than wait for ever beside messages that this version cannot read.
+            remark = "this broker version does not support topics with queue.type BatchCQ"
+            raise _refused(ResponseCode.SYSTEM_ERROR, remark)
+        return group, topic
+
+    def _filter_of_request(self, wanted: PullRequest) -> TagFilter | None:
+        if not is_tag_type(wanted.expression_type):
+            raise _no_sql(wanted.expression_type or "")
+        try:
+            return self._expressions.filter_of(wanted.expression or SUB_ALL)
+        except ValueError as error:
+            remark = f"parse the consumer's subscription failed: {error}"
+            raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+    def _filter_of_group(
+        self, wanted: PullRequest, group: SubscriptionGroupConfig
+    ) -> TagFilter | None:
+        members = self._consumers.group(wanted.group)
+        if members is None:
+            remark = "the consumer's group info not exist"
+            raise _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if not group.consume_broadcast_enable and members.is_broadcast:
+            remark = f"the consumer group[{wanted.group}] can not consume by broadcast way"
+            raise _Refused(PullForbidden(_FORBIDDEN_BROADCAST, remark))
+        if self._groups.is_forbidden(wanted.group, wanted.topic):
+            remark = f"the consumer group[{wanted.group}] is forbidden for topic[{wanted.topic}]"
+            raise _Refused(PullForbidden(_FORBIDDEN_SUBSCRIPTION, remark))
+        subscription = members.subscriptions.get(wanted.topic)
+        if subscription is None:
+            remark = "the consumer's subscription not exist"
+            raise _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if subscription.sub_version < wanted.sub_version:
+            remark = "the consumer's subscription not latest"
+            raise _refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+        if subscription.takes_all:
+            return None
+        if not is_tag_type(subscription.expression_type):
+            raise _no_sql(subscription.expression_type)
+        return filter_of(subscription)
+
+    def _read(self, wanted: PullRequest, tag_filter: TagFilter | None) -> GetMessageResult:
+        topic, queue_id = wanted.topic, wanted.queue_id
+        if self._config.use_server_side_reset_offset:
+            reset = self._offsets.take_reset(wanted.group, topic, queue_id)
+            if reset is not None:
+                return GetMessageResult(
+                    GetMessageStatus.OFFSET_RESET,
+                    reset,
+                    self._store.min_offset(topic, queue_id),
+                    self._store.max_offset(topic, queue_id),
+                )
+        return self._store.get_message(
+            topic,
+            queue_id,
+            wanted.queue_offset,
+            wanted.max_count,
+            wanted.max_bytes,
+            tag_filter,
+        )
+
+    def _commit(self, wanted: PullRequest, next_offset: int) -> None:
+        offsets, group, topic, queue_id = self._offsets, *wanted[:3]
+        offsets.commit_pull(group, topic, queue_id, next_offset)
+        if wanted.commit_offset is not None and not offsets.has_reset(group, topic, queue_id):
+            offsets.commit(group, topic, queue_id, wanted.commit_offset)
+
+    def _suspend(
+        self,
+        wanted: PullRequest,
+        tag_filter: TagFilter | None,
+        owner: Hashable,
+        resume: Callable[[SuspendedPull], None],
+    ) -> bool:
+        config = self._config
+        wait_ms = config.short_polling_time_mills
+        if config.long_polling_enable:
+            wait_ms = max(0, min(wanted.suspend_ms or 0, MAX_SUSPEND_MS))
+        now_ms = self._clock.monotonic_ms()
+        return self._suspended.suspend(
+            SuspendedPull(
+                wanted, tag_filter, owner, now_ms + wait_ms, resume, self._store.max_offset
+            ),
+            now_ms,
+        )
+
+    def _result(
+        self,
+        wanted: PullRequest,
+        code: int,
+        read: GetMessageResult,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+    ) -> PullResult:
+        if code == ResponseCode.SUCCESS:
+            self._stats.inc_group_get(wanted.group, wanted.topic, read.count, read.size_bytes)
+            self._stats.inc_broker_get(read.count)
+        return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
+
+
+def _code_of(read: GetMessageResult, queue_offset: int) -> int:
+    # Asking an empty queue for entry 0 is a consumer that came early, not one that is lost.
+    if read.status in _EMPTY_QUEUE and queue_offset == 0:
+        return _NOT_FOUND
+    return _CODE_BY_STATUS[read.status]
+
+
+def _refused(code: int, remark: str) -> _Refused:
+    return _Refused(Refusal(int(code), remark))
+
+
+def _no_sql(expression_type: str) -> _Refused:
+    remark = f"The broker does not support consumer to filter message by {expression_type}"
+    return _refused(ResponseCode.SYSTEM_ERROR, remark)
