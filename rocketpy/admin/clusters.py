@@ -11,12 +11,13 @@ from dataclasses import replace
 from rocketpy.admin.results import BrokerStatus
 from rocketpy.admin.servers import Servers, checked
 from rocketpy.errors import BrokerError, RocketPyError
-from rocketpy.proto.bodies import BrokerStatsData, KVTable
+from rocketpy.proto.bodies.stats import BrokerStatsData
+from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import make_request
-from rocketpy.proto.headers import (
+from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
+from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
-    ViewBrokerStatsDataRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
 )
 from rocketpy.runtime.properties_file import format_properties, read_properties

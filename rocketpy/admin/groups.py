@@ -14,26 +14,24 @@ from rocketpy.errors import (
     ConsumerNotOnlineError,
     SubscriptionGroupNotExistError,
 )
-from rocketpy.proto.bodies import (
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketpy.proto.bodies.heartbeat import (
     Connection,
     ConsumerConnection,
-    ConsumerRunningInfo,
-    ConsumeStats,
-    OffsetWrapper,
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
 )
+from rocketpy.proto.bodies.running import ConsumerRunningInfo
+from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.headers import (
-    DeleteSubscriptionGroupRequestHeader,
+from rocketpy.proto.headers.admin import GetConsumeStatsRequestHeader
+from rocketpy.proto.headers.client import (
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
-    GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
 )
+from rocketpy.proto.headers.topic import DeleteSubscriptionGroupRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_system_group, retry_topic
 

@@ -5,9 +5,9 @@ Source: UpdateKvConfigCommand, DeleteKvConfigCommand (5.4.0).
 
 from rocketpy.admin.servers import Servers
 from rocketpy.errors import BrokerError
-from rocketpy.proto.bodies import KVTable
+from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.headers import (
+from rocketpy.proto.headers.namesrv import (
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
     GetKVListByNamespaceRequestHeader,

@@ -13,7 +13,7 @@ from rocketpy.admin.servers import Servers, checked
 from rocketpy.errors import ClientError, QueryNotFoundError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import make_request
-from rocketpy.proto.headers import (
+from rocketpy.proto.headers.pull import (
     PullMessageRequestHeader,
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,

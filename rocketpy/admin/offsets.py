@@ -11,14 +11,15 @@ from rocketpy.admin.groups import group_lag
 from rocketpy.admin.results import OffsetMove
 from rocketpy.admin.servers import Servers
 from rocketpy.errors import ClientError
-from rocketpy.proto.bodies import ResetOffsetBody, TopicStatsTable
+from rocketpy.proto.bodies.offset import ResetOffsetBody
+from rocketpy.proto.bodies.topic import TopicStatsTable
 from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.headers import (
-    GetTopicStatsInfoRequestHeader,
+from rocketpy.proto.headers.offset import (
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import is_retry_topic
 

@@ -10,15 +10,15 @@ from typing import TypeVar
 from rocketpy.client.name_servers import NameServers
 from rocketpy.client.seams import Remoting
 from rocketpy.errors import BrokerError, ClientError, NoRouteError, RocketPyError
-from rocketpy.proto.bodies import BrokerData, ClusterInfo, TopicRouteData
+from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, TopicRouteData
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
-from rocketpy.proto.headers import (
+from rocketpy.proto.headers.base import Header
+from rocketpy.proto.headers.namesrv import (
     DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader,
     GetRouteInfoRequestHeader,
 )
-from rocketpy.proto.headers.base import Header
+from rocketpy.proto.headers.topic import DeleteTopicRequestHeader
 from rocketpy.proto.json_body import Body
 from rocketpy.proto.topic_names import retry_topic
 from rocketpy.runtime.clock import Clock

@@ -15,19 +15,19 @@ from rocketpy.admin.key_values import kv_delete, kv_get, kv_put
 from rocketpy.admin.results import QueueStatus, TopicStatistics, TopicStatus
 from rocketpy.admin.servers import Servers
 from rocketpy.errors import BrokerError, ClientError, TopicNotExistError
-from rocketpy.proto.bodies import (
-    BrokerStatsData,
-    GroupList,
+from rocketpy.proto.bodies.heartbeat import GroupList
+from rocketpy.proto.bodies.stats import BrokerStatsData
+from rocketpy.proto.bodies.topic import (
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicList,
     TopicStatsTable,
 )
 from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.headers import (
+from rocketpy.proto.headers.namesrv import GetTopicsByClusterRequestHeader
+from rocketpy.proto.headers.topic import (
     CreateTopicRequestHeader,
     GetTopicConfigRequestHeader,
-    GetTopicsByClusterRequestHeader,
     GetTopicStatsInfoRequestHeader,
     QueryTopicConsumeByWhoRequestHeader,
 )

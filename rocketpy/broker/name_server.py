@@ -7,11 +7,10 @@ Source: BrokerOuterAPI.java, BrokerController.registerBrokerAll (5.4.0).
 """
 
 import asyncio
-import zlib
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
-import orjson
 import structlog
 
 from rocketpy.broker.config_holder import ConfigHolder
@@ -19,10 +18,18 @@ from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.topic_queues import RouteResponse
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError, RocketPyError
+from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.route import TopicRouteData
-from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers.namesrv import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+from rocketpy.proto.perm import PERM_READ, PERM_WRITE
+from rocketpy.proto.record import body_crc
 from rocketpy.remoting.client import RemotingClient
 
 logger = structlog.get_logger(__name__)
@@ -32,8 +39,6 @@ _START_WAIT_MS: Final = 5_000
 _GOODBYE_MS: Final = 3_000
 _ANNOUNCE_WAIT_MS: Final = 1_000
 _ROUTE_MS: Final = 3_000
-_CRC_MASK: Final = 0x7FFF_FFFF
-_READ_WRITE: Final = 6
 
 
 class NameServerLink:
@@ -136,9 +141,9 @@ class NameServerLink:
         return await asyncio.wrap_future(future)
 
     async def _fetch_route(self, topic: str) -> RouteResponse:
-        fields = {"acceptStandardJsonOnly": "true", "topic": topic}
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         for address in self.addresses:
-            request = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+            request = make_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_ext())
             response = await self._call(address, request, _ROUTE_MS)
             if response is None:
                 continue
@@ -182,20 +187,16 @@ class NameServerLink:
     async def _register_at(self, address: str, body: bytes) -> None:
         identity = self._identity
         config = self._configs.broker
-        request = make_request(
-            RequestCode.REGISTER_BROKER,
-            {
-                "bodyCrc32": str(zlib.crc32(body) & _CRC_MASK),
-                "brokerAddr": identity.address,
-                "brokerId": str(identity.broker_id),
-                "brokerName": identity.broker_name,
-                "clusterName": identity.cluster_name,
-                "compressed": "false",
-                "enableActingMaster": "false",
-                "haServerAddr": identity.ha_address,
-            },
-            body,
+        header = RegisterBrokerRequestHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster_name,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
+            enable_acting_master=False,
+            body_crc32=body_crc(body),
         )
+        request = make_request(RequestCode.REGISTER_BROKER, header.to_ext(), body)
         response = await self._call(address, request, config.register_broker_timeout_mills)
         if response is not None and response.code != 0:
             logger.warning(
@@ -207,15 +208,13 @@ class NameServerLink:
 
     async def _say_goodbye(self, address: str) -> None:
         identity = self._identity
-        request = make_request(
-            RequestCode.UNREGISTER_BROKER,
-            {
-                "brokerAddr": identity.address,
-                "brokerId": str(identity.broker_id),
-                "brokerName": identity.broker_name,
-                "clusterName": identity.cluster_name,
-            },
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=identity.broker_name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster_name,
+            broker_id=identity.broker_id,
         )
+        request = make_request(RequestCode.UNREGISTER_BROKER, header.to_ext())
         await self._call(address, request, _GOODBYE_MS)
 
     async def _call(
@@ -235,25 +234,18 @@ class NameServerLink:
 
     def _body(self, topics: Iterable[TopicConfig]) -> bytes:
         permission = self._configs.broker.broker_permission
-        table: dict[str, Any] = {}
-        for topic in topics:
-            entry = topic.to_json()
-            # A broker which must not be written (or read) takes that right from all its topics.
-            entry["perm"] = topic.perm if permission == _READ_WRITE else topic.perm & permission
-            table[topic.topic_name] = entry
-        version = self._topics.data_version
-        return orjson.dumps(
-            {
-                "filterServerList": [],
-                "topicConfigSerializeWrapper": {
-                    "dataVersion": version,
-                    "mappingDataVersion": {**version, "counter": 0},
-                    "topicConfigTable": table,
-                    "topicQueueMappingDetailMap": {},
-                    "topicQueueMappingInfoMap": {},
-                },
-            }
+        # A broker which must not be written (or read) takes that right from all its topics.
+        if permission != PERM_READ | PERM_WRITE:
+            topics = [replace(topic, perm=topic.perm & permission) for topic in topics]
+        version = DataVersion.from_json(self._topics.data_version)
+        wrapper = TopicConfigSerializeWrapper(
+            topic_config_table={topic.topic_name: topic for topic in topics},
+            data_version=version,
+            mapping_data_version=replace(version, counter=0),
+            topic_queue_mapping_detail_map={},
+            topic_queue_mapping_info_map={},
         )
+        return RegisterBrokerBody(wrapper).encode()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(coroutine)

@@ -16,7 +16,7 @@ from rocketpy.cli.common import (
     yes_option,
 )
 from rocketpy.cli.render import iso, show
-from rocketpy.proto.bodies import SubscriptionGroupConfig
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 
 
 @click.group("group", context_settings=CONTEXT, epilog="Example: rocketpy group lag readers")

@@ -17,7 +17,7 @@ from rocketpy.cli.common import (
     yes_option,
 )
 from rocketpy.cli.render import iso, message_row, show
-from rocketpy.proto.bodies import TopicConfig
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.perm import perm_to_string
 
 _QUEUES = click.IntRange(1, 65_535)

@@ -1,7 +1,5 @@
 """The requests a client sends to brokers, one method each.
 
-Header fields are written here under their wire names: the data path cannot afford header objects.
-
 Source: MQClientAPIImpl (5.4.0).
 """
 
@@ -9,12 +7,26 @@ import asyncio
 from enum import IntEnum
 from typing import NamedTuple
 
-import orjson
-
 from rocketpy.client.seams import Remoting
-from rocketpy.errors import BadBodyError, BrokerError
+from rocketpy.errors import BadBodyError, BrokerError, HeaderFieldError
+from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers.base import Header
+from rocketpy.proto.headers.client import (
+    GetConsumerListByGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from rocketpy.proto.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketpy.proto.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 
 SEND_BACK_TIMEOUT_MS = 5_000
@@ -52,23 +64,28 @@ def _checked(response: RemotingCommand) -> RemotingCommand:
 
 
 def pull_result(response: RemotingCommand) -> PullResult:
-    """Read a pull's answer; raises BrokerError for any other code."""
+    """Read the response to a pull.
+
+    Raises:
+        BrokerError: a code that no pull ends with.
+        BadBodyError: a response without offsets.
+    """
     status = _PULL_STATUSES.get(response.code)
     if status is None:
         raise BrokerError.from_code(response.code, response.remark)
-    ext = response.ext_fields
     try:
-        return PullResult(
-            status,
-            int(ext["nextBeginOffset"]),
-            int(ext["minOffset"]),
-            int(ext["maxOffset"]),
-            int(ext.get("suggestWhichBrokerId", "0")),
-            int(ext.get("offsetDelta") or "0"),
-            response.body,
-        )
-    except (KeyError, ValueError) as error:
-        raise BadBodyError(f"pull answer without usable offsets: {ext}") from error
+        header = PullMessageResponseHeader.from_ext(response.ext_fields)
+    except HeaderFieldError as error:
+        raise BadBodyError(f"the response to a pull has no offsets: {error}") from error
+    return PullResult(
+        status,
+        header.next_begin_offset,
+        header.min_offset,
+        header.max_offset,
+        header.suggest_which_broker_id,
+        header.offset_delta or 0,
+        response.body,
+    )
 
 
 class BrokerApi:
@@ -87,46 +104,45 @@ class BrokerApi:
         self,
         address: str,
         code: int,
-        ext_fields: dict[str, str],
+        header: Header | None,
         body: bytes = b"",
         timeout_ms: int = 0,
     ) -> RemotingCommand:
-        request = make_request(code, ext_fields, body)
+        request = make_request(code, {} if header is None else header.to_ext(), body)
         return _checked(
             await self.remoting.invoke(address, request, timeout_ms or self._timeout_ms)
         )
 
     async def heartbeat(self, address: str, body: bytes) -> RemotingCommand:
         """Tell a broker who we are and what our groups subscribe to."""
-        return await self._call(address, RequestCode.HEART_BEAT, {}, body)
+        return await self._call(address, RequestCode.HEART_BEAT, None, body)
 
     async def unregister(
         self, address: str, client_id: str, *, producer_group: str = "", consumer_group: str = ""
     ) -> None:
         """Leave a group at one broker."""
-        ext_fields = {"clientID": client_id}
-        if producer_group:
-            ext_fields["producerGroup"] = producer_group
-        if consumer_group:
-            ext_fields["consumerGroup"] = consumer_group
-        await self._call(address, RequestCode.UNREGISTER_CLIENT, ext_fields)
+        header = UnregisterClientRequestHeader(
+            client_id=client_id,
+            producer_group=producer_group or None,
+            consumer_group=consumer_group or None,
+        )
+        await self._call(address, RequestCode.UNREGISTER_CLIENT, header)
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """Return the client ids of a group's members, as this broker knows them."""
-        response = await self._call(
-            address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
-        )
-        try:
-            ids = orjson.loads(response.body)["consumerIdList"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadBodyError("member list cannot be read") from error
-        return [str(client_id) for client_id in ids]
+        header = GetConsumerListByGroupRequestHeader(consumer_group=group)
+        response = await self._call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        return GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list
 
     async def query_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
         """Return the group's stored offset, None when there is none."""
-        request = make_request(
-            RequestCode.QUERY_CONSUMER_OFFSET, {"consumerGroup": group, **_queue_fields(queue)}
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            bname=queue.broker_name,
         )
+        request = make_request(RequestCode.QUERY_CONSUMER_OFFSET, header.to_ext())
         response = await self.remoting.invoke(address, request, OFFSET_TIMEOUT_MS)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -137,62 +153,61 @@ class BrokerApi:
         self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool
     ) -> None:
         """Store the group's offset: the next message to read."""
-        ext_fields = {
-            "consumerGroup": group,
-            **_queue_fields(queue),
-            "commitOffset": str(offset),
-        }
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            bname=queue.broker_name,
+        )
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         if oneway:
-            request = make_request(code, ext_fields, oneway=True)
+            request = make_request(code, header.to_ext(), oneway=True)
             await self.remoting.invoke_oneway(address, request, OFFSET_TIMEOUT_MS)
         else:
-            await self._call(address, code, ext_fields)
+            await self._call(address, code, header)
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset the next message will get."""
-        ext_fields = {**_queue_fields(queue), "committed": "true"}
-        return _offset_of(await self._call(address, RequestCode.GET_MAX_OFFSET, ext_fields))
+        header = GetMaxOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, committed=True, bname=queue.broker_name
+        )
+        return _offset_of(await self._call(address, RequestCode.GET_MAX_OFFSET, header))
 
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset of the oldest message."""
-        return _offset_of(
-            await self._call(address, RequestCode.GET_MIN_OFFSET, _queue_fields(queue))
+        header = GetMinOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
         )
+        return _offset_of(await self._call(address, RequestCode.GET_MIN_OFFSET, header))
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the first offset stored at or after a time."""
-        ext_fields = {
-            **_queue_fields(queue),
-            "timestamp": str(timestamp_ms),
-            "boundaryType": "lower",
-        }
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            boundary_type="lower",
+            bname=queue.broker_name,
+        )
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        return _offset_of(await self._call(address, code, ext_fields))
+        return _offset_of(await self._call(address, code, header))
 
-    async def send_back(self, address: str, ext_fields: dict[str, str]) -> None:
+    async def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
         """Give a message back, so that the broker delivers it again later."""
         code = RequestCode.CONSUMER_SEND_MSG_BACK
-        await self._call(address, code, ext_fields, timeout_ms=SEND_BACK_TIMEOUT_MS)
+        await self._call(address, code, header, timeout_ms=SEND_BACK_TIMEOUT_MS)
 
     def pull(
-        self, address: str, ext_fields: dict[str, str], timeout_ms: int
+        self, address: str, header: PullMessageRequestHeader, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
         """Ask for messages; read the response with :func:`pull_result`."""
-        request = make_request(RequestCode.PULL_MESSAGE, ext_fields)
+        request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
         return self.remoting.invoke_future(address, request, timeout_ms)
-
-
-def _queue_fields(queue: MessageQueue) -> dict[str, str]:
-    return {
-        "topic": queue.topic,
-        "queueId": str(queue.queue_id),
-        "bname": queue.broker_name,
-    }
 
 
 def _offset_of(response: RemotingCommand) -> int:
     try:
-        return int(response.ext_fields["offset"])
-    except (KeyError, ValueError) as error:
-        raise BadBodyError("answer without an offset") from error
+        return OffsetResponseHeader.from_ext(response.ext_fields).offset
+    except HeaderFieldError as error:
+        raise BadBodyError(f"a response without an offset: {error}") from error

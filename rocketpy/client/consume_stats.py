@@ -6,6 +6,7 @@ Source: ConsumerStatsManager (5.4.0).
 from collections import deque
 from dataclasses import dataclass, field
 
+from rocketpy.proto.bodies.running import ConsumeStatus
 from rocketpy.runtime.clock import Clock
 
 SAMPLE_INTERVAL_MS = 10_000
@@ -66,8 +67,8 @@ class ConsumeStats:
             while len(samples) > 2 and now - samples[1][0] > HOUR_MS:
                 samples.popleft()
 
-    def report(self, topic: str) -> dict[str, float]:
-        """Return the rates under their wire names."""
+    def report(self, topic: str) -> ConsumeStatus:
+        """Return the rates of the last minute, and the failures of the last hour."""
         counters = self._of(topic)
         now = self._clock.monotonic_ms()
         base = self._base(counters, now - MINUTE_MS)
@@ -76,14 +77,13 @@ class ConsumeStats:
         failed = counters.failed - base[2]
         done = ok + failed
         hour = self._base(counters, now - HOUR_MS)
-        return {
-            "consumeFailedMsgs": counters.failed - hour[2],
-            "consumeFailedTPS": round(failed / seconds, 2),
-            "consumeOKTPS": round(ok / seconds, 2),
-            "consumeRT": round((counters.handle_ms - base[4]) / done, 2) if done else 0.0,
-            "pullRT": 0.0,
-            "pullTPS": round((counters.pulled - base[3]) / seconds, 2),
-        }
+        return ConsumeStatus(
+            pull_tps=round((counters.pulled - base[3]) / seconds, 2),
+            consume_rt=round((counters.handle_ms - base[4]) / done, 2) if done else 0.0,
+            consume_ok_tps=round(ok / seconds, 2),
+            consume_failed_tps=round(failed / seconds, 2),
+            consume_failed_msgs=counters.failed - hour[2],
+        )
 
     @staticmethod
     def _base(counters: _Counters, since_ms: int) -> tuple[int, int, int, int, int]:

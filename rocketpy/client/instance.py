@@ -11,7 +11,6 @@ import socket
 
 from rocketpy.client.broker_api import BrokerApi
 from rocketpy.client.config import ClientConfig
-from rocketpy.client.heartbeat import encode_heartbeat
 from rocketpy.client.members import GroupMember
 from rocketpy.client.msg_ids import MsgIds
 from rocketpy.client.name_servers import NameServers
@@ -20,6 +19,7 @@ from rocketpy.client.route_table import RouteTable
 from rocketpy.client.seams import Remoting
 from rocketpy.client.server_requests import ServerRequests
 from rocketpy.errors import ClientError, RocketPyError
+from rocketpy.proto.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketpy.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -160,11 +160,11 @@ class Instance:
         self._last_heartbeat_ms = self.clock.monotonic_ms()
         if not self._producer_groups and not self.consumers:
             return
-        body = encode_heartbeat(
-            self.client_id,
-            self._producer_groups,
-            [consumer.heartbeat_data() for consumer in self.consumers.values()],
-        )
+        body = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=[ProducerData(group) for group in sorted(self._producer_groups)],
+            consumer_data_set=[consumer.heartbeat_data() for consumer in self.consumers.values()],
+        ).encode()
         addresses = self.routes.broker_addresses(with_slaves=bool(self.consumers))
         for gone in self._heartbeat_known.keys() - set(addresses):
             del self._heartbeat_known[gone]

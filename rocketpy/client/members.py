@@ -1,7 +1,9 @@
 """What the instance knows of the consumers it serves."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from rocketpy.proto.bodies.heartbeat import ConsumerData
+from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 
@@ -14,7 +16,7 @@ class GroupMember(Protocol):
         """Its group."""
         ...
 
-    def heartbeat_data(self) -> dict[str, Any]:
+    def heartbeat_data(self) -> ConsumerData:
         """Return its part of the heartbeat."""
         ...
 
@@ -30,10 +32,12 @@ class GroupMember(Protocol):
         """Return what it has consumed of a topic, by queue."""
         ...
 
-    def running_info(self) -> bytes:
-        """Return the body that GET_CONSUMER_RUNNING_INFO wants."""
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return the report on queues, rates and settings."""
         ...
 
-    async def consume_directly(self, message: MessageExt, broker_name: str) -> dict[str, Any]:
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
         """Handle one message at once and report how it went."""
         ...

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketpy.client.instance import Instance
-from rocketpy.client.server_requests import read_offset_table
 from rocketpy.errors import BadBodyError, NoRouteError, RocketPyError
-from rocketpy.proto import fastjson
+from rocketpy.proto.bodies.offset import OffsetSerializeWrapper
 from rocketpy.proto.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,7 @@ class LocalOffsetStore:
     def _read(self) -> dict[MessageQueue, int]:
         for path in (self._path, self._path.with_name(self._path.name + ".bak")):
             try:
-                return read_offset_table(path.read_bytes())
+                return OffsetSerializeWrapper.decode(path.read_bytes()).offset_table
             except FileNotFoundError:
                 continue
             except BadBodyError as error:
@@ -109,7 +108,7 @@ class LocalOffsetStore:
     def _write(self, offsets: dict[MessageQueue, int]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._path.with_name(self._path.name + ".tmp")
-        fresh.write_bytes(fastjson.dumps({"offsetTable": offsets}))
+        fresh.write_bytes(OffsetSerializeWrapper(offsets).encode())
         if self._path.exists():
             Path(self._path).replace(self._path.with_name(self._path.name + ".bak"))
         Path(fresh).replace(self._path)

@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import PullConsumerConfig
 from rocketpy.client.consume_service import Delivery
-from rocketpy.client.heartbeat import consumer_data
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import BrokerOffsetStore
@@ -23,9 +22,11 @@ from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullLoop, PullSettings
 from rocketpy.client.rebalance import Rebalancer
-from rocketpy.client.reports import direct_result, running_info
+from rocketpy.client.reports import PULL_PROPERTIES, nobody_handles, running_info
 from rocketpy.client.start_position import StartFinder, consume_from_where
 from rocketpy.errors import ClientError, ClosedError, ConfigError, NoRouteError, RocketPyError
+from rocketpy.proto.bodies.heartbeat import CONSUME_ACTIVELY, MODEL_CLUSTERING, ConsumerData
+from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
@@ -435,14 +436,14 @@ class PullConsumer:
 
     # ---- what the instance and brokers ask
 
-    def heartbeat_data(self) -> dict[str, Any]:
+    def heartbeat_data(self) -> ConsumerData:
         """Return the group's part of the heartbeat."""
-        return consumer_data(
-            self.group,
-            self._subscriptions.values(),
-            broadcast=False,
-            active=True,
-            consume_from=consume_from_where(self.config.start),
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_ACTIVELY,
+            message_model=MODEL_CLUSTERING,
+            consume_from_where=consume_from_where(self.config.start),
+            subscription_data_set=list(self._subscriptions.values()),
         )
 
     def wake_rebalance(self) -> None:
@@ -459,15 +460,19 @@ class PullConsumer:
         """Return the positions in a topic's queues."""
         return {queue: at for queue, at in self._positions.items() if queue.topic == topic}
 
-    def running_info(self) -> bytes:
+    def running_info(self) -> ConsumerRunningInfo:
         """Return the report on queues."""
         return running_info(
             self._queues,
             self._subscriptions.values(),
             {},
-            {"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY", "PROP_CLIENT_VERSION": "V5_4_0"},
+            PULL_PROPERTIES,
         )
 
-    async def consume_directly(self, message: MessageExt, broker_name: str) -> dict[str, Any]:  # noqa: ARG002
+    async def consume_directly(
+        self,
+        message: MessageExt,  # noqa: ARG002
+        broker_name: str,  # noqa: ARG002
+    ) -> ConsumeMessageDirectlyResult:
         """Refuse: nobody handles messages here."""
-        return direct_result("CR_THROW_EXCEPTION", 0, "a pull consumer has no handler to call")
+        return nobody_handles("a pull consumer has no handler to call")

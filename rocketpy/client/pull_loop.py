@@ -20,6 +20,7 @@ from rocketpy.errors import (
     RocketPyError,
 )
 from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.message import MessageExt, decode_message, decode_messages
 from rocketpy.proto.record import iter_records
 from rocketpy.proto.subscription import SubscriptionData
@@ -117,28 +118,34 @@ class PullLoop:
         self._on_failure = on_failure
         self._broker_id = 0
         self._failing = False
-        self._template = self._header_template()
 
-    def _header_template(self) -> dict[str, str]:
-        settings, subscription = self._settings, self._subscription
-        queue = self._queue.queue
-        header = {
-            "consumerGroup": settings.group,
-            "topic": queue.topic,
-            "queueId": str(queue.queue_id),
-            "queueOffset": "0",
-            "maxMsgNums": str(settings.batch),
-            "sysFlag": "0",
-            "commitOffset": "0",
-            "suspendTimeoutMillis": str(settings.suspend_ms),
-            "subVersion": str(subscription.sub_version),
-            "expressionType": subscription.expression_type,
-            "maxMsgBytes": str(settings.batch_bytes),
-            "bname": queue.broker_name,
-        }
+    def _header(self, *, to_slave: bool) -> PullMessageRequestHeader:
+        settings, subscription, entry = self._settings, self._subscription, self._queue
+        flag = PULL_SUSPEND
+        expression = None
         if settings.post_subscription:
-            header["subscription"] = subscription.sub_string
-        return header
+            flag |= PULL_SUBSCRIPTION
+            expression = subscription.sub_string
+        commit_offset = entry.commit_offset or 0
+        if settings.commit_offset and commit_offset and not to_slave:
+            flag |= PULL_COMMIT_OFFSET
+        else:
+            commit_offset = 0
+        return PullMessageRequestHeader(
+            consumer_group=settings.group,
+            topic=entry.queue.topic,
+            queue_id=entry.queue.queue_id,
+            queue_offset=entry.next_pull_offset,
+            max_msg_nums=settings.batch,
+            sys_flag=flag,
+            commit_offset=commit_offset,
+            suspend_timeout_millis=settings.suspend_ms,
+            subscription=expression,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=settings.batch_bytes,
+            bname=entry.queue.broker_name,
+        )
 
     async def run(self) -> None:
         """Pull until the queue is dropped; ``queue.next_pull_offset`` says where to begin."""
@@ -167,16 +174,7 @@ class PullLoop:
         if found is None:
             raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
         address, is_slave = found
-        header = self._template.copy()
-        header["queueOffset"] = str(queue.next_pull_offset)
-        flag = PULL_SUSPEND
-        if self._settings.post_subscription:
-            flag |= PULL_SUBSCRIPTION
-        commit_offset = queue.commit_offset
-        if self._settings.commit_offset and commit_offset and not is_slave:
-            flag |= PULL_COMMIT_OFFSET
-            header["commitOffset"] = str(commit_offset)
-        header["sysFlag"] = str(flag)
+        header = self._header(to_slave=is_slave)
         queue.last_pull_ms = self._instance.clock.time_ms()
         queue.pulled_at_ms = self._instance.clock.monotonic_ms()
         api = self._instance.api
@@ -208,7 +206,7 @@ class PullLoop:
                 ext.queue_offset += result.offset_delta
         tags = self._subscription.tags_set
         if tags:
-            exts = [ext for ext in exts if ext.properties.get("TAGS") in tags]
+            exts = [ext for ext in exts if ext.tags in tags]
         messages = [queue.receive(ext) for ext in exts]
         rejected = [(queue.receive(ext), error) for ext, error in bad]
         everything = messages

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import ConsumerConfig
@@ -16,7 +16,6 @@ from rocketpy.client.consume_service import ConsumeService, HandlerService, Iter
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Handler, Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth, queue_health
-from rocketpy.client.heartbeat import consumer_data
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import make_offset_store
@@ -26,12 +25,20 @@ from rocketpy.client.pull_loop import PullLoop, PullSettings
 from rocketpy.client.rebalance import Rebalancer
 from rocketpy.client.reports import (
     consume_and_report,
-    direct_result,
+    nobody_handles,
+    push_properties,
     running_info,
-    send_back_fields,
+    send_back_header,
 )
 from rocketpy.client.start_position import StartFinder, consume_from_where
 from rocketpy.errors import ClosedError, ConfigError, NoRouteError, RocketPyError
+from rocketpy.proto.bodies.heartbeat import (
+    CONSUME_PASSIVELY,
+    MODEL_BROADCASTING,
+    MODEL_CLUSTERING,
+    ConsumerData,
+)
+from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
@@ -393,8 +400,8 @@ class Consumer:
             raise NoRouteError(f"broker {broker_name} has no master")
         retries = self.config.max_retries
         limit = DEFAULT_MAX_RETRIES if retries < 0 else retries
-        fields = send_back_fields(self.group, message, delay_level, limit)
-        await self._instance.api.send_back(address, fields)
+        header = send_back_header(self.group, message, delay_level, limit)
+        await self._instance.api.send_back(address, header)
 
     def _deliver_again(self, queue: ProcessQueue, message: ReceivedMessage) -> None:
         if self._running and queue.holds(message):
@@ -430,14 +437,14 @@ class Consumer:
 
     # ---- what the instance and brokers ask
 
-    def heartbeat_data(self) -> dict[str, Any]:
+    def heartbeat_data(self) -> ConsumerData:
         """Return the group's part of the heartbeat."""
-        return consumer_data(
-            self.group,
-            self._subscriptions.values(),
-            broadcast=self.config.broadcast,
-            active=False,
-            consume_from=consume_from_where(self.config.start),
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=CONSUME_PASSIVELY,
+            message_model=MODEL_BROADCASTING if self.config.broadcast else MODEL_CLUSTERING,
+            consume_from_where=consume_from_where(self.config.start),
+            subscription_data_set=list(self._subscriptions.values()),
         )
 
     async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
@@ -456,26 +463,23 @@ class Consumer:
         """Return what would be committed now, by queue."""
         return {queue: at for queue, at in self._offsets().items() if queue.topic == topic}
 
-    def running_info(self) -> bytes:
+    def running_info(self) -> ConsumerRunningInfo:
         """Return the report on queues, rates and settings."""
         return running_info(
             self._owned,
             self._subscriptions.values(),
             {topic: self._stats.report(topic) for topic in self._subscriptions},
-            {
-                "PROP_NAMESERVER_ADDR": ";".join(self._instance.name_servers.addresses),
-                "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "PROP_CONSUMEORDERLY": "false",
-                "PROP_THREADPOOL_CORE_SIZE": str(self.config.concurrency),
-                "PROP_CLIENT_VERSION": "V5_4_0",
-                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
-            },
+            push_properties(
+                self._instance.name_servers.addresses, self.config.concurrency, self._started_ms
+            ),
         )
 
-    async def consume_directly(self, message: MessageExt, broker_name: str) -> dict[str, Any]:
+    async def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
         """Call the handler with one message, outside of any queue, and report how it went."""
         if self._invoke is None:
-            return direct_result("CR_THROW_EXCEPTION", 0, "this consumer has no handler to call")
+            return nobody_handles("this consumer has no handler to call")
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
         received = ReceivedMessage(message, queue, serializer=self.config.serializer)
         return await consume_and_report(self._invoke, received, self._instance.clock)

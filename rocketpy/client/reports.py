@@ -5,99 +5,116 @@ Source: ConsumerRunningInfo, ProcessQueueInfo, ConsumeMessageDirectlyResult (5.4
 
 import traceback
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rocketpy.client.handlers import Invoke
-from rocketpy.client.heartbeat import subscription_json
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import Retry, ToDLQ
 from rocketpy.client.process_queue import ProcessQueue
-from rocketpy.proto import fastjson
+from rocketpy.proto.bodies.heartbeat import CONSUME_ACTIVELY, CONSUME_PASSIVELY
+from rocketpy.proto.bodies.running import (
+    CONSUME_LATER,
+    CONSUME_SUCCESS,
+    CONSUME_THROW_EXCEPTION,
+    PROP_CLIENT_VERSION,
+    PROP_CONSUME_ORDERLY,
+    PROP_CONSUME_TYPE,
+    PROP_CONSUMER_START_TIMESTAMP,
+    PROP_NAMESERVER_ADDR,
+    PROP_THREADPOOL_CORE_SIZE,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    ProcessQueueInfo,
+)
+from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.runtime.clock import Clock
 
 _MIB = 1024 * 1024
+_VERSION = "V5_4_0"
+
+PULL_PROPERTIES = {PROP_CONSUME_TYPE: CONSUME_ACTIVELY, PROP_CLIENT_VERSION: _VERSION}
+"""What a pull consumer reports of its settings."""
 
 
-def _queue_info(queue: ProcessQueue) -> dict[str, Any]:
-    first = queue.first_offset
+def push_properties(
+    name_servers: Iterable[str], concurrency: int, started_ms: int
+) -> dict[str, str]:
+    """Return what a push consumer reports of its settings."""
     return {
-        "cachedMsgCount": len(queue.messages),
-        "cachedMsgMaxOffset": queue.pulled_end_offset - 1 if first is not None else 0,
-        "cachedMsgMinOffset": first if first is not None else 0,
-        "cachedMsgSizeInMiB": queue.size_bytes // _MIB,
-        "commitOffset": queue.commit_offset or 0,
-        "droped": queue.dropped,
-        "lastConsumeTimestamp": queue.last_consume_ms,
-        "lastLockTimestamp": 0,
-        "lastPullTimestamp": queue.last_pull_ms,
-        "locked": False,
-        "transactionMsgCount": 0,
-        "transactionMsgMaxOffset": 0,
-        "transactionMsgMinOffset": 0,
-        "tryUnlockTimes": 0,
+        PROP_NAMESERVER_ADDR: ";".join(name_servers),
+        PROP_CONSUME_TYPE: CONSUME_PASSIVELY,
+        PROP_CONSUME_ORDERLY: "false",
+        PROP_THREADPOOL_CORE_SIZE: str(concurrency),
+        PROP_CLIENT_VERSION: _VERSION,
+        PROP_CONSUMER_START_TIMESTAMP: str(started_ms),
     }
+
+
+def _queue_info(queue: ProcessQueue) -> ProcessQueueInfo:
+    first = queue.first_offset
+    return ProcessQueueInfo(
+        commit_offset=queue.commit_offset or 0,
+        cached_msg_min_offset=first if first is not None else 0,
+        cached_msg_max_offset=queue.pulled_end_offset - 1 if first is not None else 0,
+        cached_msg_count=len(queue.messages),
+        cached_msg_size_in_mi_b=queue.size_bytes // _MIB,
+        droped=queue.dropped,
+        last_pull_timestamp=queue.last_pull_ms,
+        last_consume_timestamp=queue.last_consume_ms,
+    )
 
 
 def running_info(
     queues: Mapping[MessageQueue, ProcessQueue],
     subscriptions: Iterable[SubscriptionData],
-    rates: Mapping[str, Mapping[str, float]],
+    rates: Mapping[str, ConsumeStatus],
     properties: Mapping[str, str],
-) -> bytes:
-    """Return the body of GET_CONSUMER_RUNNING_INFO's answer."""
-    return fastjson.dumps(
-        {
-            "mqPopTable": {},
-            "mqTable": {queue: _queue_info(entry) for queue, entry in queues.items()},
-            "properties": dict(properties),
-            "statusTable": {topic: dict(entry) for topic, entry in rates.items()},
-            "subscriptionSet": [subscription_json(entry) for entry in subscriptions],
-            "userConsumerInfo": {},
-        }
+) -> ConsumerRunningInfo:
+    """Return the body of the response to GET_CONSUMER_RUNNING_INFO."""
+    return ConsumerRunningInfo(
+        properties=dict(properties),
+        subscription_set=list(subscriptions),
+        mq_table={queue: _queue_info(entry) for queue, entry in queues.items()},
+        status_table=dict(rates),
     )
 
 
-def direct_result(result: str, spent_ms: int, remark: str = "") -> dict[str, Any]:
-    """Return the body of CONSUME_MESSAGE_DIRECTLY's answer; ``result`` is ``CR_SUCCESS`` etc."""
-    report: dict[str, Any] = {
-        "autoCommit": True,
-        "consumeResult": result,
-        "order": False,
-        "spentTimeMills": spent_ms,
-    }
-    if remark:
-        report["remark"] = remark
-    return report
+def nobody_handles(reason: str) -> ConsumeMessageDirectlyResult:
+    """Return the report of a consumer that has no handler to call."""
+    return ConsumeMessageDirectlyResult(consume_result=CONSUME_THROW_EXCEPTION, remark=reason)
 
 
 async def consume_and_report(
     invoke: Invoke, message: ReceivedMessage, clock: Clock
-) -> dict[str, Any]:
+) -> ConsumeMessageDirectlyResult:
     """Call the handler with one message, outside of any queue, and report how it went."""
     started_ms = clock.monotonic_ms()
-    result, remark = "CR_SUCCESS", ""
+    result, remark = CONSUME_SUCCESS, None
     try:
         await invoke([message])
     except (Retry, ToDLQ) as order:
-        result, remark = "CR_LATER", repr(order)
+        result, remark = CONSUME_LATER, repr(order)
     except Exception as error:  # noqa: BLE001 - the user's handler may raise anything
-        result, remark = "CR_THROW_EXCEPTION", "".join(traceback.format_exception(error))
-    return direct_result(result, clock.monotonic_ms() - started_ms, remark)
+        result, remark = CONSUME_THROW_EXCEPTION, "".join(traceback.format_exception(error))
+    return ConsumeMessageDirectlyResult(
+        consume_result=result,
+        remark=remark,
+        spent_time_mills=clock.monotonic_ms() - started_ms,
+    )
 
 
-def send_back_fields(
+def send_back_header(
     group: str, message: ReceivedMessage, delay_level: int, max_retries: int
-) -> dict[str, str]:
+) -> ConsumerSendMsgBackRequestHeader:
     """Return the header of CONSUMER_SEND_MSG_BACK."""
-    return {
-        "group": group,
-        "offset": str(message.ext.phy_offset),
-        "delayLevel": str(delay_level),
-        "originMsgId": message.ext.msg_id,
-        "originTopic": message.topic,
-        "unitMode": "false",
-        "maxReconsumeTimes": str(max_retries),
-        "bname": message.queue.broker_name,
-    }
+    return ConsumerSendMsgBackRequestHeader(
+        offset=message.ext.phy_offset,
+        group=group,
+        delay_level=delay_level,
+        origin_msg_id=message.ext.msg_id,
+        origin_topic=message.topic,
+        max_reconsume_times=max_retries,
+        bname=message.queue.broker_name,
+    )

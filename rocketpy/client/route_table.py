@@ -12,6 +12,7 @@ from rocketpy.errors import BrokerError, NoRouteError, RocketPyError, TopicNotEx
 from rocketpy.proto.allocation import sorted_queues
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.headers.namesrv import GetRouteInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable, is_writeable
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
@@ -169,7 +170,7 @@ class RouteTable:
     async def _fetch(self, topic: str) -> TopicRouteData | None:
         response = await self._name_servers.invoke(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
-            {"topic": topic, "acceptStandardJsonOnly": "true"},
+            GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True).to_ext(),
         )
         if response.code == 0 and response.body:
             return TopicRouteData.decode(response.body)

@@ -14,8 +14,14 @@ from rocketpy.client.outgoing import SEND_BATCH, Outgoing
 from rocketpy.client.queue_select import QueueTurn
 from rocketpy.errors import NoRouteError
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+
+_BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH = (
+    SendMessageRequestHeaderV2.wire_names[name]
+    for name in ("born_timestamp", "properties", "sys_flag", "flag", "batch")
+)
 
 RouteCallback = Callable[[Exception | None], None]
 
@@ -125,30 +131,30 @@ class SendTransport:
     def _header(self, queue: MessageQueue, message: Outgoing) -> dict[str, str]:
         template = self._headers.get(queue)
         if template is None:
-            template = self._headers[queue] = {
-                "a": self._group,
-                "b": queue.topic,
-                "c": AUTO_CREATE_TOPIC,
-                "d": str(self._instance.config.default_topic_queues),
-                "e": str(queue.queue_id),
-                "f": "0",
-                "g": "0",
-                "h": "0",
-                "i": "",
-                "j": "0",
-                "k": "false",
-                "m": "false",
-                "n": queue.broker_name,
-            }
+            template = self._headers[queue] = SendMessageRequestHeaderV2(
+                producer_group=self._group,
+                topic=queue.topic,
+                default_topic=AUTO_CREATE_TOPIC,
+                default_topic_queue_nums=self._instance.config.default_topic_queues,
+                queue_id=queue.queue_id,
+                sys_flag=0,
+                born_timestamp=0,
+                flag=0,
+                properties="",
+                reconsume_times=0,
+                unit_mode=False,
+                batch=False,
+                bname=queue.broker_name,
+            ).to_ext()
         header = template.copy()
-        header["g"] = str(self.clock.time_ms())
-        header["i"] = message.properties
+        header[_BORN_TIMESTAMP] = str(self.clock.time_ms())
+        header[_PROPERTIES] = message.properties
         if message.sys_flag:
-            header["f"] = str(message.sys_flag)
+            header[_SYS_FLAG] = str(message.sys_flag)
         if message.flag:
-            header["h"] = str(message.flag)
+            header[_FLAG] = str(message.flag)
         if message.code == SEND_BATCH:
-            header["m"] = "true"
+            header[_BATCH] = "true"
         return header
 
     # ---- how it went

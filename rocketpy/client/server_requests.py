@@ -5,46 +5,26 @@ Source: ClientRemotingProcessor (5.4.0). 39 (transaction check) and 326 (reply) 
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING
 
 from rocketpy.client.members import GroupMember
-from rocketpy.errors import BadBodyError, CorruptRecordError
-from rocketpy.proto import fastjson
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.headers.client import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from rocketpy.proto.headers.offset import ResetOffsetRequestHeader
 from rocketpy.proto.message import decode_message
-from rocketpy.proto.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rocketpy.client.seams import Remoting
 
 logger = logging.getLogger(__name__)
-
-
-def read_offset_table(body: bytes) -> dict[MessageQueue, int]:
-    """Read the offsets of a reset, in the form for Java or the one for C++ clients.
-
-    Raises:
-        BadBodyError: neither.
-    """
-    try:
-        loaded = fastjson.loads(body)
-        table = loaded["offsetTable"]
-        if isinstance(table, list):
-            return {_queue_of(entry): int(entry["offset"]) for entry in table}
-        return {_queue_of(key): int(offset) for key, offset in table.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadBodyError(f"offset table cannot be read: {error!r}") from error
-
-
-def _queue_of(key: Any) -> MessageQueue:  # noqa: ANN401 - decoded JSON
-    if isinstance(key, MessageQueue):
-        return key
-    if isinstance(key, str):
-        key = orjson.loads(key)
-    return MessageQueue(key["topic"], key["brokerName"], int(key["queueId"]))
 
 
 class ServerRequests:
@@ -67,31 +47,34 @@ class ServerRequests:
 
     def members_changed(self, channel: object, request: RemotingCommand) -> None:  # noqa: ARG002
         """40: someone joined or left a group."""
-        member = self._find(request.ext_fields.get("consumerGroup", ""))
+        header = NotifyConsumerIdsChangedRequestHeader.from_ext(request.ext_fields)
+        member = self._find(header.consumer_group)
         if member is not None:
             member.wake_rebalance()
 
     async def reset_offsets(self, channel: object, request: RemotingCommand) -> None:  # noqa: ARG002
         """220: go on from other offsets."""
-        member = self._find(request.ext_fields.get("group", ""))
+        header = ResetOffsetRequestHeader.from_ext(request.ext_fields)
+        member = self._find(header.group)
         if member is not None:
-            await member.reset_offsets(read_offset_table(request.body))
+            await member.reset_offsets(ResetOffsetBody.decode(request.body).offset_table)
 
     def consumer_status(self, channel: object, request: RemotingCommand) -> RemotingCommand:  # noqa: ARG002
         """221: what has been consumed."""
-        member = self._find(request.ext_fields.get("group", ""))
+        header = GetConsumerStatusRequestHeader.from_ext(request.ext_fields)
+        member = self._find(header.group)
         if member is None:
-            return _no_such_group(request)
-        table = member.consumer_status(request.ext_fields.get("topic", ""))
-        body = fastjson.dumps({"consumerTable": {}, "messageQueueTable": table})
-        return make_response(request, body=body)
+            return _no_such_group(request, header.group)
+        table = member.consumer_status(header.topic)
+        return make_response(request, body=GetConsumerStatusBody(table).encode())
 
     def running_info(self, channel: object, request: RemotingCommand) -> RemotingCommand:  # noqa: ARG002
         """307: what the consumer is doing."""
-        member = self._find(request.ext_fields.get("consumerGroup", ""))
+        header = GetConsumerRunningInfoRequestHeader.from_ext(request.ext_fields)
+        member = self._find(header.consumer_group)
         if member is None:
-            return _no_such_group(request)
-        return make_response(request, body=member.running_info())
+            return _no_such_group(request, header.consumer_group)
+        return make_response(request, body=member.running_info().encode())
 
     async def consume_directly(
         self,
@@ -99,18 +82,18 @@ class ServerRequests:
         request: RemotingCommand,
     ) -> RemotingCommand:
         """309: handle this message now and say how it went."""
-        member = self._find(request.ext_fields.get("consumerGroup", ""))
+        header = ConsumeMessageDirectlyResultRequestHeader.from_ext(request.ext_fields)
+        member = self._find(header.consumer_group)
         if member is None:
-            return _no_such_group(request)
+            return _no_such_group(request, header.consumer_group)
         try:
             message = decode_message(request.body)
         except CorruptRecordError as error:
             return make_response(request, ResponseCode.SYSTEM_ERROR, str(error))
-        report = await member.consume_directly(message, request.ext_fields.get("brokerName", ""))
-        return make_response(request, body=orjson.dumps(report))
+        report = await member.consume_directly(message, header.broker_name or "")
+        return make_response(request, body=report.encode())
 
 
-def _no_such_group(request: RemotingCommand) -> RemotingCommand:
-    group = request.ext_fields.get("consumerGroup") or request.ext_fields.get("group", "")
+def _no_such_group(request: RemotingCommand, group: str) -> RemotingCommand:
     remark = f"The Consumer Group <{group}> not exist in this consumer"
     return make_response(request, ResponseCode.SYSTEM_ERROR, remark)

@@ -9,6 +9,11 @@ from rocketpy.client.config import StartPosition
 from rocketpy.client.instance import Instance
 from rocketpy.client.offset_store import OffsetStore
 from rocketpy.errors import ConfigError, NoRouteError
+from rocketpy.proto.bodies.heartbeat import (
+    CONSUME_FROM_FIRST_OFFSET,
+    CONSUME_FROM_LAST_OFFSET,
+    CONSUME_FROM_TIMESTAMP,
+)
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
@@ -31,8 +36,8 @@ def start_time_ms(start: StartPosition) -> int | None:
 def consume_from_where(start: StartPosition) -> str:
     """Return the wire's word for a start position."""
     if start == "latest":
-        return "CONSUME_FROM_LAST_OFFSET"
-    return "CONSUME_FROM_FIRST_OFFSET" if start == "earliest" else "CONSUME_FROM_TIMESTAMP"
+        return CONSUME_FROM_LAST_OFFSET
+    return CONSUME_FROM_FIRST_OFFSET if start == "earliest" else CONSUME_FROM_TIMESTAMP
 
 
 class StartFinder:

@@ -13,6 +13,7 @@ from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
 from rocketpy.remoting.client import RemotingClient
 
 _logger = structlog.get_logger(__name__)
@@ -79,12 +80,11 @@ def receivers(change: MinBrokerChange) -> list[str]:
 def notice(change: MinBrokerChange) -> RemotingCommand:
     """Build the request."""
     lowest = min(change.members)
-    fields = {
-        "minBrokerId": str(lowest),
-        "brokerName": change.broker_name,
-        "minBrokerAddr": change.members[lowest],
-        "offlineBrokerAddr": change.offline_address,
-        "haBrokerAddr": change.ha_address,
-    }
-    given = {name: value for name, value in fields.items() if value is not None}
-    return make_request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, given, oneway=True)
+    header = NotifyMinBrokerIdChangeRequestHeader(
+        min_broker_id=lowest,
+        broker_name=change.broker_name,
+        min_broker_addr=change.members[lowest],
+        offline_broker_addr=change.offline_address,
+        ha_broker_addr=change.ha_address,
+    )
+    return make_request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, header.to_ext(), oneway=True)

@@ -9,7 +9,6 @@ counted, and a body inflates to a limit only.
 Source: DefaultRequestProcessor.registerBroker, RegisterBrokerBody (5.4.0)
 """
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,7 +16,7 @@ from typing import Final
 from rocketpy.namesrv.names import is_address, is_name, is_topic
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.proto.fastjson import check_quick
+from rocketpy.proto.record import body_crc
 
 V3_0_11: Final = 37
 """From this version on the body is a RegisterBrokerBody."""
@@ -93,7 +92,7 @@ class RegisteredTopics:
 
 def body_matches(body: bytes, body_crc32: int) -> bool:
     """Compare a body with the header's ``bodyCrc32``; 0 means that there is none."""
-    return body_crc32 == 0 or zlib.crc32(body) & 0x7FFFFFFF == body_crc32
+    return body_crc32 in {0, body_crc(body)}
 
 
 def decode_topics(body: bytes, version: int) -> RegisteredTopics:
@@ -111,11 +110,10 @@ def decode_topics(body: bytes, version: int) -> RegisteredTopics:
     if body.startswith(_ZLIB):
         whole = RegisterBrokerBody.decode_compressed(body, version)
         return _checked(whole)
-    check_quick(body)
     if version >= V3_0_11:
-        whole = RegisterBrokerBody.decode(body)
+        whole = RegisterBrokerBody.decode_request(body)
     else:
-        whole = RegisterBrokerBody(TopicConfigSerializeWrapper.decode(body))
+        whole = RegisterBrokerBody(TopicConfigSerializeWrapper.decode_request(body))
     return _checked(whole)
 
 

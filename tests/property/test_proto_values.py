@@ -4,20 +4,19 @@ import contextlib
 import functools
 import json
 import zlib
+from dataclasses import asdict
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketpy.errors import BadBodyError, CorruptRecordError, HeaderFieldError
 from rocketpy.proto import fastjson, headers
-from rocketpy.proto.bodies import (
-    HeartbeatData,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-)
+from rocketpy.proto.bodies.heartbeat import HeartbeatData
+from rocketpy.proto.bodies.register import RegisterBrokerBody
+from rocketpy.proto.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.compression import deflate, inflate
-from rocketpy.proto.headers import SendMessageRequestHeader
+from rocketpy.proto.headers.base import Header
+from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.proto.message import (
     BatchItem,
     MessageExt,
@@ -32,6 +31,7 @@ from rocketpy.proto.properties import encode_properties, find_property, parse_pr
 from rocketpy.proto.record import iter_records
 from rocketpy.proto.sys_flag import CompressionType
 from rocketpy.proto.tags import IndexKeyHasher, java_string_hash
+from tests.unit.proto.declared import declared
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -229,7 +229,7 @@ def test_inflating_garbage(body, codec):
 
 OPTIONAL_TEXT = st.none() | TEXT
 SENDS = st.builds(
-    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
     producer_group=TEXT,
     topic=TEXT,
     default_topic=TEXT,
@@ -249,11 +249,12 @@ SENDS = st.builds(
 
 @given(SENDS)
 def test_send_header_round_trips(header):
-    assert SendMessageRequestHeader.from_ext(header.to_ext()) == header
-    assert SendMessageRequestHeader.from_ext_v2(header.to_ext_v2()) == header
+    assert SendMessageRequestHeaderV2.from_ext(header.to_ext()) == header
+    whole = SendMessageRequestHeader(**asdict(header))
+    assert SendMessageRequestHeader.from_ext(whole.to_ext()) == whole
 
 
-ALL_HEADERS = [getattr(headers, name) for name in headers.__all__ if name != "Header"]
+ALL_HEADERS = declared(headers, Header)
 
 
 @settings(max_examples=300)

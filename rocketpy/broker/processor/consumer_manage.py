@@ -5,17 +5,17 @@ Source: ConsumerManageProcessor.java (5.4.0).
 
 from typing import Protocol
 
-import orjson
-
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.client import GetConsumerListByGroupRequestHeader
 from rocketpy.proto.headers.offset import (
+    OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
@@ -85,7 +85,8 @@ class ConsumerManageProcessor:
                     "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
                 )
             offset = 0
-        return make_response(request, ext_fields={"offset": str(offset)})
+        response = OffsetResponseHeader(offset=offset)
+        return make_response(request, ext_fields=response.to_ext())
 
     def update_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """15: commit an offset; refused while a reset waits to be delivered."""
@@ -119,4 +120,4 @@ class ConsumerManageProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"no consumer for this group, {header.consumer_group}",
             )
-        return make_response(request, body=orjson.dumps({"consumerIdList": ids}))
+        return make_response(request, body=GetConsumerListByGroupResponseBody(ids).encode())

@@ -11,8 +11,10 @@ from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
     SearchOffsetRequestHeader,
 )
 from rocketpy.remoting.channel import Channel
@@ -76,8 +78,10 @@ class OffsetProcessor:
         """32: when the first message that is still there was stored."""
         header = GetEarliestMsgStoretimeRequestHeader.from_ext(request.ext_fields)
         time_ms = self._store.earliest_store_time_ms(header.topic, header.queue_id)
-        return make_response(request, ext_fields={"timestamp": str(time_ms)})
+        response = GetEarliestMsgStoretimeResponseHeader(timestamp=time_ms)
+        return make_response(request, ext_fields=response.to_ext())
 
 
 def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
-    return make_response(request, ext_fields={"offset": str(max(0, offset))})
+    response = OffsetResponseHeader(offset=max(0, offset))
+    return make_response(request, ext_fields=response.to_ext())

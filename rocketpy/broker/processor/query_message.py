@@ -8,8 +8,13 @@ from typing import Final, Protocol
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_head, make_response
-from rocketpy.proto.headers.base import parse_int32, parse_int64
+from rocketpy.proto.headers.pull import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
 from rocketpy.proto.message import decode_message
+from rocketpy.proto.properties import PROPERTY_UNIQ_KEY
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.store.results import QueryIndexResult
@@ -65,13 +70,11 @@ class QueryMessageProcessor:
 
     def query(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes:
         """12: the messages with a key, newest first as the index has them."""
-        ext = request.ext_fields
-        topic, key = ext.get("topic", ""), ext.get("key", "")
-        max_count = parse_int32("maxNum", ext.get("maxNum", ""))
-        begin_ms = parse_int64("beginTimestamp", ext.get("beginTimestamp", ""))
-        end_ms = parse_int64("endTimestamp", ext.get("endTimestamp", ""))
-        index_type = ext.get("indexType") or None
-        if ext.get("_UNIQUE_KEY_QUERY", "").lower() == "true":
+        header = QueryMessageRequestHeader.from_ext(request.ext_fields)
+        topic, key, max_count = header.topic, header.key, header.max_num
+        begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
+        index_type = header.index_type or None
+        if header.unique_key_query:
             max_count = self._default_count
             index_type = index_type or _UNIQUE_KEY
         max_count = max(1, min(max_count, self._max_count))
@@ -83,15 +86,15 @@ class QueryMessageProcessor:
                 ResponseCode.QUERY_NOT_FOUND,
                 "can not find message, maybe time range not correct",
             )
-        ext_fields = {
-            "indexLastUpdatePhyoffset": str(found.last_update_phy_offset),
-            "indexLastUpdateTimestamp": str(found.last_update_timestamp_ms),
-        }
-        return _frame(make_response(request, ext_fields=ext_fields), b"".join(records))
+        response = QueryMessageResponseHeader(
+            index_last_update_timestamp=found.last_update_timestamp_ms,
+            index_last_update_phyoffset=found.last_update_phy_offset,
+        )
+        return _frame(make_response(request, ext_fields=response.to_ext()), b"".join(records))
 
     def view(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes:
         """33: the message at a physical offset."""
-        offset = parse_int64("offset", request.ext_fields.get("offset", ""))
+        offset = ViewMessageRequestHeader.from_ext(request.ext_fields).offset
         try:
             record = self._store.look_message(offset) if offset >= 0 else None
         except RocketPyError:
@@ -131,11 +134,11 @@ def _has_key(record: bytes, topic: str, key: str, index_type: str | None) -> boo
     if message.topic != topic:
         return False
     if index_type == _TAG:
-        return message.properties.get("TAGS") == key
-    by_id = message.properties.get("UNIQ_KEY") == key
+        return message.tags == key
+    by_id = message.properties.get(PROPERTY_UNIQ_KEY) == key
     if index_type == _UNIQUE_KEY:
         return by_id
-    by_key = key in message.properties.get("KEYS", "").split(" ")
+    by_key = key in message.keys
     return by_key if index_type == _KEY else by_id or by_key
 
 

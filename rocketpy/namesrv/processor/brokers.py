@@ -16,11 +16,12 @@ from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
-from rocketpy.proto.fastjson import check_quick
 from rocketpy.proto.headers.namesrv import (
     BrokerHeartbeatRequestHeader,
     QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
@@ -31,7 +32,6 @@ _logger = structlog.get_logger(__name__)
 
 _DEFAULT_TIMEOUT_MS = 120_000
 _MIN_TIMEOUT_MS, _MAX_TIMEOUT_MS = 1_000, 3_600_000
-_ZONE_NAME_FIELD = "__ZONE_NAME"
 
 
 class BrokerProcessor:
@@ -80,11 +80,11 @@ class BrokerProcessor:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
         if result.min_change is not None:
             self._notifier.tell(result.min_change)
-        response = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
+        response = RegisterBrokerResponseHeader(
+            ha_server_addr=result.ha_address or None, master_addr=result.master_address or None
+        )
         return make_response(
-            request,
-            ext_fields={name: value for name, value in response.items() if value},
-            body=self._order_configuration(),
+            request, ext_fields=response.to_ext(), body=self._order_configuration()
         )
 
     def _order_configuration(self) -> bytes:
@@ -106,14 +106,13 @@ class BrokerProcessor:
     def query_data_version(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322): must the broker register again?"""
         header = QueryDataVersionRequestHeader.from_ext(request.ext_fields)
-        check_quick(request.body)
-        theirs = DataVersion.decode(request.body)
+        theirs = DataVersion.decode_request(request.body)
         key = BrokerKey(header.cluster_name, header.broker_addr)
         ours = self._routes.data_version(key)
         self._routes.touch(key, self._clock.monotonic_ms())
         return make_response(
             request,
-            ext_fields={"changed": "false" if ours == theirs else "true"},
+            ext_fields=QueryDataVersionResponseHeader(changed=ours != theirs).to_ext(),
             body=b"" if ours is None else ours.encode(),
         )
 
@@ -127,8 +126,7 @@ class BrokerProcessor:
     def register_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """REGISTER_TOPIC_IN_NAMESRV (217): a broker's new topic, without all the others."""
         topic = RegisterTopicRequestHeader.from_ext(request.ext_fields).topic
-        check_quick(request.body)
-        route = TopicRouteData.decode(request.body)
+        route = TopicRouteData.decode_request(request.body)
         if not is_topic(topic):
             return make_response(request, ResponseCode.SYSTEM_ERROR, "topic is not a name")
         if not self._routes.register_topic(topic, route.queue_datas):
@@ -145,7 +143,7 @@ def _registration(header: RegisterBrokerRequestHeader, request: RemotingCommand)
         broker_id=header.broker_id,
         address=header.broker_addr,
         ha_address=header.ha_server_addr,
-        zone_name=request.ext_fields.get(_ZONE_NAME_FIELD, "")[:300] or None,
+        zone_name=(header.zone_name or "")[:300] or None,
         timeout_ms=max(_MIN_TIMEOUT_MS, min(timeout_ms, _MAX_TIMEOUT_MS)),
         enable_acting_master=header.enable_acting_master,
         data_version=topics.data_version,

@@ -11,6 +11,7 @@ from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.namesrv import (
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
@@ -45,7 +46,7 @@ class KvProcessor:
         if value is None:
             remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
             return make_response(request, ResponseCode.QUERY_NOT_FOUND, remark)
-        return make_response(request, ext_fields={"value": value})
+        return make_response(request, ext_fields=GetKVConfigResponseHeader(value=value).to_ext())
 
     def delete(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG (102); a value that is not there is no error."""

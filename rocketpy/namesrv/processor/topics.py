@@ -17,9 +17,11 @@ from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetTopicsByClusterRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
 )
 from rocketpy.remoting.channel import Channel
 
@@ -97,14 +99,16 @@ class TopicProcessor:
         name = WipeWritePermOfBrokerRequestHeader.from_ext(request.ext_fields).broker_name
         count = self._routes.wipe_write_perm(name)
         _logger.info("write permission wiped", broker=name[:300], topics=count)
-        return make_response(request, ext_fields={"wipeTopicCount": str(count)})
+        response = WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
+        return make_response(request, ext_fields=response.to_ext())
 
     def add_write_perm(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER (327)."""
         name = AddWritePermOfBrokerRequestHeader.from_ext(request.ext_fields).broker_name
         count = self._routes.add_write_perm(name)
         _logger.info("write permission added", broker=name[:300], topics=count)
-        return make_response(request, ext_fields={"addTopicCount": str(count)})
+        response = AddWritePermOfBrokerResponseHeader(add_topic_count=count)
+        return make_response(request, ext_fields=response.to_ext())
 
 
 def _response(

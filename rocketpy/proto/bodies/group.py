@@ -84,7 +84,7 @@ class SubscriptionGroupList(Body):
 
 @body
 class SubscriptionGroupWrapper(Body):
-    """Answer of 201: all groups of a broker."""
+    """Response to 201: all groups of a broker."""
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class SetMessageRequestModeRequestBody(Body):
 
 @body
 class MessageRequestModeSerializeWrapper(Body):
-    """Answer of 402: topic to group to mode."""
+    """Response to 402: topic to group to mode."""
 
     message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
         default_factory=dict
@@ -112,7 +112,7 @@ class MessageRequestModeSerializeWrapper(Body):
 
 @body
 class GroupForbidden(Body):
-    """Answer of 353."""
+    """Response to 353."""
 
     topic: str = ""
     group: str = ""

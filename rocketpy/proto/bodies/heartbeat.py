@@ -76,7 +76,7 @@ class CheckClientRequestBody(Body):
 
 @body
 class GetConsumerListByGroupResponseBody(Body):
-    """Answer of 38: the client ids of a group."""
+    """Response to 38: the client ids of a group."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ class Connection(Body):
 
 @body
 class ConsumerConnection(Body):
-    """Answer of 203: the members of a consumer group, and what they want."""
+    """Response to 203: the members of a consumer group, and what they want."""
 
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class ConsumerConnection(Body):
 
 @body
 class ProducerConnection(Body):
-    """Answer of 204: the members of a producer group."""
+    """Response to 204: the members of a producer group."""
 
     connection_set: list[Connection] = field(default_factory=list)
 
@@ -134,21 +134,21 @@ class ProducerInfo(Body):
 
 @body
 class ProducerTableInfo(Body):
-    """Answer of 328: all producers, by group."""
+    """Response to 328: all producers, by group."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
 @body
 class GroupList(Body):
-    """Answer of 300: the groups that consume a topic."""
+    """Response to 300: the groups that consume a topic."""
 
     group_list: set[str] = field(default_factory=set)
 
 
 @body
 class QuerySubscriptionResponseBody(Body):
-    """Answer of 345: what a group wants of a topic."""
+    """Response to 345: what a group wants of a topic."""
 
     subscription_data: SubscriptionData | None = None
     group: str = ""

@@ -24,7 +24,7 @@ class LockBatchRequestBody(Body):
 
 @body
 class LockBatchResponseBody(Body):
-    """Answer of 41: the queues the client has."""
+    """Response to 41: the queues the client has."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"lock_ok_mq_set": "lockOKMQSet"}
 
@@ -58,6 +58,6 @@ class MessageQueueAssignment(Body):
 
 @body
 class QueryAssignmentResponseBody(Body):
-    """Answer of 400; None means keep what you have, an empty list drop everything."""
+    """Response to 400; None means keep what you have, an empty list drop everything."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None

@@ -16,7 +16,7 @@ from rocketpy.proto.message_queue import MessageQueue
 
 @body
 class ResetOffsetBody(Body):
-    """Answer of 222 and request 220: where each queue starts again.
+    """Response to 222 and request 220: where each queue starts again.
 
     C++ clients get an array of queues with offsets (``encode_list``); both forms are read.
     """
@@ -57,8 +57,15 @@ def _queue_and_offset(row: Any) -> tuple[MessageQueue, int]:  # noqa: ANN401 - J
 
 
 @body
+class OffsetSerializeWrapper(Body):
+    """The file in which a broadcasting consumer keeps its offsets."""
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@body
 class GetConsumerStatusBody(Body):
-    """Answer of 221 (``message_queue_table``) and of 223 (``consumer_table``, by client id)."""
+    """Response to 221 (``message_queue_table``) and of 223 (``consumer_table``, by client id)."""
 
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
@@ -66,7 +73,7 @@ class GetConsumerStatusBody(Body):
 
 @body
 class ConsumerOffsetSerializeWrapper(Body):
-    """Answer of 43: ``topic@group`` to queue id to offset."""
+    """Response to 43: ``topic@group`` to queue id to offset."""
 
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
     data_version: DataVersion | None = None
@@ -74,6 +81,6 @@ class ConsumerOffsetSerializeWrapper(Body):
 
 @body
 class QueryCorrectionOffsetBody(Body):
-    """Answer of 308: queue id to the smallest offset of the compared groups."""
+    """Response to 308: queue id to the smallest offset of the compared groups."""
 
     correction_offsets: dict[int, int] = field(default_factory=dict)

@@ -48,7 +48,7 @@ class BrokerData(Body):
 
 @body
 class TopicRouteData(Body):
-    """Answer of 105: who serves a topic.
+    """Response to 105: who serves a topic.
 
     Attributes:
         order_topic_conf: ``broker-a:4;broker-b:4`` for a globally ordered topic.
@@ -64,7 +64,7 @@ class TopicRouteData(Body):
 
 @body
 class ClusterInfo(Body):
-    """Answer of 106: all brokers, and the broker names of each cluster."""
+    """Response to 106: all brokers, and the broker names of each cluster."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
@@ -81,6 +81,6 @@ class BrokerMemberGroup(Body):
 
 @body
 class GetBrokerMemberGroupResponseBody(Body):
-    """Answer of 901."""
+    """Response to 901."""
 
     broker_member_group: BrokerMemberGroup | None = None

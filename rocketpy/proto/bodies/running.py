@@ -1,7 +1,7 @@
-"""What a consumer reports when it is asked (307, 309), and batch acknowledgement.
+"""What a consumer reports when it is asked (307, 309).
 
 Source: ConsumerRunningInfo, ProcessQueueInfo, PopProcessQueueInfo, ConsumeStatus,
-ConsumeMessageDirectlyResult, BatchAckMessageRequestBody of 5.4.0.
+ConsumeMessageDirectlyResult of 5.4.0.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,7 @@ from rocketpy.proto.subscription import SubscriptionData
 
 CONSUME_SUCCESS: Final = "CR_SUCCESS"
 CONSUME_LATER: Final = "CR_LATER"
-CONSUME_ROLLBACK: Final = "CR_ROLLBACK"
-CONSUME_COMMIT: Final = "CR_COMMIT"
 CONSUME_THROW_EXCEPTION: Final = "CR_THROW_EXCEPTION"
-CONSUME_RETURN_NULL: Final = "CR_RETURN_NULL"
 
 PROP_NAMESERVER_ADDR: Final = "PROP_NAMESERVER_ADDR"
 PROP_THREADPOOL_CORE_SIZE: Final = "PROP_THREADPOOL_CORE_SIZE"
@@ -78,7 +75,7 @@ class ConsumeStatus(Body):
 
 @body
 class ConsumerRunningInfo(Body):
-    """Answer of 307; ``properties`` are the ``PROP_*`` names."""
+    """Response to 307; ``properties`` are the ``PROP_*`` names."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
@@ -91,50 +88,10 @@ class ConsumerRunningInfo(Body):
 
 @body
 class ConsumeMessageDirectlyResult(Body):
-    """Answer of 309; ``consume_result`` is one of the ``CR_`` values."""
+    """Response to 309; ``consume_result`` is one of the ``CR_`` values."""
 
     order: bool = False
     auto_commit: bool = True
     consume_result: str | None = None
     remark: str | None = None
     spent_time_mills: int = 0
-
-
-@body
-class BatchAck(Body):
-    """Acknowledged messages of one pop.
-
-    Attributes:
-        bit_set: Base64 of a little-endian bit set; bit i acknowledges ``start_offset + i``.
-        retry: mark of the topic they came from: ``0``, ``1`` or ``2``.
-    """
-
-    wire_names: ClassVar[Mapping[str, str]] = {
-        "consumer_group": "c",
-        "topic": "t",
-        "retry": "r",
-        "start_offset": "so",
-        "queue_id": "q",
-        "revive_queue_id": "rq",
-        "pop_time": "pt",
-        "invisible_time": "it",
-        "bit_set": "b",
-    }
-
-    consumer_group: str = ""
-    topic: str = ""
-    retry: str = "0"
-    start_offset: int = 0
-    queue_id: int = 0
-    revive_queue_id: int = 0
-    pop_time: int = 0
-    invisible_time: int = 0
-    bit_set: str = ""
-
-
-@body
-class BatchAckMessageRequestBody(Body):
-    """Request 200151."""
-
-    broker_name: str = ""
-    acks: list[BatchAck] = field(default_factory=list)

@@ -23,7 +23,7 @@ class OffsetWrapper(Body):
 
 @body
 class ConsumeStats(Body):
-    """Answer of 208: how far a group is."""
+    """Response to 208: how far a group is."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -31,7 +31,7 @@ class ConsumeStats(Body):
 
 @body
 class ConsumeStatsList(Body):
-    """Answer of 317: all groups of a broker, each as ``{group: [its statistics]}``."""
+    """Response to 317: all groups of a broker, each as ``{group: [its statistics]}``."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None
@@ -50,7 +50,7 @@ class BrokerStatsItem(Body):
 
 @body
 class BrokerStatsData(Body):
-    """Answer of 315."""
+    """Response to 315."""
 
     stats_minute: BrokerStatsItem | None = None
     stats_hour: BrokerStatsItem | None = None
@@ -72,7 +72,7 @@ class ConsumeQueueData(Body):
 
 @body
 class QueryConsumeQueueResponseBody(Body):
-    """Answer of 321."""
+    """Response to 321."""
 
     subscription_data: SubscriptionData | None = None
     filter_data: str | None = None
@@ -97,14 +97,14 @@ class QueueTimeSpan(Body):
 
 @body
 class QueryConsumeTimeSpanBody(Body):
-    """Answer of 303."""
+    """Response to 303."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
 @body
 class HARuntimeInfo(Body):
-    """Answer of 907: how far the slaves of a master are."""
+    """Response to 907: how far the slaves of a master are."""
 
     master: bool = False
     master_commit_log_max_offset: int = 0
@@ -115,7 +115,7 @@ class HARuntimeInfo(Body):
 
 @body
 class ColdDataFlowControlInfo(Body):
-    """Answer of 2003: who reads so much old data that it is held back."""
+    """Response to 2003: who reads so much old data that it is held back."""
 
     runtime_table: dict[str, object] = field(default_factory=dict)
     config_table: dict[str, object] = field(default_factory=dict)

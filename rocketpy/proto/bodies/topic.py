@@ -51,15 +51,8 @@ class TopicConfig(Body):
 
 
 @body
-class TopicConfigAndMapping(TopicConfig):
-    """Answer of 351: a topic, with the mapping of a static one (passed through)."""
-
-    mapping_detail: dict[str, object] | None = None
-
-
-@body
 class TopicConfigSerializeWrapper(Body):
-    """Answer of 21, and the inner part of a registration.
+    """Response to 21, and the inner part of a registration.
 
     The mapping parts belong to static topics; brokers before 5.0 do not write them.
     """
@@ -112,7 +105,7 @@ class TopicOffset(Body):
 
 @body
 class TopicStatsTable(Body):
-    """Answer of 202."""
+    """Response to 202."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
     topic_put_tps: float = 0.0

@@ -10,11 +10,6 @@ from rocketpy.proto.headers.base import Header, Int32, header
 
 
 @header
-class HeartbeatRequestHeader(Header):
-    """Request 34, HEART_BEAT."""
-
-
-@header
 class UnregisterClientRequestHeader(Header):
     """Request 35, UNREGISTER_CLIENT."""
 
@@ -26,11 +21,6 @@ class UnregisterClientRequestHeader(Header):
 
 
 @header
-class UnregisterClientResponseHeader(Header):
-    """Answer to 35, UNREGISTER_CLIENT."""
-
-
-@header
 class GetConsumerListByGroupRequestHeader(Header):
     """Request 38, GET_CONSUMER_LIST_BY_GROUP."""
 
@@ -38,25 +28,10 @@ class GetConsumerListByGroupRequestHeader(Header):
 
 
 @header
-class GetConsumerListByGroupResponseHeader(Header):
-    """Answer to 38, GET_CONSUMER_LIST_BY_GROUP."""
-
-
-@header
 class NotifyConsumerIdsChangedRequestHeader(Header):
     """Request 40, NOTIFY_CONSUMER_IDS_CHANGED."""
 
     consumer_group: str
-
-
-@header
-class LockBatchMqRequestHeader(Header):
-    """Request 41, LOCK_BATCH_MQ."""
-
-
-@header
-class UnlockBatchMqRequestHeader(Header):
-    """Request 42, UNLOCK_BATCH_MQ."""
 
 
 @header
@@ -71,11 +46,6 @@ class GetProducerConnectionListRequestHeader(Header):
     """Request 204, GET_PRODUCER_CONNECTION_LIST."""
 
     producer_group: str
-
-
-@header
-class GetAllProducerInfoRequestHeader(Header):
-    """Request 328, GET_ALL_PRODUCER_INFO."""
 
 
 @header

@@ -3,12 +3,20 @@
 Source: the header classes of the same names, 5.4.0.
 """
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
 
 @header
 class RegisterBrokerRequestHeader(Header):
-    """Request 103, REGISTER_BROKER."""
+    """Request 103, REGISTER_BROKER.
+
+    ``zone_name`` is not in Java's class: a hook of the broker adds it to the ext fields.
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {"zone_name": "__ZONE_NAME"}
 
     broker_name: str
     broker_addr: str
@@ -19,11 +27,12 @@ class RegisterBrokerRequestHeader(Header):
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: Int32 | None = None
+    zone_name: str | None = None
 
 
 @header
 class RegisterBrokerResponseHeader(Header):
-    """Answer to 103, REGISTER_BROKER."""
+    """Response to 103, REGISTER_BROKER."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -51,7 +60,7 @@ class QueryDataVersionRequestHeader(Header):
 
 @header
 class QueryDataVersionResponseHeader(Header):
-    """Answer to 322, QUERY_DATA_VERSION."""
+    """Response to 322, QUERY_DATA_VERSION."""
 
     changed: bool
 
@@ -83,7 +92,7 @@ class GetKVConfigRequestHeader(Header):
 
 @header
 class GetKVConfigResponseHeader(Header):
-    """Answer to 101, GET_KV_CONFIG."""
+    """Response to 101, GET_KV_CONFIG."""
 
     value: str | None = None
 
@@ -112,7 +121,7 @@ class WipeWritePermOfBrokerRequestHeader(Header):
 
 @header
 class WipeWritePermOfBrokerResponseHeader(Header):
-    """Answer to 205, WIPE_WRITE_PERM_OF_BROKER."""
+    """Response to 205, WIPE_WRITE_PERM_OF_BROKER."""
 
     wipe_topic_count: Int32
 
@@ -126,7 +135,7 @@ class AddWritePermOfBrokerRequestHeader(Header):
 
 @header
 class AddWritePermOfBrokerResponseHeader(Header):
-    """Answer to 327, ADD_WRITE_PERM_OF_BROKER."""
+    """Response to 327, ADD_WRITE_PERM_OF_BROKER."""
 
     add_topic_count: Int32
 
@@ -151,14 +160,6 @@ class RegisterTopicRequestHeader(Header):
     """Request 217, REGISTER_TOPIC_IN_NAMESRV."""
 
     topic: str
-
-
-@header
-class RegisterOrderTopicRequestHeader(Header):
-    """A request without a code of its own."""
-
-    topic: str
-    order_topic_string: str
 
 
 @header

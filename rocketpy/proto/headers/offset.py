@@ -7,6 +7,13 @@ from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
 
 @header
+class OffsetResponseHeader(Header):
+    """Response to 14, 29, 30 and 31; four classes with this one field in Java."""
+
+    offset: Int64
+
+
+@header
 class QueryConsumerOffsetRequestHeader(Header):
     """Request 14, QUERY_CONSUMER_OFFSET."""
 
@@ -14,13 +21,7 @@ class QueryConsumerOffsetRequestHeader(Header):
     topic: str
     queue_id: Int32
     set_zero_if_not_found: bool | None = None
-
-
-@header
-class QueryConsumerOffsetResponseHeader(Header):
-    """Answer to 14, QUERY_CONSUMER_OFFSET."""
-
-    offset: Int64
+    bname: str | None = None
 
 
 @header
@@ -31,11 +32,7 @@ class UpdateConsumerOffsetRequestHeader(Header):
     topic: str
     queue_id: Int32
     commit_offset: Int64
-
-
-@header
-class UpdateConsumerOffsetResponseHeader(Header):
-    """Answer to 15, UPDATE_CONSUMER_OFFSET."""
+    bname: str | None = None
 
 
 @header
@@ -46,13 +43,7 @@ class SearchOffsetRequestHeader(Header):
     queue_id: Int32
     timestamp: Int64
     boundary_type: str | None = None
-
-
-@header
-class SearchOffsetResponseHeader(Header):
-    """Answer to 29, SEARCH_OFFSET_BY_TIMESTAMP."""
-
-    offset: Int64
+    bname: str | None = None
 
 
 @header
@@ -62,13 +53,7 @@ class GetMaxOffsetRequestHeader(Header):
     topic: str
     queue_id: Int32
     committed: bool = False
-
-
-@header
-class GetMaxOffsetResponseHeader(Header):
-    """Answer to 30, GET_MAX_OFFSET."""
-
-    offset: Int64
+    bname: str | None = None
 
 
 @header
@@ -77,13 +62,7 @@ class GetMinOffsetRequestHeader(Header):
 
     topic: str
     queue_id: Int32
-
-
-@header
-class GetMinOffsetResponseHeader(Header):
-    """Answer to 31, GET_MIN_OFFSET."""
-
-    offset: Int64
+    bname: str | None = None
 
 
 @header
@@ -96,7 +75,7 @@ class GetEarliestMsgStoretimeRequestHeader(Header):
 
 @header
 class GetEarliestMsgStoretimeResponseHeader(Header):
-    """Answer to 32, GET_EARLIEST_MSG_STORETIME."""
+    """Response to 32, GET_EARLIEST_MSG_STORETIME."""
 
     timestamp: Int64
 
@@ -111,14 +90,6 @@ class ResetOffsetRequestHeader(Header):
     offset: Int64 | None = None
     timestamp: Int64
     is_force: bool
-
-
-@header
-class InitConsumerOffsetRequestHeader(Header):
-    """A request without a code of its own."""
-
-    topic: str | None = None
-    init_mode: Int32 = 0
 
 
 @header

@@ -3,6 +3,9 @@
 Source: the header classes of the same names, 5.4.0.
 """
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
 
 
@@ -22,13 +25,12 @@ class PullMessageRequestHeader(Header):
     sub_version: Int64
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
-    request_source: Int32 | None = None
-    proxy_froward_client_id: str | None = None
+    bname: str | None = None
 
 
 @header
 class PullMessageResponseHeader(Header):
-    """Answer to 11, PULL_MESSAGE."""
+    """Response to 11, PULL_MESSAGE."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64
@@ -42,7 +44,9 @@ class PullMessageResponseHeader(Header):
 
 @header
 class QueryMessageRequestHeader(Header):
-    """Request 12, QUERY_MESSAGE."""
+    """Request 12, QUERY_MESSAGE; ``unique_key_query`` asks for a producer's message id."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
 
     topic: str
     key: str
@@ -51,11 +55,12 @@ class QueryMessageRequestHeader(Header):
     end_timestamp: Int64
     index_type: str | None = None
     last_key: str | None = None
+    unique_key_query: bool | None = None
 
 
 @header
 class QueryMessageResponseHeader(Header):
-    """Answer to 12, QUERY_MESSAGE."""
+    """Response to 12, QUERY_MESSAGE."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
@@ -67,8 +72,3 @@ class ViewMessageRequestHeader(Header):
 
     topic: str | None = None
     offset: Int64
-
-
-@header
-class ViewMessageResponseHeader(Header):
-    """Answer to 33, VIEW_MESSAGE_BY_ID."""

@@ -23,11 +23,6 @@ class CreateTopicRequestHeader(Header):
 
 
 @header
-class CreateTopicListRequestHeader(Header):
-    """Request 18, UPDATE_AND_CREATE_TOPIC_LIST."""
-
-
-@header
 class DeleteTopicRequestHeader(Header):
     """Request 215, DELETE_TOPIC_IN_BROKER."""
 
@@ -45,7 +40,7 @@ class GetAllTopicConfigRequestHeader(Header):
 
 @header
 class GetAllTopicConfigResponseHeader(Header):
-    """Answer to 21, GET_ALL_TOPIC_CONFIG."""
+    """Response to 21, GET_ALL_TOPIC_CONFIG."""
 
     total_topic_num: Int32
 
@@ -76,7 +71,7 @@ class GetAllSubscriptionGroupRequestHeader(Header):
 
 @header
 class GetAllSubscriptionGroupResponseHeader(Header):
-    """Answer to 201, GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """Response to 201, GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     total_group_num: Int32
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketpy.errors import ConnectError
-from rocketpy.proto.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 

@@ -3,7 +3,8 @@ import pytest
 import rocketpy.admin
 from rocketpy.admin import Admin
 from rocketpy.errors import BrokerError, ClientError, ConnectError, NoNameServerError
-from rocketpy.proto.bodies import BrokerStatsData, BrokerStatsItem, KVTable
+from rocketpy.proto.bodies.stats import BrokerStatsData, BrokerStatsItem
+from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import make_request
 from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting

@@ -10,22 +10,18 @@ from rocketpy.errors import (
     NoPermissionError,
     SubscriptionGroupNotExistError,
 )
-from rocketpy.proto.bodies import (
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketpy.proto.bodies.heartbeat import (
     Connection,
     ConsumerConnection,
-    ConsumerRunningInfo,
-    ConsumeStats,
-    OffsetWrapper,
-    ProcessQueueInfo,
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
-    ResetOffsetBody,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    TopicOffset,
-    TopicStatsTable,
 )
+from rocketpy.proto.bodies.offset import ResetOffsetBody
+from rocketpy.proto.bodies.running import ConsumerRunningInfo, ProcessQueueInfo
+from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
+from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting, route

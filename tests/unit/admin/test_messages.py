@@ -2,7 +2,7 @@ import pytest
 
 from rocketpy.admin import Admin
 from rocketpy.errors import ClientError, QueryNotFoundError, SystemFaultError
-from rocketpy.proto.bodies import BrokerData, ClusterInfo
+from rocketpy.proto.bodies.route import BrokerData, ClusterInfo
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message import MessageExt, encode_message

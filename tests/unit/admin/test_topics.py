@@ -3,17 +3,19 @@ import pytest
 from rocketpy.admin import Admin
 from rocketpy.admin.topics import parse_permission
 from rocketpy.errors import ClientError, InvalidParameterError, NoRouteError, TopicNotExistError
-from rocketpy.proto.bodies import (
+from rocketpy.proto.bodies.heartbeat import GroupList
+from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.bodies.stats import (
     BrokerStatsData,
     BrokerStatsItem,
     ConsumeStats,
-    GroupList,
     OffsetWrapper,
+)
+from rocketpy.proto.bodies.topic import (
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicList,
     TopicOffset,
-    TopicRouteData,
     TopicStatsTable,
 )
 from rocketpy.proto.codes import RequestCode

@@ -18,7 +18,7 @@ from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps, loads
 from rocketpy.proto.frame import CommandReader
-from rocketpy.proto.headers import SendMessageRequestHeader
+from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.runtime.properties_file import parse_properties
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus
@@ -74,7 +74,7 @@ class Kit:
         return f"new{self.names}"
 
     def send(self, topic: str = "T", body: bytes = b"x") -> Any:
-        header = SendMessageRequestHeader(
+        header = SendMessageRequestHeaderV2(
             producer_group="pg",
             topic=topic,
             default_topic="TBW102",
@@ -89,7 +89,7 @@ class Kit:
         response = _awaited(
             self.parts.sends.process(
                 FakeChannel(),  # type: ignore[arg-type]
-                request(RequestCode.SEND_MESSAGE_V2, header.to_ext_v2(), body),
+                request(RequestCode.SEND_MESSAGE_V2, header.to_ext(), body),
             )
         )
         if isinstance(response, RemotingCommand):

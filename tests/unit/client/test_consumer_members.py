@@ -107,12 +107,12 @@ def test_what_brokers_ask() -> None:
             async with client.consumer("t", group="c", start="earliest", handler=handler) as c:
                 await until(lambda: c.health().queues and c.health().lag == 0 and of_topic(c))
                 remoting.receive(make_request(221, {"group": "c", "topic": "t"}))
-                remoting.receive(make_request(307, {"consumerGroup": "c"}))
+                remoting.receive(make_request(307, {"consumerGroup": "c", "clientId": "i"}))
                 for body in (b"fine", b"bad"):
                     offset = cluster.put("x", body)
                     record = cluster.stored["b0", "x", 0][offset]
                     remoting.receive(make_request(309, {"consumerGroup": "c"}, record))
-                remoting.receive(make_request(307, {"consumerGroup": "nobody"}))
+                remoting.receive(make_request(307, {"consumerGroup": "nobody", "clientId": "i"}))
                 await pass_time(1)
                 status, info, nobody, good, bad = remoting.responses
                 queue = MessageQueue("t", "b0", 0)
@@ -124,7 +124,8 @@ def test_what_brokers_ask() -> None:
                 assert json.loads(bad.body)["consumeResult"] == "CR_THROW_EXCEPTION"
                 assert nobody.code == 1
                 body = fastjson.dumps({"offsetTable": {queue: 1}})
-                remoting.receive(make_request(220, {"group": "c", "topic": "t"}, body, oneway=True))
+                reset = {"group": "c", "topic": "t", "timestamp": "0", "isForce": "false"}
+                remoting.receive(make_request(220, reset, body, oneway=True))
                 await pass_time(1)
                 pulls = [r for r in cluster.of_code(11) if r.ext_fields["topic"] == "t"]
                 assert "1" in {r.ext_fields["queueOffset"] for r in pulls}

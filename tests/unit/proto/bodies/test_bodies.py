@@ -6,15 +6,40 @@ import pytest
 
 from rocketpy.errors import BadBodyError
 from rocketpy.proto import bodies
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.proto.bodies.heartbeat import ConsumerConnection, HeartbeatData
+from rocketpy.proto.bodies.lock import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
+from rocketpy.proto.bodies.offset import (
+    ConsumerOffsetSerializeWrapper,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
+from rocketpy.proto.bodies.register import RegisterBrokerBody
+from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketpy.proto.bodies.running import ConsumerRunningInfo
+from rocketpy.proto.bodies.stats import ConsumeStats
+from rocketpy.proto.bodies.topic import (
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicStatsTable,
+)
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.proto.declared import declared
 
 QUEUE = MessageQueue("T", "broker-a", 1)
 QUEUE_TEXT = b'{"brokerName":"broker-a","queueId":1,"topic":"T"}'
 
 JAVA_SAMPLES = [
     (
-        bodies.TopicRouteData,
+        TopicRouteData,
         (
             b'{"brokerDatas":[{"brokerAddrs":{"0":"1.1.1.1:10911","1":"1.1.1.2:10911"},"broker'
             b'Name":"broker-a","cluster":"DefaultCluster","enableActingMaster":false}],"filter'
@@ -23,7 +48,7 @@ JAVA_SAMPLES = [
         ),
     ),
     (
-        bodies.ClusterInfo,
+        ClusterInfo,
         (
             b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"1.1.1.1:10911"},"brokerName":"'
             b'broker-a","cluster":"c","enableActingMaster":false}},"clusterAddrTable":{"c":["b'
@@ -31,7 +56,7 @@ JAVA_SAMPLES = [
         ),
     ),
     (
-        bodies.RegisterBrokerBody,
+        RegisterBrokerBody,
         (
             b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":0'
             b',"stateVersion":0,"timestamp":1795250495251},"mappingDataVersion":{"counter":0,"'
@@ -42,7 +67,7 @@ JAVA_SAMPLES = [
         ),
     ),
     (
-        bodies.HeartbeatData,
+        HeartbeatData,
         (
             b'{"clientID":"1.1.1.1@1#2","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_L'
             b'AST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"CG","messageModel":"C'
@@ -53,14 +78,14 @@ JAVA_SAMPLES = [
         ),
     ),
     (
-        bodies.TopicStatsTable,
+        TopicStatsTable,
         (
             b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"lastUpdateTimestamp'
             b'":2,"maxOffset":1,"minOffset":0}},"topicPutTps":0.0}'
         ),
     ),
     (
-        bodies.ConsumerConnection,
+        ConsumerConnection,
         (
             b'{"connectionSet":[{"clientAddr":"1.1.1.1:5000","clientId":"x","language":"PYTHON'
             b'","version":493}],"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"C'
@@ -68,14 +93,14 @@ JAVA_SAMPLES = [
         ),
     ),
     (
-        bodies.ConsumeStats,
+        ConsumeStats,
         (
             b'{"consumeTps":0.0,"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"br'
             b'okerOffset":0,"consumerOffset":0,"lastTimestamp":0,"pullOffset":0}}}'
         ),
     ),
     (
-        bodies.SubscriptionGroupConfig,
+        SubscriptionGroupConfig,
         (
             b'{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true'
             b',"consumeFromMinEnable":true,"consumeMessageOrderly":false,"consumeTimeoutMinute'
@@ -85,54 +110,47 @@ JAVA_SAMPLES = [
         ),
     ),
     (
-        bodies.LockBatchRequestBody,
+        LockBatchRequestBody,
         (
             b'{"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":"broker-a","queueId":'
             b'1,"topic":"T"}],"onlyThisBroker":false}'
         ),
     ),
     (
-        bodies.LockBatchResponseBody,
+        LockBatchResponseBody,
         (b'{"lockOKMQSet":[{"brokerName":"broker-a","queueId":1,"topic":"T"}]}'),
     ),
     (
-        bodies.QueryAssignmentRequestBody,
+        QueryAssignmentRequestBody,
         (
             b'{"clientId":"c","consumerGroup":"g","messageModel":"CLUSTERING","strategyName":"'
             b'AVG","topic":"T"}'
         ),
     ),
     (
-        bodies.QueryAssignmentResponseBody,
+        QueryAssignmentResponseBody,
         (
             b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-'
             b'1,"topic":"T"},"mode":"POP"}]}'
         ),
     ),
     (
-        bodies.BatchAckMessageRequestBody,
-        (
-            b'{"acks":[{"b":"CQI=","c":"g","it":2,"pt":1,"q":1,"r":"0","rq":2,"so":3,"t":"T"}]'
-            b',"brokerName":"broker-a"}'
-        ),
-    ),
-    (
-        bodies.ConsumerOffsetSerializeWrapper,
+        ConsumerOffsetSerializeWrapper,
         (b'{"offsetTable":{"T@g":{0:3,1:4}}}'),
     ),
     (
-        bodies.ResetOffsetBody,
+        ResetOffsetBody,
         (b'{"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"T"}:5}}'),
     ),
     (
-        bodies.GetConsumerStatusBody,
+        GetConsumerStatusBody,
         (
             b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":1,"t'
             b'opic":"T"}:5}}'
         ),
     ),
     (
-        bodies.ConsumerRunningInfo,
+        ConsumerRunningInfo,
         (
             b'{"mqPopTable":{{"brokerName":"broker-a","queueId":1,"topic":"T"}:{"droped":false'
             b',"lastPopTimestamp":0,"waitAckCount":0}},"mqTable":{{"brokerName":"broker-a","qu'
@@ -160,30 +178,30 @@ def test_samples_of_java(cls, text):
 
 
 def test_route():
-    route = bodies.TopicRouteData.decode(JAVA_SAMPLES[0][1])
+    route = TopicRouteData.decode(JAVA_SAMPLES[0][1])
     assert route.broker_datas[0].master_addr == "1.1.1.1:10911"
     assert route.broker_datas[0].broker_addrs[1] == "1.1.1.2:10911"
-    assert route.queue_datas == [bodies.QueueData("broker-a", 4, 4, 6, 0)]
+    assert route.queue_datas == [QueueData("broker-a", 4, 4, 6, 0)]
     raw = b'{"brokerDatas":[{"brokerAddrs":{0:"a:1"},"brokerName":"b"}],"orderTopicConf":"b:4"}'
-    old = bodies.TopicRouteData.decode(raw)
+    old = TopicRouteData.decode(raw)
     assert old.broker_datas[0].broker_addrs == {0: "a:1"}
     assert old.order_topic_conf == "b:4"
-    assert bodies.BrokerData().master_addr is None
+    assert BrokerData().master_addr is None
 
 
 def test_absent_null_and_unknown_keys():
-    config = bodies.SubscriptionGroupConfig.decode(b'{"groupName":"g","brokerId":null,"x":[1]}')
-    assert config == bodies.SubscriptionGroupConfig("g")
+    config = SubscriptionGroupConfig.decode(b'{"groupName":"g","brokerId":null,"x":[1]}')
+    assert config == SubscriptionGroupConfig("g")
     assert (config.retry_max_times, config.retry_queue_nums) == (16, 1)
-    assert bodies.QueryAssignmentResponseBody.decode(b"{}").message_queue_assignments is None
-    empty = bodies.QueryAssignmentResponseBody.decode(b'{"messageQueueAssignments":[]}')
+    assert QueryAssignmentResponseBody.decode(b"{}").message_queue_assignments is None
+    empty = QueryAssignmentResponseBody.decode(b'{"messageQueueAssignments":[]}')
     assert empty.message_queue_assignments == []
 
 
 def test_defaults_are_not_shared():
-    one = bodies.TopicConfigSerializeWrapper()
-    one.topic_config_table["T"] = bodies.TopicConfig("T")
-    assert bodies.TopicConfigSerializeWrapper().topic_config_table == {}
+    one = TopicConfigSerializeWrapper()
+    one.topic_config_table["T"] = TopicConfig("T")
+    assert TopicConfigSerializeWrapper().topic_config_table == {}
 
 
 ESCAPED = QUEUE_TEXT.replace(b'"', b'\\"')
@@ -198,9 +216,9 @@ ESCAPED = QUEUE_TEXT.replace(b'"', b'\\"')
     ],
 )
 def test_reset_offsets_in_every_form(text):
-    reset = bodies.ResetOffsetBody.decode(text)
+    reset = ResetOffsetBody.decode(text)
     assert reset.offset_table == {QUEUE: 5}
-    assert bodies.ResetOffsetBody.decode(reset.encode_list()) == reset
+    assert ResetOffsetBody.decode(reset.encode_list()) == reset
 
 
 @pytest.mark.parametrize(
@@ -219,7 +237,7 @@ def test_reset_offsets_in_every_form(text):
 )
 def test_reset_offsets_that_are_wrong(text):
     with pytest.raises(BadBodyError):
-        bodies.ResetOffsetBody.decode(text)
+        ResetOffsetBody.decode(text)
 
 
 @pytest.mark.parametrize(
@@ -236,26 +254,26 @@ def test_reset_offsets_that_are_wrong(text):
 )
 def test_wrong_values_name_their_key(text):
     with pytest.raises(BadBodyError, match=r"TopicConfig\.\w+: "):
-        bodies.TopicConfig.decode(text)
+        TopicConfig.decode(text)
 
 
 def test_values_in_other_clothes():
-    config = bodies.TopicConfig.decode(
+    config = TopicConfig.decode(
         b'{"perm":"6","order":"TRUE","topicName":5,"readQueueNums":4.0,"attributes":{"a":true}}'
     )
     assert (config.perm, config.order, config.topic_name) == (6, True, "5")
     assert (config.read_queue_nums, config.attributes) == (4, {"a": "true"})
-    assert bodies.TopicConfig.decode(b'{"order":1}').order is True
-    assert bodies.ConsumeStats.decode(b'{"consumeTps":2}').consume_tps == 2.0
+    assert TopicConfig.decode(b'{"order":1}').order is True
+    assert ConsumeStats.decode(b'{"consumeTps":2}').consume_tps == 2.0
 
 
-REGISTER = bodies.RegisterBrokerBody(
-    bodies.TopicConfigSerializeWrapper(
+REGISTER = RegisterBrokerBody(
+    TopicConfigSerializeWrapper(
         {
-            "T": bodies.TopicConfig("T", 4, 8, 6, attributes={"+message.type": "NORMAL"}),
-            "U": bodies.TopicConfig("U"),
+            "T": TopicConfig("T", 4, 8, 6, attributes={"+message.type": "NORMAL"}),
+            "U": TopicConfig("U"),
         },
-        bodies.DataVersion(1, 2, 3),
+        DataVersion(1, 2, 3),
         topic_queue_mapping_info_map={"T": {"topic": "T", "bname": "b"}},
     ),
     ["f:1"],
@@ -264,14 +282,14 @@ REGISTER = bodies.RegisterBrokerBody(
 
 def test_compressed_registration():
     packed = REGISTER.encode_compressed()
-    assert bodies.RegisterBrokerBody.decode_any(packed) == REGISTER
+    assert RegisterBrokerBody.decode_any(packed) == REGISTER
     assert b'T 4 8 6 SINGLE_TAG {"+message.type":"NORMAL"}' in zlib.decompress(packed)
-    old = bodies.RegisterBrokerBody.decode_compressed(packed, 412)
+    old = RegisterBrokerBody.decode_compressed(packed, 412)
     assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map is None
 
 
 def test_plain_registration():
-    assert bodies.RegisterBrokerBody.decode_any(REGISTER.encode()) == REGISTER
+    assert RegisterBrokerBody.decode_any(REGISTER.encode()) == REGISTER
 
 
 def test_every_cut_of_a_registration_is_refused():
@@ -279,7 +297,7 @@ def test_every_cut_of_a_registration_is_refused():
     old_end = plain.index(b"f:1") + 5  # brokers before 5.0 end here
     for size in set(range(len(plain))) - {old_end}:
         with pytest.raises(BadBodyError):
-            bodies.RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
+            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
 
 
 @pytest.mark.parametrize("topic", [b"T 4 8 6", b"T x 8 6 SINGLE_TAG", b"T 4 8 6 SINGLE_TAG {"])
@@ -289,21 +307,18 @@ def test_topics_of_a_registration_that_are_wrong(topic):
     damaged = plain.replace(len(good).to_bytes(4) + good, len(topic).to_bytes(4) + topic)
     assert damaged != plain
     with pytest.raises(BadBodyError):
-        bodies.RegisterBrokerBody.decode_compressed(zlib.compress(damaged))
+        RegisterBrokerBody.decode_compressed(zlib.compress(damaged))
 
 
 def test_sets_are_written_in_order():
     queues = {MessageQueue("T", "b", n) for n in (3, 1, 2)}
-    request = bodies.LockBatchRequestBody("g", "c", mq_set=queues)
+    request = LockBatchRequestBody("g", "c", mq_set=queues)
     assert [queue.queue_id for queue in request.to_json()["mqSet"]] == [1, 2, 3]
-    assert bodies.TopicList({"b", "a"}).encode() == b'{"topicList":["a","b"]}'
+    assert TopicList({"b", "a"}).encode() == b'{"topicList":["a","b"]}'
 
 
 def test_every_body_is_empty_by_default_and_survives():
-    classes = [getattr(bodies, name) for name in bodies.__all__]
-    classes = [cls for cls in classes if isinstance(cls, type) and issubclass(cls, Body)]
-    assert len(classes) > 50
-    for cls in classes:
+    for cls in declared(bodies, Body):
         assert cls.decode(cls().encode()) == cls()
 
 

@@ -1,16 +1,15 @@
+from dataclasses import asdict
+
 import pytest
 
 from rocketpy.errors import HeaderFieldError
-from rocketpy.proto import headers
-from rocketpy.proto.headers import (
-    GetTopicConfigRequestHeader,
-    PullMessageRequestHeader,
-    RegisterBrokerRequestHeader,
-    ResetOffsetRequestHeader,
-    SendMessageRequestHeader,
-    UnregisterClientRequestHeader,
-)
 from rocketpy.proto.headers.base import Header, header, parse_bool, parse_int32, parse_int64
+from rocketpy.proto.headers.client import UnregisterClientRequestHeader
+from rocketpy.proto.headers.namesrv import RegisterBrokerRequestHeader
+from rocketpy.proto.headers.offset import ResetOffsetRequestHeader
+from rocketpy.proto.headers.pull import PullMessageRequestHeader
+from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketpy.proto.headers.topic import GetTopicConfigRequestHeader
 
 PULL = {
     "consumerGroup": "g", "topic": "t", "queueId": "1", "queueOffset": "9223372036854775807",
@@ -29,7 +28,7 @@ SEND_V2 = {
 def test_reads_and_writes():
     pull = PullMessageRequestHeader.from_ext(PULL)
     assert (pull.queue_offset, pull.subscription, pull.max_msg_bytes) == ((1 << 63) - 1, None, None)
-    assert pull.to_ext() == {k: v for k, v in PULL.items() if k not in {"unknown", "bname"}}
+    assert pull.to_ext() == {k: v for k, v in PULL.items() if k != "unknown"}
 
 
 @pytest.mark.parametrize("name", ["consumerGroup", "queueId", "subVersion"])
@@ -96,38 +95,33 @@ def test_defaults_and_odd_names():
 
 
 def test_send_v2():
-    send = SendMessageRequestHeader.from_ext_v2(SEND_V2)
+    send = SendMessageRequestHeaderV2.from_ext(SEND_V2)
     assert (send.topic, send.queue_id, send.born_timestamp, send.max_reconsume_times) == (
         "T",
         -1,
         1700000000123,
         None,
     )
-    assert send.to_ext_v2() == SEND_V2
-    assert SendMessageRequestHeader.from_ext(send.to_ext()) == send
-    assert send.to_ext()["defaultTopicQueueNums"] == "4"
+    assert send.to_ext() == SEND_V2
+    whole = SendMessageRequestHeader(**asdict(send)).to_ext()
+    assert whole["defaultTopicQueueNums"] == "4"
+    assert asdict(SendMessageRequestHeader.from_ext(whole)) == asdict(send)
 
 
 @pytest.mark.parametrize("name", list("abcdefgh"))
 def test_send_v2_names_what_is_absent(name):
     with pytest.raises(HeaderFieldError) as caught:
-        SendMessageRequestHeader.from_ext_v2({k: v for k, v in SEND_V2.items() if k != name})
+        SendMessageRequestHeaderV2.from_ext({k: v for k, v in SEND_V2.items() if k != name})
     assert caught.value.field == name
 
 
 @pytest.mark.parametrize("name", list("defghjl"))
 def test_send_v2_names_what_is_wrong(name):
     if name == "l":
-        assert SendMessageRequestHeader.from_ext_v2({**SEND_V2, "l": "5"}).max_reconsume_times == 5
+        assert SendMessageRequestHeaderV2.from_ext({**SEND_V2, "l": "5"}).max_reconsume_times == 5
     with pytest.raises(HeaderFieldError) as caught:
-        SendMessageRequestHeader.from_ext_v2({**SEND_V2, name: "x"})
+        SendMessageRequestHeaderV2.from_ext({**SEND_V2, name: "x"})
     assert caught.value.field == name
-
-
-def test_every_header_class_is_offered():
-    assert len(headers.__all__) == 134  # 133 classes and their base
-    for name in headers.__all__:
-        assert issubclass(getattr(headers, name), Header)
 
 
 def test_fields_without_a_wire_form_are_a_mistake():
