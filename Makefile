@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick fmt lint types layers clean
+.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minu
 
 bench-quick: setup jdk ## the same in about 2 minutes, for a first look
 	@$(BIN)/python -m bench --quick
+
+public-api: setup ## write the public names and signatures down anew, after a change on purpose
+	$(BIN)/python -m tests.tidy.public_api
 
 fmt: setup ## format
 	$(BIN)/ruff format rocketpy tests bench examples

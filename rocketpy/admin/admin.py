@@ -18,11 +18,10 @@ Example:
 """
 
 import functools
-import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from rocketpy.admin import clusters as of_clusters
 from rocketpy.admin import groups as of_groups
@@ -31,7 +30,7 @@ from rocketpy.admin import messages as of_messages
 from rocketpy.admin import offsets as of_offsets
 from rocketpy.admin import topics as of_topics
 from rocketpy.admin.servers import Servers
-from rocketpy.client.name_servers import NameServers, parse_addresses
+from rocketpy.client.name_servers import NameServers, find_addresses
 from rocketpy.client.seams import Remoting
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
@@ -50,13 +49,13 @@ class _HasServers(Protocol):
 
 
 def _operation(
-    function: Callable[Concatenate[Servers, P], R],
-) -> Callable[Concatenate[_HasServers, P], R]:
-    """Make a method of a function that takes the servers first."""
+    function: Callable[Concatenate[Servers, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[_HasServers, P], Coroutine[Any, Any, R]]:
+    """Make a method of a coroutine function that takes the servers first."""
 
     @functools.wraps(function)
-    def method(self: _HasServers, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return function(self.servers, *args, **kwargs)
+    async def method(self: _HasServers, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await function(self.servers, *args, **kwargs)
 
     return method
 
@@ -207,8 +206,7 @@ def connect(
         remoting: settings of the connections (TLS, limits).
         clock: the machine's by default.
     """
-    given = name_servers if name_servers is not None else os.environ.get("NAMESRV_ADDR", "")
     used = clock or SystemClock()
     rng = random.SystemRandom()
     client = RemotingClient(remoting or RemotingClientConfig(), clock=used, rng=rng)
-    return Admin(parse_addresses(given), client, clock=used, rng=rng, timeout_ms=timeout_ms)
+    return Admin(find_addresses(name_servers), client, clock=used, rng=rng, timeout_ms=timeout_ms)

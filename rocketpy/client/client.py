@@ -1,23 +1,15 @@
 """The entry to everything: ``rocketpy.connect()`` and the client it returns."""
 
 import asyncio
-import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self
 
 from rocketpy.client.config import ClientConfig, ConsumerConfig, ProducerConfig, PullConsumerConfig
-from rocketpy.client.handlers import Handler
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
-from rocketpy.client.name_servers import parse_addresses
-from rocketpy.client.options import (
-    ClientOptions,
-    ConsumerOptions,
-    ProducerOptions,
-    PullConsumerOptions,
-)
+from rocketpy.client.options import function_options, method_options
 from rocketpy.client.producer import Producer
 from rocketpy.client.pull_consumer import PullConsumer
 from rocketpy.client.push_consumer import Consumer
@@ -29,44 +21,11 @@ from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 
 
-def connect(
-    name_servers: str | Sequence[str] | None = None,
-    *,
-    group: str = "",
-    remoting: RemotingClientConfig | None = None,
-    **options: Unpack[ClientOptions],
-) -> "Client":
-    """Describe a client of the cluster behind some name servers; nothing is sent yet.
-
-    Args:
-        name_servers: ``"host:9876;host2:9876"`` or a sequence; None takes ``NAMESRV_ADDR`` from
-            the environment.
-        group: of producers and consumers that name none themselves.
-        remoting: settings of the connections (TLS, limits).
-        **options: see :class:`~rocketpy.client.config.ClientConfig`.
-
-    Returns:
-        A client, to be used with ``async with`` or started with ``await client.start()``.
-
-    Example:
-        ::
-
-            async with rocketpy.connect("127.0.0.1:9876", group="shop") as client:
-                await client.producer().send("orders", b"o1")
-    """
-    given = name_servers if name_servers is not None else os.environ.get("NAMESRV_ADDR", "")
-    config = ClientConfig(
-        name_servers=parse_addresses(given), group=group or ClientConfig().group, **options
-    )
-    return Client(config, remoting=remoting)
-
-
 class Client:
     """Connections, routes and timers that its producers and consumers share.
 
     Args:
-        config: identity, name servers, intervals.
-        remoting: settings of the connections.
+        config: identity, name servers, intervals, settings of the connections.
         clock: wall clock and waiting.
         rng: spreads clients over servers and queues.
         make_remoting: builds what requests travel through.
@@ -76,7 +35,6 @@ class Client:
         self,
         config: ClientConfig,
         *,
-        remoting: RemotingClientConfig | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
         make_remoting: Callable[[], Remoting] | None = None,
@@ -85,7 +43,6 @@ class Client:
         if reason is not None:
             raise ConfigError(reason, key="group")
         self.config = config
-        self._remoting_config = remoting or RemotingClientConfig()
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
         self._make_remoting = make_remoting
@@ -111,7 +68,9 @@ class Client:
         remoting = (
             self._make_remoting()
             if self._make_remoting is not None
-            else RemotingClient(self._remoting_config, clock=self._clock, rng=self._rng)
+            else RemotingClient(
+                self.config.remoting or RemotingClientConfig(), clock=self._clock, rng=self._rng
+            )
         )
         self._instance = Instance(self.config, remoting, clock=self._clock, rng=self._rng)
         await self._instance.start()
@@ -134,68 +93,46 @@ class Client:
                 raise failures[0]
         await instance.close()
 
-    def producer(self, *, group: str = "", **options: Unpack[ProducerOptions]) -> Producer:
+    @method_options(ProducerConfig)
+    def producer(self, config: ProducerConfig) -> Producer:
         """Return a producer; it shares this client's connections.
 
-        Args:
-            group: instead of the client's.
-            **options: see :class:`~rocketpy.client.config.ProducerConfig`.
+        Takes the fields of `rocketpy.client.config.ProducerConfig` as keyword arguments.
 
         Raises:
             ClosedError: the client is not started.
         """
         instance = self._running()
-        producer = Producer(instance, group or self.config.group, ProducerConfig(**options))
+        producer = Producer(instance, config.group or self.config.group, config)
         instance.add_producer(producer.group, producer)
         self._parts.append(producer)
         return producer
 
-    def consumer(
-        self,
-        topic: str | Sequence[str],
-        *,
-        group: str = "",
-        filter: str = "*",  # noqa: A002 - the word every user looks for
-        handler: Handler | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> Consumer:
+    @method_options(ConsumerConfig)
+    def consumer(self, config: ConsumerConfig) -> Consumer:
         """Return a member of a consumer group; ``async with`` (or ``start``) joins the group.
 
-        Args:
-            topic: one topic or several.
-            group: instead of the client's.
-            filter: ``"a || b"`` or ``"*"``; with ``expression_type="SQL92"`` a condition.
-            handler: called with each message (or list, when ``batch`` is above 1); without one,
-                iterate over the consumer.
-            **options: see :class:`~rocketpy.client.config.ConsumerConfig`.
+        Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments; the topic
+        may come without its name.
 
         Raises:
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        instance = self._running()
-        config = ConsumerConfig(filter=filter, **options)
-        consumer = Consumer(instance, group or self.config.group, config, handler)
-        for name in [topic] if isinstance(topic, str) else topic:
-            consumer.subscribe(name, filter, config.expression_type)
+        consumer = Consumer(self._running(), config.group or self.config.group, config)
         self._parts.append(consumer)
         return consumer
 
-    def pull_consumer(
-        self, *, group: str = "", **options: Unpack[PullConsumerOptions]
-    ) -> PullConsumer:
+    @method_options(PullConsumerConfig)
+    def pull_consumer(self, config: PullConsumerConfig) -> PullConsumer:
         """Return a consumer that you ask for messages, from queues that you choose.
 
-        Args:
-            group: instead of the client's.
-            **options: see :class:`~rocketpy.client.config.PullConsumerConfig`.
+        Takes the fields of `rocketpy.client.config.PullConsumerConfig` as keyword arguments.
 
         Raises:
             ClosedError: the client is not started.
         """
-        consumer = PullConsumer(
-            self._running(), group or self.config.group, PullConsumerConfig(**options)
-        )
+        consumer = PullConsumer(self._running(), config.group or self.config.group, config)
         self._parts.append(consumer)
         return consumer
 
@@ -222,3 +159,22 @@ class Client:
         if self._instance is None or not self._instance.is_running:
             raise ClosedError("the client is not started: use `async with`, or await start()")
         return self._instance
+
+
+@function_options(ClientConfig)
+def connect(config: ClientConfig) -> Client:
+    """Describe a client of the cluster behind some name servers; nothing is sent yet.
+
+    Takes the fields of `rocketpy.client.config.ClientConfig` as keyword arguments; the name servers
+    may come without their name.
+
+    Returns:
+        A client, to be used with ``async with`` or started with ``await client.start()``.
+
+    Example:
+        ::
+
+            async with rocketpy.connect("127.0.0.1:9876", group="shop") as client:
+                await client.producer().send("orders", b"o1")
+    """
+    return Client(config)

@@ -1,14 +1,20 @@
 """Settings of the client, with the defaults of Apache's Java client.
 
+One dataclass an object that users make; its fields are the keyword arguments of what makes it
+(`connect`, `client.producer`, `client.consumer`, `client.pull_consumer`): see `options`.
+
 Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullConsumer (5.4.0).
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from rocketpy.client.allocate import Allocation
+from rocketpy.client.handlers import Handler
 from rocketpy.client.serializers import PLAIN, Serializer
+from rocketpy.remoting.config import RemotingClientConfig
 
 FlowControlRetry = Literal["backoff", "immediate", "none"]
 LatencyProfile = Literal["4.x", "5.x"]
@@ -21,17 +27,23 @@ class ClientConfig:
     """What all producers and consumers of one client share; times in ms.
 
     Attributes:
-        name_servers: ``host:port`` of every name server.
-        group: the group of producers and consumers that name none.
+        name_servers: ``"host:9876;host2:9876"`` or a sequence; None takes ``NAMESRV_ADDR`` from
+            the environment.
+        group: the group of producers and consumers that name none themselves.
+        remoting: settings of the connections (TLS, limits); None for the defaults.
         instance_name: the part of the client id after ``ip@``; empty means process id and time.
         client_ip: the part of the client id before ``@``; empty means this machine's address.
         unit_name: appended to the client id when not empty.
         api_timeout_ms: limit of one administrative request (routes, offsets, heartbeats).
+        route_refresh_interval_ms: pause between two look-ups of the routes in use.
+        heartbeat_interval_ms: pause between two heartbeats to every broker.
+        persist_interval_ms: pause between two times that consumers store their offsets.
         default_topic_queues: queues that a topic created by its first message gets at most.
     """
 
-    name_servers: tuple[str, ...] = ()
+    name_servers: str | Sequence[str] | None = field(default=None, kw_only=False)
     group: str = "DEFAULT_GROUP"
+    remoting: RemotingClientConfig | None = None
     instance_name: str = ""
     client_ip: str = ""
     unit_name: str = ""
@@ -47,6 +59,7 @@ class ProducerConfig:
     """Settings of a producer.
 
     Attributes:
+        group: its group; empty means the client's.
         timeout_s: one limit for all attempts of one send, seconds.
         retries: attempts after the first one.
         flow_control_retry: what to do when a broker is over its capacity.
@@ -61,6 +74,7 @@ class ProducerConfig:
         serializer: turns a body into bytes.
     """
 
+    group: str = ""
     timeout_s: float = 3.0
     retries: int = 2
     flow_control_retry: FlowControlRetry = "backoff"
@@ -80,20 +94,42 @@ class ConsumerConfig:
     """Settings of a group consumer.
 
     Attributes:
-        filter: ``"a || b"``, ``"*"``, or an SQL expression when ``expression_type`` is SQL92.
-        start: where a group without a stored offset begins.
+        topic: one topic or several.
+        group: its group; empty means the client's.
+        filter: ``"a || b"``, ``"*"``, or a condition when ``expression_type`` is SQL92.
+        expression_type: ``TAG`` or ``SQL92``.
+        handler: called with each message (or list, when ``batch`` is above 1); without one,
+            iterate over the consumer.
+        start: where a group without a stored offset begins: ``"latest"``, ``"earliest"``, a time
+            (a datetime, or ms since 1970).
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
-        allocation: ``"avg"``, ``"circle"``, or a function.
         broadcast: every member gets every message; offsets stay in ``offset_dir``.
+        offset_dir: of a broadcasting group; empty means ``~/.rocketmq_offsets``.
+        allocation: which member reads which queue: ``"avg"``, ``"circle"``, or a function.
+        serializer: reads bodies in ``message.decode()`` and for handlers of two parameters.
+        pull_batch: messages a pull asks for.
+        pull_batch_bytes: bytes a pull asks for.
+        pull_interval_ms: pause between two pulls of a queue.
+        max_cached_messages: pulled and not finished, of a queue: above it, pulling pauses.
+        max_cached_bytes: the same, as bytes of bodies.
+        max_span: the same, as distance between the first and the last offset.
+        suspend_ms: how long a broker may hold a pull until a message comes.
+        pull_timeout_ms: limit of one pull.
+        pull_error_pause_ms: pause after a pull that failed.
+        rebalance_interval_ms: pause between two rounds of dealing out queues.
+        takeover_pause_ms: time for a queue's former owner to store its offset.
         stop_timeout_s: how long a stop waits for handlers in hand.
         consume_timeout_ms: a message in hand for longer is given back to the broker.
         local_retry_ms: pause before a message that could not be given back is consumed again.
     """
 
+    topic: str | Sequence[str] = field(kw_only=False)
+    group: str = ""
     filter: str = "*"
     expression_type: str = "TAG"
+    handler: Handler | None = None
     start: StartPosition = "latest"
     concurrency: int = 20
     batch: int = 1
@@ -120,12 +156,15 @@ class ConsumerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerConfig:
-    """Settings of a pull consumer; as :class:`ConsumerConfig` where the names agree.
+    """Settings of a pull consumer; as `ConsumerConfig` where the names agree.
 
     Attributes:
         auto_commit: commit what earlier polls handed out, every ``auto_commit_interval_ms``.
+        max_cached_messages_all: pulled and not handed out, of all queues together: above it,
+            pulling pauses.
     """
 
+    group: str = ""
     auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     start: StartPosition = "latest"

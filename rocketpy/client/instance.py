@@ -13,7 +13,7 @@ from rocketpy.client.broker_api import BrokerApi
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.members import GroupMember
 from rocketpy.client.msg_ids import MsgIds
-from rocketpy.client.name_servers import NameServers
+from rocketpy.client.name_servers import NameServers, find_addresses
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.route_table import RouteTable
 from rocketpy.client.seams import Remoting
@@ -66,7 +66,9 @@ class Instance:
         self.rng = rng
         self.remoting = remoting
         self.client_id = make_client_id(config, clock, rng)
-        self.name_servers = NameServers(config.name_servers, remoting, rng, config.api_timeout_ms)
+        self.name_servers = NameServers(
+            find_addresses(config.name_servers), remoting, rng, config.api_timeout_ms
+        )
         self.routes = RouteTable(self.name_servers, config.default_topic_queues)
         self.api = BrokerApi(remoting, config.api_timeout_ms)
         self.is_running = False

@@ -1,6 +1,7 @@
 """Several name servers, one in use: the next one is tried when it fails."""
 
 import logging
+import os
 import random
 from collections.abc import Sequence
 
@@ -25,6 +26,11 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
             address = f"{address}:{DEFAULT_PORT}"
         addresses.append(address)
     return tuple(addresses)
+
+
+def find_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the addresses given, or those of ``NAMESRV_ADDR`` in the environment if None is."""
+    return parse_addresses(os.environ.get("NAMESRV_ADDR", "") if given is None else given)
 
 
 class NameServers:

@@ -1,83 +1,69 @@
-"""The keyword arguments of ``client.producer`` and its sisters; ``config`` says what they mean."""
+"""Keyword arguments that are the fields of a configuration class: declared once, typed everywhere.
 
-from typing import Literal, TypedDict
+Type checkers, `help()` and editors see the fields as the arguments.
+"""
 
-from rocketpy.client.allocate import Allocation
-from rocketpy.client.config import Compression, FlowControlRetry, LatencyProfile, StartPosition
-from rocketpy.client.serializers import Serializer
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-
-class ClientOptions(TypedDict, total=False):
-    """See :class:`~rocketpy.client.config.ClientConfig`."""
-
-    instance_name: str
-    client_ip: str
-    unit_name: str
-    api_timeout_ms: int
-    route_refresh_interval_ms: int
-    heartbeat_interval_ms: int
-    persist_interval_ms: int
-    default_topic_queues: int
+P = ParamSpec("P")
+C = TypeVar("C")
+R = TypeVar("R")
+S = TypeVar("S")
 
 
-class ProducerOptions(TypedDict, total=False):
-    """See :class:`~rocketpy.client.config.ProducerConfig`."""
+def function_options(config: Callable[P, C]) -> Callable[[Callable[[C], R]], Callable[P, R]]:
+    """Have a function take the fields of ``config`` and be called with one.
 
-    timeout_s: float
-    retries: int
-    flow_control_retry: FlowControlRetry
-    latency_fault: bool
-    latency_profile: LatencyProfile
-    max_message_bytes: int
-    compress_over_bytes: int
-    compression: Compression
-    compression_level: int
-    max_in_flight: int
-    max_in_flight_bytes: int
-    serializer: Serializer
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(kw_only=True)
+        ... class Size:
+        ...     width: int = 2
+        >>> @function_options(Size)
+        ... def double(size: Size) -> int:
+        ...     return 2 * size.width
+        >>> double(width=21)
+        42
+    """
 
+    def decorate(function: Callable[[C], R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(config(*args, **kwargs))
 
-class ConsumerOptions(TypedDict, total=False):
-    """See :class:`~rocketpy.client.config.ConsumerConfig`."""
+        _show(call, function, config, [])
+        return call
 
-    expression_type: str
-    start: StartPosition
-    concurrency: int
-    batch: int
-    max_retries: int
-    broadcast: bool
-    offset_dir: str
-    allocation: Literal["avg", "circle"] | Allocation
-    serializer: Serializer
-    pull_batch: int
-    pull_batch_bytes: int
-    pull_interval_ms: int
-    max_cached_messages: int
-    max_cached_bytes: int
-    max_span: int
-    suspend_ms: int
-    pull_timeout_ms: int
-    pull_error_pause_ms: int
-    rebalance_interval_ms: int
-    takeover_pause_ms: int
-    stop_timeout_s: float
-    consume_timeout_ms: int
-    local_retry_ms: int
+    return decorate
 
 
-class PullConsumerOptions(TypedDict, total=False):
-    """See :class:`~rocketpy.client.config.PullConsumerConfig`."""
+def method_options(
+    config: Callable[P, C],
+) -> Callable[[Callable[[S, C], R]], Callable[Concatenate[S, P], R]]:
+    """Have a method take the fields of ``config`` and be called with one."""
 
-    auto_commit: bool
-    auto_commit_interval_ms: int
-    start: StartPosition
-    allocation: Literal["avg", "circle"] | Allocation
-    serializer: Serializer
-    pull_batch: int
-    max_cached_messages: int
-    max_cached_bytes: int
-    max_cached_messages_all: int
-    suspend_ms: int
-    pull_timeout_ms: int
-    pull_error_pause_ms: int
-    rebalance_interval_ms: int
+    def decorate(method: Callable[[S, C], R]) -> Callable[Concatenate[S, P], R]:
+        @functools.wraps(method)
+        def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return method(self, config(*args, **kwargs))
+
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        _show(call, method, config, [own])
+        return call
+
+    return decorate
+
+
+def _show(
+    call: Any,  # noqa: ANN401 - a function, which takes attributes
+    function: Callable[..., Any],
+    config: Callable[..., Any],
+    first: list[inspect.Parameter],
+) -> None:
+    """Let the fields be seen as the parameters."""
+    fields = inspect.signature(config).parameters.values()
+    returned = inspect.signature(function).return_annotation
+    call.__signature__ = inspect.Signature([*first, *fields], return_annotation=returned)

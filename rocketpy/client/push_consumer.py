@@ -14,7 +14,7 @@ from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import ConsumeService, HandlerService, IteratorService
 from rocketpy.client.consume_stats import ConsumeStats
-from rocketpy.client.handlers import Handler, Invoke, make_invoke
+from rocketpy.client.handlers import Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth, queue_health
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
@@ -75,7 +75,6 @@ class Consumer:
         instance: Instance,
         group: str,
         config: ConsumerConfig,
-        handler: Handler | None = None,
     ) -> None:
         reason = check_group(group)
         if reason is not None:
@@ -83,7 +82,6 @@ class Consumer:
         self.group = group
         self.config = config
         self._instance = instance
-        self._handler = handler
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._owned: dict[MessageQueue, ProcessQueue] = {}
         self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -125,6 +123,8 @@ class Consumer:
             error_pause_ms=config.pull_error_pause_ms,
             commit_offset=not config.broadcast,
         )
+        for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
+            self.subscribe(topic, config.filter, config.expression_type)
 
     # ---- life
 
@@ -194,10 +194,10 @@ class Consumer:
 
     def _make_service(self) -> ConsumeService:
         config, clock = self.config, self._instance.clock
-        if self._handler is None:
+        if config.handler is None:
             return IteratorService(stats=self._stats, clock=clock)
         self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
-        self._invoke = make_invoke(self._handler, batch=config.batch, executor=self._executor)
+        self._invoke = make_invoke(config.handler, batch=config.batch, executor=self._executor)
         return HandlerService(
             self._invoke,
             concurrency=config.concurrency,
