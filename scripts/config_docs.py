@@ -86,27 +86,6 @@ MORE: dict[str, str] = {
     "transaction_check_interval": "for transactional messages, which are not there yet, ms.",
     "store_reply_message_enable": "for request and reply, which is not there yet.",
     "recall_message_enable": "for recalling delayed messages, which is not there yet.",
-    "route_refresh_interval_ms": "pause between looks for changed routes.",
-    "heartbeat_interval_ms": "pause between heartbeats to every broker.",
-    "persist_interval_ms": "pause between commits of consumed offsets.",
-    "expression_type": "``TAG`` or ``SQL92``.",
-    "offset_dir": "where a broadcast consumer keeps its offsets.",
-    "serializer": "turns the bytes of a body into what the application gets.",
-    "pull_batch": "messages asked for at once.",
-    "pull_batch_bytes": "bytes asked for at once.",
-    "pull_interval_ms": "pause between two pulls of a queue.",
-    "max_cached_messages": "messages of one queue held here, from which on it is not pulled.",
-    "max_cached_bytes": "the same in bytes.",
-    "max_cached_messages_all": "messages of all queues held here, from which on none is pulled.",
-    "max_span": "distance of the first and last message in hand, from which on a queue is not pulled.",
-    "suspend_ms": "how long a broker may hold a pull that finds nothing.",
-    "pull_timeout_ms": "limit of one pull, its hold included.",
-    "pull_error_pause_ms": "pause after a failed pull.",
-    "rebalance_interval_ms": "pause between looks at who reads which queue.",
-    "takeover_pause_ms": "pause before a queue of a member that left is read.",
-    "auto_commit_interval_ms": "pause between commits.",
-    "start": "where a group without a stored offset begins.",
-    "allocation": '``"avg"``, ``"circle"``, or a function.',
 }  # fmt: skip
 
 HEAD = """# Configuration
@@ -203,8 +182,7 @@ def client_table(config_class: type) -> str:
     """Return the table of a dataclass that keyword arguments fill."""
     lines = ["| name | default | type | what it does |", "|---|---|---|---|"]
     for each in dataclasses.fields(config_class):
-        default = repr(each.default) if isinstance(each.default, _PLAIN) else "plain bytes"
-        cells = (f"`{each.name}`", f"`{default}`", type_text(each.type))
+        cells = (f"`{each.name}`", argument_default(each.default), type_text(each.type))
         lines.append("| " + " | ".join((*cells, describe(config_class, each.name))) + " |")
     return "\n".join(lines) + "\n"
 
@@ -222,6 +200,13 @@ def type_text(kind: object) -> str:
 
 def _sorted_literal(match: re.Match[str]) -> str:
     return f"Literal[{', '.join(sorted(match[1].split(', ')))}]"
+
+
+def argument_default(value: object) -> str:
+    """Return the default of a keyword argument as it would be written."""
+    if value is dataclasses.MISSING:
+        return "required"
+    return f"`{value!r}`" if isinstance(value, _PLAIN) else "plain bytes"
 
 
 _PLAIN = (str, int, float, bool, tuple, type(None))

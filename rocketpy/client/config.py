@@ -159,9 +159,21 @@ class PullConsumerConfig:
     """Settings of a pull consumer; as `ConsumerConfig` where the names agree.
 
     Attributes:
+        group: its group; empty means the client's.
         auto_commit: commit what earlier polls handed out, every ``auto_commit_interval_ms``.
-        max_cached_messages_all: pulled and not handed out, of all queues together: above it,
-            pulling pauses.
+        auto_commit_interval_ms: pause between two such commits, at least.
+        start: where a group without a stored offset begins: ``"latest"``, ``"earliest"``, a time
+            (a datetime, or ms since 1970).
+        allocation: which member reads which queue: ``"avg"``, ``"circle"``, or a function.
+        serializer: reads bodies in ``message.decode()``.
+        pull_batch: messages a pull asks for.
+        max_cached_messages: pulled and not handed out, of a queue: above it, pulling pauses.
+        max_cached_bytes: the same, as bytes of bodies.
+        max_cached_messages_all: the same, as messages of all queues together.
+        suspend_ms: how long a broker may hold a pull until a message comes.
+        pull_timeout_ms: limit of one pull.
+        pull_error_pause_ms: pause after a pull that failed.
+        rebalance_interval_ms: pause between two rounds of dealing out queues.
     """
 
     group: str = ""

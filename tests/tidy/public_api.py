@@ -45,7 +45,13 @@ def short(found: object) -> str:
     """Return types without their modules, and objects without their addresses."""
     text = re.sub(r" object at 0x[0-9a-f]+", "", str(found))
     text = re.sub(r"<(?:function|class) '?([\w.<>]+)'?>", r"\1", text)
+    # Equal literals share one spelling in a process: the first that was made.
+    text = re.sub(r"Literal\[(.*?)\]", sorted_literal, text)
     return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", text)
+
+
+def sorted_literal(found: re.Match[str]) -> str:
+    return f"Literal[{', '.join(sorted(found[1].split(', ')))}]"
 
 
 def signature(function: Any, *, bound: bool = False) -> str:
