@@ -92,6 +92,26 @@ class CommandReader:
             self.error = error
         return commands
 
+    def take(self, data: bytes) -> bytes:
+        """Return what is held and these bytes once a whole frame is there, and hold nothing.
+
+        For who looks at bytes before they are fed. Without a whole frame the bytes are kept and
+        nothing is returned; bytes that follow no unfinished frame come back as they are.
+        """
+        pending = self._pending
+        if not pending or self.error is not None:
+            return data
+        if len(pending) + len(data) < self._needed_bytes:
+            pending += data
+            return b""
+        data = b"".join((pending, data))
+        pending.clear()
+        return data
+
+    def drop(self) -> None:
+        """Forget an unfinished frame."""
+        self._pending.clear()
+
     def _hold(self, data: bytes, position: int) -> None:
         """Keep the start of an unfinished frame, unless its length is wrong."""
         self._needed_bytes = 4

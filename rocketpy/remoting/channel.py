@@ -18,11 +18,11 @@ from rocketpy.errors import ConnectionLostError
 from rocketpy.proto.command import RemotingCommand, encode_command
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
+from rocketpy.remoting.transport import Buffer, WriteTransport, reset
 from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Frame: TypeAlias = Buffer | Sequence[Buffer]
 
 ROCKETPY_FIELD = "rocketpy"
@@ -31,40 +31,26 @@ ROCKETPY_MSGPACK = "msgpack"
 _MAX_OPAQUE = 0x7FFFFFFF
 
 
-class WriteTransport(Protocol):
-    """The part of a transport that a channel and its connection use."""
-
-    def write(self, data: Buffer, /) -> None:
-        """Queue bytes for the peer."""
-        ...
-
-    def close(self) -> None:
-        """Close once what is queued has been written."""
-        ...
-
-    def abort(self) -> None:
-        """Close now, forget what is queued."""
-        ...
-
-    def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
-        ...
-
-    def pause_reading(self) -> None:
-        """Read nothing more from the peer."""
-        ...
-
-    def resume_reading(self) -> None:
-        """Read again."""
-        ...
-
-    def get_write_buffer_size(self) -> int:
-        """Bytes queued."""
-        ...
-
-
 # Larger frames are written at once: joining them would copy more than the call costs.
 _JOINED_FRAME_BYTES = 64 * 1024
+
+
+class ChannelHost(Protocol):
+    """The connection behind a channel.
+
+    Attributes:
+        turns: where callbacks wait until the peer keeps up.
+    """
+
+    turns: WriteTurns
+
+    def complete(self, deferred: DeferredResponse, response: object) -> None:
+        """Take a deferred response that was set; any thread."""
+        ...
+
+    def wrote_much(self) -> None:
+        """Look at what lies unsent; on the channel's loop."""
+        ...
 
 
 class ChannelListener(Protocol):
@@ -110,15 +96,14 @@ class Channel:
     __slots__ = (
         "__weakref__",
         "_close_reason",
-        "_complete",
         "_hard_limit_bytes",
+        "_host",
         "_is_writable",
         "_loop_thread_id",
         "_next_opaque",
         "_outbox",
         "_outbox_is_scheduled",
         "_transport",
-        "_turns",
         "activity",
         "attributes",
         "in_flight",
@@ -136,8 +121,7 @@ class Channel:
         remote: tuple[str, int],
         *,
         hard_limit_bytes: int,
-        turns: WriteTurns,
-        complete: Callable[[DeferredResponse, object], None],
+        host: ChannelHost,
     ) -> None:
         """Wrap a transport; call it on the loop's thread.
 
@@ -146,8 +130,7 @@ class Channel:
             transport: where frames go.
             remote: the peer's IP address and port.
             hard_limit_bytes: bytes waiting for the peer at which it is cut off.
-            turns: where callbacks wait until the peer keeps up.
-            complete: takes a deferred response once it is set; any thread.
+            host: the connection.
         """
         self.loop = loop
         self.set_remote(*remote)
@@ -158,8 +141,7 @@ class Channel:
         self.in_flight = InFlight(loop, self.remote_address)
         self._transport = transport
         self._hard_limit_bytes = hard_limit_bytes
-        self._turns = turns
-        self._complete = complete
+        self._host = host
         self._loop_thread_id = threading.get_ident()
         self._is_writable = True
         self._close_reason: str | None = None
@@ -221,7 +203,7 @@ class Channel:
         The request counts as in hand until the response is set or the channel closes. Nothing times
         out here: whoever defers sees to it that a response is set in the end.
         """
-        return DeferredResponse(request, self._complete)
+        return DeferredResponse(request, self._host.complete)
 
     def when_writable(self, callback: Callable[[], object]) -> None:
         """Run a callback once the peer takes more, and so does the budget; any thread.
@@ -256,7 +238,10 @@ class Channel:
         if self._close_reason is not None:
             return
         self.activity += 1
-        self._transport.write(frame if isinstance(frame, bytes) else _joined(frame))
+        data = frame if isinstance(frame, bytes) else _joined(frame)
+        self._transport.write(data)
+        if len(data) > _JOINED_FRAME_BYTES:
+            self._host.wrote_much()
         if not self._is_writable:
             waiting_bytes = self._transport.get_write_buffer_size()
             if waiting_bytes > self._hard_limit_bytes:
@@ -305,7 +290,7 @@ class Channel:
         self._on_loop(self._close_now, reason)
 
     def abort(self, reason: str) -> None:
-        """Close at once and forget what was not written; any thread."""
+        """Close at once and forget what was not written, in the kernel too; any thread."""
         self._on_loop(self._abort_now, reason)
 
     def lost(self, reason: str) -> None:
@@ -313,14 +298,14 @@ class Channel:
         if self._close_reason is None:
             self._close_reason = reason
         self._outbox.clear()
-        self._turns.drop(self)
+        self._host.turns.drop(self)
         self.in_flight.fail_all(self._close_reason)
 
     def set_writable(self, is_writable: bool) -> None:
         """Note whether the peer keeps up; only on the channel's loop."""
         self._is_writable = is_writable
         if is_writable:
-            self._turns.resume(self)
+            self._host.turns.resume(self)
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> bool:
         """Run a callback on the channel's loop from any thread; False when that loop is closed."""
@@ -334,7 +319,7 @@ class Channel:
 
     def _wait_for_turn(self, callback: Callable[[], object]) -> None:
         if self._close_reason is None:
-            self._turns.add(self, callback)
+            self._host.turns.add(self, callback)
 
     def _on_loop(self, action: Callable[[str], None], reason: str) -> None:
         if threading.get_ident() == self._loop_thread_id:
@@ -346,14 +331,14 @@ class Channel:
         if self._close_reason is None:
             self._drain_outbox()
             self._close_reason = reason
-            self._turns.drop(self)
+            self._host.turns.drop(self)
             self._transport.close()
 
     def _abort_now(self, reason: str) -> None:
         if self._close_reason is None:
             self._close_reason = reason
-            self._turns.drop(self)
-        self._transport.abort()
+            self._host.turns.drop(self)
+        reset(self._transport)
 
     def _drain_outbox(self) -> None:
         self._outbox_is_scheduled = False

@@ -16,10 +16,11 @@ from collections.abc import Awaitable
 from rocketpy.errors import ClosedError, ConnectError
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.connection import ConnectionLimits
 from rocketpy.remoting.dispatch import Processor, ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import PendingRequest
+from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.network import Network
 from rocketpy.remoting.selector import wait_until_gone
 from rocketpy.remoting.server_peer import ServerPeer
@@ -82,6 +83,7 @@ class RemotingClient:
         self.next_opaque = _next_opaque
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
+        self.budget = MemoryBudget(0)
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
         self._tasks: set[asyncio.Future[None]] = set()

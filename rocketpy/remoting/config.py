@@ -90,15 +90,18 @@ class RemotingServerConfig:
         server_channel_max_idle_time_seconds: a connection silent both ways this long is closed.
         server_max_connections: connections in all; 0 is no limit.
         server_max_connections_per_ip: connections from one address; 0 is no limit.
-        max_in_flight_per_connection: requests of one connection that wait in pools or coroutines;
-            reading from it pauses there.
+        max_in_flight_per_connection: requests of one connection that wait in pools, coroutines or
+            for their deferred response; reading from it pauses there.
+        max_in_flight_bytes_per_connection: about what such requests hold; reading pauses there too.
         max_frame_bytes: a longer frame closes its connection.
         write_buffer_high_water_mark: bytes waiting for one peer at which reading from it pauses.
         write_buffer_low_water_mark: bytes waiting at which reading goes on.
         write_buffer_hard_limit_bytes: bytes waiting at which the peer is cut off.
-        write_buffer_total_limit_bytes: bytes waiting for all peers of the server; when there are
-            more, those that have most waiting are cut off (looked at once a second).
+        memory_limit_bytes: what all peers together may make the server hold: unfinished input,
+            requests in hand, unsent output (half of it). Over it those that hold most are cut off.
         write_stall_timeout_ms: a peer above the high mark that takes nothing this long is cut off.
+        frame_timeout_ms: a frame that is not whole this long after its first byte, and has gained
+            less than 64 KiB in as long, closes its connection.
         first_frame_timeout_ms: a connection without a whole first frame this long is closed.
         server_socket_snd_buf_size: SO_SNDBUF, 0 leaves it to the kernel.
         server_socket_rcv_buf_size: SO_RCVBUF, 0 leaves it to the kernel.
@@ -113,15 +116,17 @@ class RemotingServerConfig:
     server_socket_backlog: int = 1024
     server_channel_max_idle_time_seconds: int = 120
     server_max_connections: int = 5000
-    server_max_connections_per_ip: int = 512
+    server_max_connections_per_ip: int = 0
     max_in_flight_per_connection: int = 4096
+    max_in_flight_bytes_per_connection: int = 32 * MIB
     max_frame_bytes: int = 16 * MIB
-    write_buffer_high_water_mark: int = 4 * MIB
-    write_buffer_low_water_mark: int = MIB
+    write_buffer_high_water_mark: int = MIB
+    write_buffer_low_water_mark: int = MIB // 4
     write_buffer_hard_limit_bytes: int = 64 * MIB
-    write_buffer_total_limit_bytes: int = 1024 * MIB
+    memory_limit_bytes: int = 512 * MIB
     write_stall_timeout_ms: int = 30_000
     first_frame_timeout_ms: int = 15_000
+    frame_timeout_ms: int = 30_000
     server_socket_snd_buf_size: int = 0
     server_socket_rcv_buf_size: int = 0
     proxy_protocol: bool = False

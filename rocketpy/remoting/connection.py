@@ -1,7 +1,13 @@
-"""The protocol of one connection: bytes in, requests dispatched, answers out in one write.
+"""The protocol of one connection: bytes in, requests dispatched, responses out in one write.
 
-What bounds memory: answers of one socket read are written every ``_FLUSH_BYTES``; when the peer
-does not keep up the rest of its requests is parked and nothing more is read from it until it does.
+What holds at any moment:
+
+- Everything here runs on the connection's loop, except `complete`.
+- Responses of one socket read leave in one write, but never more than `FLUSH_BYTES` are gathered
+  before they are written and the peer is looked at again.
+- We read from the peer only while it takes its responses and may have more requests in hand.
+  Whatever comes or is left over meanwhile is suspended (`in_hand.py`) and served first, in order.
+- What the connection holds is told to the budget each time it may have grown.
 
 Source: NettyServerHandler, NettyClientHandler, NettyRemotingAbstract (5.4.0).
 """
@@ -10,13 +16,13 @@ import asyncio
 import collections
 import logging
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.business import SWEEP_INTERVAL_MS, BusinessPool
-from rocketpy.remoting.channel import ROCKETPY_FIELD, Channel, WriteTransport
+from rocketpy.remoting.channel import ROCKETPY_FIELD, Channel
+from rocketpy.remoting.connection_watch import ConnectionWatch
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.dispatch import (
     Processor,
@@ -25,31 +31,18 @@ from rocketpy.remoting.dispatch import (
     Responses,
     go_away,
     overloaded,
-    waited_too_long,
 )
+from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, request_bytes
+from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.memory_budget import MemoryBudget
+from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch
+from rocketpy.remoting.transport import WriteTransport
 from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
 
-_FLUSH_BYTES = 1024 * 1024
-_CLOSE_LINGER_MS = 5_000
-_ONEWAY = 2
 # Peers up to this version do not know GO_AWAY (V5_3_1).
 _LAST_VERSION_WITHOUT_GO_AWAY = 475
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """Times and sizes one connection must keep to; see the configuration for what each means."""
-
-    max_frame_bytes: int
-    high_water_bytes: int
-    low_water_bytes: int
-    hard_limit_bytes: int
-    write_stall_timeout_ms: int
-    idle_timeout_ms: int
-    first_frame_timeout_ms: int = 0
-    max_in_flight: int = 0
 
 
 class ConnectionOwner(Protocol):
@@ -59,6 +52,7 @@ class ConnectionOwner(Protocol):
     limits: ConnectionLimits
     is_draining: bool
     turns: WriteTurns
+    budget: MemoryBudget
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""
@@ -81,71 +75,42 @@ class ConnectionOwner(Protocol):
         ...
 
 
-class RequestBatch:
-    """The requests of one socket read that belong to one pool."""
-
-    __slots__ = ("_connection", "_work")
-
-    def __init__(
-        self, connection: "Connection", work: list[tuple[Processor, RemotingCommand]]
-    ) -> None:
-        self._connection = connection
-        self._work = work
-
-    @property
-    def count(self) -> int:
-        """How many requests."""
-        return len(self._work)
-
-    def run(self) -> None:
-        """Process the batch; stop early when answers get big or the peer does not keep up."""
-        connection = self._connection
-        channel = connection.channel
-        responses = Responses(channel)
-        parked: list[RemotingCommand] = []
-        if channel.is_open:
-            for index, (processor, command) in enumerate(self._work):
-                if responses.size_bytes >= _FLUSH_BYTES or not channel.is_writable:
-                    parked = [command for _, command in self._work[index:]]
-                    break
-                responses.process(processor, command)
-        channel.call_soon(connection.batch_done, responses, len(self._work), parked)
-
-    def refuse(self, waited_ms: int, queued_count: int) -> None:
-        """Answer all with flow control: they waited too long."""
-        channel = self._connection.channel
-        responses = Responses(channel)
-        remark = waited_too_long(waited_ms, queued_count)
-        responses.refuse([command for _, command in self._work], remark)
-        channel.call_soon(self._connection.batch_done, responses, len(self._work), [])
-
-
 class Connection(asyncio.Protocol):
-    """One accepted connection; the client's is a subclass that takes answers differently."""
+    """One accepted connection; the client's is a subclass that takes responses differently.
+
+    Attributes:
+        channel: what the layers above see of it; there once it is attached.
+        transport: where bytes go; there once it is attached.
+        in_hand: requests in hand and suspended.
+        is_attached: whether it has a transport.
+        has_first_command: whether a whole frame has ever come.
+        is_reading_paused: whether we do not read at the moment.
+        reads: socket reads so far.
+        frame_reads: those of them that completed a frame.
+        gone: done when the transport is closed.
+    """
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
         self.channel: Channel
         self.transport: WriteTransport
-        self.in_hand_count = 0
+        self.turns = owner.turns
+        self.in_hand = InHand(owner.limits.max_in_flight, owner.limits.max_in_flight_bytes)
+        self.is_attached = False
         self.has_first_command = False
+        self.is_reading_paused = False
+        self.reads = 0
+        self.frame_reads = 0
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self._watch: ConnectionWatch
         self._owner = owner
         self._loop = loop
         self._limits = owner.limits
         self._reader = CommandReader(owner.limits.max_frame_bytes)
+        self._counted_pending_bytes = 0
         self._routes = owner.table.routes
-        self._parked: list[RemotingCommand] = []
+        self._byte_handler = owner.table.byte_handler
         self._completed: collections.deque[tuple[DeferredResponse, object]] = collections.deque()
         self._completion_is_scheduled = False
-        self._reading_paused = False
-        self.is_attached = False
-        self.reads = 0
-        self._opened_ms = 0
-        self._seen_activity = 0
-        self._active_ms = 0
-        self._closing_ms: int | None = None
-        self.gone: asyncio.Future[None] = loop.create_future()
-        self._stalled_ms: int | None = None
-        self._stalled_bytes = 0
 
     # ---- asyncio.Protocol
 
@@ -158,12 +123,20 @@ class Connection(asyncio.Protocol):
         """Decode what has come and dispatch all of it."""
         self.reads += 1
         reader = self._reader
+        if self._byte_handler is not None:
+            data = self._offer(data)
         commands = reader.feed(data)
         if commands:
-            if self._parked:
-                self._parked += commands
+            self.frame_reads += 1
+            if self.is_reading_paused:
+                # Was on its way when we stopped reading.
+                self.in_hand.suspend(self.in_hand.number(), commands)
+                self._count()
             else:
                 self._dispatch(commands)
+        if reader.pending_bytes != self._counted_pending_bytes:
+            self._counted_pending_bytes = reader.pending_bytes
+            self._count()
         if reader.error is not None:
             self._refuse_frame(str(reader.error))
 
@@ -174,20 +147,20 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not take its responses."""
         self.channel.set_writable(False)
-        self._stalled_ms = self._owner.now_ms()
-        self._stalled_bytes = self.transport.get_write_buffer_size()
+        self._watch.stalled(self._owner.now_ms())
+        self._count()
         self._update_reading()
 
     def resume_writing(self) -> None:
         """Go on where the slow peer made us stop."""
         self.channel.set_writable(True)
-        self._stalled_ms = None
-        self._loop.call_soon(self._unpark)
+        self._watch.resumed()
+        self._count()
+        self._loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail waiting calls and tell the owner."""
-        self._parked.clear()
-        self._completed.clear()
+        """Fail waiting calls, let go of what is held and tell the owner."""
+        self._let_go()
         if self.is_attached:
             self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
         self._owner.closed(self)
@@ -196,27 +169,21 @@ class Connection(asyncio.Protocol):
 
     # ---- set-up
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes written and not yet taken by the peer; 0 before there is a transport."""
-        return self.transport.get_write_buffer_size() if self.is_attached else 0
-
     def attach(self, transport: asyncio.Transport) -> None:
         """Take a transport without announcing the connection yet."""
         limits = self._limits
         transport.set_write_buffer_limits(high=limits.high_water_bytes, low=limits.low_water_bytes)
         self.transport = transport
-        self.is_attached = True
         peer = transport.get_extra_info("peername") or ("0.0.0.0", 0)  # noqa: S104 - peer already gone
         self.channel = Channel(
             self._loop,
             transport,
             (peer[0], peer[1]),
             hard_limit_bytes=limits.hard_limit_bytes,
-            turns=self._owner.turns,
-            complete=self._complete,
+            host=self,
         )
-        self._opened_ms = self._active_ms = self._owner.now_ms()
+        self._watch = ConnectionWatch(self, limits, self._owner.now_ms())
+        self.is_attached = True
 
     def announce(self) -> None:
         """Tell the owner: from here on requests may come."""
@@ -229,27 +196,54 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
-    def batch_done(self, responses: Responses, count: int, parked: list[RemotingCommand]) -> None:
-        """Take a batch back from its pool; on the loop."""
-        # Before `_finish` counts what of it was deferred: never below zero, as what is set from
-        # another thread meanwhile is taken in a later turn of the loop.
-        self.in_hand_count -= count
-        self._finish(responses)
-        if parked and self.channel.is_open:
-            self._parked += parked
-            if self.channel.is_writable:
-                self._unpark()
-        if self._reading_paused:
-            self._update_reading()
+    def _offer(self, data: bytes) -> bytes:
+        """Let the byte handler serve what it can; return what is left for the reader.
+
+        It sees whole frames only from a frame's first byte on, and nothing while older requests of
+        this connection are suspended, nor a connection's first request, which says who the peer is.
+        """
+        handler = self._byte_handler
+        if handler is None or not self.has_first_command or self.is_reading_paused:
+            return data
+        if self._owner.is_draining or not self.channel.is_open:
+            return data
+        data = self._reader.take(data)
+        if not data:
+            return data
+        try:
+            served_bytes, response = handler(self.channel, data)
+        except Exception:  # noqa: BLE001 - nobody knows what it has served: only closing is safe
+            _log.exception("byte handler failed peer=%s", self.channel.remote_address)
+            self.channel.abort("byte handler failed")
+            return b""
+        if response:
+            self.channel.write(response)
+        if not served_bytes:
+            return data
+        self.frame_reads += 1
+        return data[served_bytes:]
 
     def _dispatch(self, commands: list[RemotingCommand]) -> None:
+        """Serve requests, oldest first; suspend what has to wait."""
         if not self.has_first_command:
             self._first_command(commands[0])
         if self._owner.is_draining:
             commands = self._send_away(commands)
+        leftover = self._serve(commands)
+        if leftover:
+            # Numbered after the batches that `_serve` handed over: they came before.
+            self.in_hand.suspend(self.in_hand.number(), leftover)
+        if leftover or self.in_hand.is_full:
+            self._count()
+            self._update_reading()
+
+    def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        """Serve requests inline or hand them to their pools; return those that have to wait."""
         responses = Responses(self.channel)
         routes = self._routes
+        room_count = self.in_hand.room_count
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
+        leftover: list[RemotingCommand] = []
         for index, command in enumerate(commands):
             if command.flag & 1:
                 self.take_response(command)
@@ -261,11 +255,12 @@ class Connection(asyncio.Protocol):
             processor, pool = route
             if pool is None:
                 responses.process(processor, command)
-                if responses.size_bytes >= _FLUSH_BYTES:
+                if responses.size_bytes >= FLUSH_BYTES or responses.later_count >= room_count:
+                    room_count -= responses.later_count
                     self._finish(responses)
                     responses = Responses(self.channel)
-                    if not self.channel.is_writable:
-                        self._parked = commands[index + 1 :] + self._parked
+                    if room_count <= 0 or not self.channel.is_writable:
+                        leftover = commands[index + 1 :]
                         break
             else:
                 if batches is None:
@@ -275,6 +270,7 @@ class Connection(asyncio.Protocol):
             for pool, work in batches.items():
                 self._hand_over(pool, work, responses)
         self._finish(responses)
+        return leftover
 
     def take_response(self, response: RemotingCommand) -> None:
         """Give a response to the call that waits for it."""
@@ -312,35 +308,39 @@ class Connection(asyncio.Protocol):
             work = work[:granted]
         if not work:
             return
-        self.in_hand_count += granted
-        pool.submit(RequestBatch(self, work))
-        self._watch(pool)
-        if self.in_hand_count >= self._limits.max_in_flight > 0:
-            self._update_reading()
-
-    def _watch(self, pool: BusinessPool) -> None:
-        """Look every 10 ms, while anything waits in the pool, for what waited too long."""
+        batch = RequestBatch(self, work)
+        self.in_hand.add(batch.count, batch.size_bytes)
+        self.in_hand.batches_out += 1
+        pool.submit(batch)
+        self._count()
         if pool.queue_wait_ms > 0 and pool.claim_watch():
+            # Look every 10 ms, while anything waits in the pool, for what waited too long.
             self._loop.call_later(SWEEP_INTERVAL_MS / 1000, _watch_pool, self._loop, pool)
 
-    def _finish(self, responses: Responses) -> None:
-        frames = responses.frames
-        if frames:
-            self.channel.write(frames[0] if len(frames) == 1 else frames)
-        for command, coroutine in responses.coroutines:
-            self._owner.spawn(self._response_later(command, coroutine))
-        later_count = len(responses.coroutines) + responses.deferred_count
-        if later_count:
-            self.in_hand_count += later_count
-            if self.in_hand_count >= self._limits.max_in_flight > 0:
-                self._update_reading()
+    # ---- responses
 
-    def _complete(self, deferred: DeferredResponse, response: object) -> None:
+    def batch_done(
+        self, batch: RequestBatch, responses: Responses, leftover: list[RemotingCommand]
+    ) -> None:
+        """Take a batch back from its pool; on the loop."""
+        in_hand = self.in_hand
+        in_hand.batches_out -= 1
+        if self.channel.is_open:
+            in_hand.suspend(batch.number, leftover)
+        # Not below zero even when a deferred response of the batch was set on another thread
+        # already: that one is counted off in a later turn of the loop.
+        self._done(responses, batch.count, batch.size_bytes)
+
+    def complete(self, deferred: DeferredResponse, response: object) -> None:
         """Take a deferred response; any thread. Many set together wake the loop once."""
         self._completed.append((deferred, response))
         if not self._completion_is_scheduled:
             self._completion_is_scheduled = True
             self.channel.call_soon(self._take_completed)
+
+    def wrote_much(self) -> None:
+        """Count what lies unsent."""
+        self._count()
 
     def _take_completed(self) -> None:
         # First: what is appended from now on schedules another call.
@@ -354,39 +354,65 @@ class Connection(asyncio.Protocol):
                 responses.add(deferred.request, cast("Response", response))
             except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
                 responses.add_error(deferred.request, error)
-        self.batch_done(responses, count, [])
+        self._done(responses, count, count * DEFERRED_BYTES)
 
-    async def _response_later(
+    def _finish(self, responses: Responses) -> None:
+        """Write responses, and take in hand what comes later."""
+        frames = responses.frames
+        if frames:
+            self.channel.write(frames[0] if len(frames) == 1 else frames)
+        if responses.later_count:
+            deferred_count = responses.later_count - len(responses.coroutines)
+            self.in_hand.add(deferred_count, deferred_count * DEFERRED_BYTES)
+            for command, coroutine in responses.coroutines:
+                size_bytes = request_bytes(command)
+                self.in_hand.add(1, size_bytes)
+                self._owner.spawn(self._respond_later(command, coroutine, size_bytes))
+            self._count()
+
+    async def _respond_later(
         self,
         command: RemotingCommand,
         coroutine: Awaitable[RemotingCommand | bytes | None],
+        size_bytes: int,
     ) -> None:
         responses = Responses(self.channel)
         try:
             responses.add(command, await coroutine)
         except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
             responses.add_error(command, error)
-        self.batch_done(responses, 1, [])
+        self._done(responses, 1, size_bytes)
+
+    def _done(self, responses: Responses, count: int, size_bytes: int) -> None:
+        """Have so many requests less in hand, and go on if that makes room."""
+        self.in_hand.add(-count, -size_bytes)
+        self._finish(responses)
+        self._count()
+        self._go_on()
 
     # ---- pressure
 
-    def _unpark(self) -> None:
-        if self._parked and self.channel.is_writable and self.channel.is_open:
-            commands, self._parked = self._parked, []
-            self._dispatch(commands)
-        self._update_reading()
+    def _go_on(self) -> None:
+        """Serve what is suspended and read on, as far as the peer and the limits allow."""
+        in_hand = self.in_hand
+        if (
+            in_hand.has_suspended
+            and not in_hand.batches_out  # leftovers of theirs may have come first
+            and not in_hand.is_full
+            and self.channel.is_writable
+            and self.channel.is_open
+        ):
+            self._dispatch(in_hand.take_suspended())
+        if self.is_reading_paused:
+            self._update_reading()
 
     def _update_reading(self) -> None:
         if self.transport.is_closing():
             return
-        limit = self._limits.max_in_flight
-        paused = (
-            not self.channel.is_writable
-            or bool(self._parked)
-            or (limit > 0 and self.in_hand_count >= limit)
-        )
-        if paused != self._reading_paused:
-            self._reading_paused = paused
+        in_hand = self.in_hand
+        paused = not self.channel.is_writable or in_hand.has_suspended or in_hand.is_full
+        if paused != self.is_reading_paused:
+            self.is_reading_paused = paused
             if paused:
                 self.transport.pause_reading()
             else:
@@ -401,6 +427,53 @@ class Connection(asyncio.Protocol):
             )
             self.channel.close(f"malformed frame: {reason}")
 
+    # ---- memory
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an unfinished frame."""
+        return self._reader.pending_bytes
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the peer does not keep up and has taken nothing since the last sweep."""
+        return self.is_attached and self._watch.is_stalled
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes written and not yet taken by the peer; 0 before there is a transport."""
+        return self.transport.get_write_buffer_size() if self.is_attached else 0
+
+    def held_bytes(self) -> int:
+        """Return what this connection holds: unfinished input, requests in hand, unsent output."""
+        in_hand = self.in_hand
+        return (
+            self._reader.pending_bytes
+            + in_hand.size_bytes
+            + in_hand.suspended_bytes
+            + self.unsent_bytes
+        )
+
+    def give_up(self, held_bytes: int) -> None:
+        """Let go of everything: too much is held for all peers, and for this one most."""
+        _log.warning(
+            "too much memory held for peers, the greediest cut off peer=%s held_bytes=%d",
+            self.channel.remote_address,
+            held_bytes,
+        )
+        self.channel.abort(f"{held_bytes} bytes held, too much for all peers together")
+        self._let_go()
+
+    def _count(self) -> None:
+        if self.channel.is_open:
+            self._owner.budget.count(self)
+
+    def _let_go(self) -> None:
+        self.in_hand.clear()
+        self._completed.clear()
+        self._reader.drop()
+        self._owner.budget.release(self)
+
     # ---- time
 
     def sweep(self, now_ms: int) -> None:
@@ -411,44 +484,10 @@ class Connection(asyncio.Protocol):
         """
         if not self.is_attached:
             return
-        channel, limits = self.channel, self._limits
-        if not channel.is_open:
-            self._sweep_closing(now_ms)
-            return
-        activity = self.reads + channel.activity
-        if activity != self._seen_activity:
-            self._seen_activity = activity
-            self._active_ms = now_ms
-        if self._stalled_ms is not None:
-            self._sweep_stalled(now_ms)
-        elif not self.has_first_command and (
-            0 < limits.first_frame_timeout_ms <= now_ms - self._opened_ms
-        ):
-            channel.close("no request in time")
-        elif 0 < limits.idle_timeout_ms <= now_ms - self._active_ms and not self.in_hand_count:
+        self._count()
+        if self._watch.is_idle(now_ms):
             self._owner.idle(self)
-            channel.close("idle")
-
-    def _sweep_closing(self, now_ms: int) -> None:
-        if self._closing_ms is None:
-            self._closing_ms = now_ms
-        elif now_ms - self._closing_ms >= _CLOSE_LINGER_MS:
-            self.transport.abort()
-
-    def _sweep_stalled(self, now_ms: int) -> None:
-        assert self._stalled_ms is not None
-        waiting_bytes = self.transport.get_write_buffer_size()
-        if waiting_bytes < self._stalled_bytes:
-            self._stalled_ms = now_ms
-        elif 0 < self._limits.write_stall_timeout_ms <= now_ms - self._stalled_ms:
-            reason = f"{waiting_bytes} bytes wait for a peer that takes nothing"
-            _log.warning(
-                "slow peer cut off peer=%s waiting_bytes=%d",
-                self.channel.remote_address,
-                waiting_bytes,
-            )
-            self.channel.abort(reason)
-        self._stalled_bytes = waiting_bytes
+            self.channel.close("idle")
 
 
 def _watch_pool(loop: asyncio.AbstractEventLoop, pool: BusinessPool) -> None:

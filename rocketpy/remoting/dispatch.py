@@ -11,8 +11,9 @@ from rocketpy.errors import RocketPyError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.channel import Buffer, Channel
+from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.transport import Buffer
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,10 @@ Response: TypeAlias = (
     | None
 )
 Processor: TypeAlias = Callable[[Channel, RemotingCommand], Response]
+
+ByteHandler: TypeAlias = Callable[[Channel, bytes], tuple[int, bytes]]
+"""Gets received bytes, from a frame's first byte on, before frames are cut; returns how many it has
+served (whole frames, from the start) and the bytes of their responses. May serve nothing."""
 
 _ONEWAY = 2
 
@@ -42,13 +47,15 @@ class ProcessorTable:
     Attributes:
         routes: the table itself; the hot loop reads it without a call.
         default: where every other code goes; None answers "not supported".
+        byte_handler: is offered what is received before frames are cut; None for none.
     """
 
-    __slots__ = ("default", "routes")
+    __slots__ = ("byte_handler", "default", "routes")
 
     def __init__(self) -> None:
         self.routes: dict[int, Route] = {}
         self.default: Route | None = None
+        self.byte_handler: ByteHandler | None = None
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None
@@ -75,16 +82,16 @@ class Responses:
         frames: finished frames, in order.
         size_bytes: of all frames.
         coroutines: processors that are still to run, on the selector's loop.
-        deferred_count: requests whose responses come later through a `DeferredResponse`.
+        later_count: requests whose responses come later, by coroutine or `DeferredResponse`.
     """
 
-    __slots__ = ("_channel", "coroutines", "deferred_count", "frames", "size_bytes")
+    __slots__ = ("_channel", "coroutines", "frames", "later_count", "size_bytes")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.frames: list[Buffer] = []
         self.size_bytes = 0
-        self.deferred_count = 0
+        self.later_count = 0
         self.coroutines: list[
             tuple[RemotingCommand, Awaitable[RemotingCommand | bytes | None]]
         ] = []
@@ -102,9 +109,10 @@ class Responses:
         """Take the response to a request; dropped when the request was one-way."""
         kind = response.__class__
         if kind is DeferredResponse:
-            self.deferred_count += 1
+            self.later_count += 1
         elif kind is not bytes and kind is not RemotingCommand and isinstance(response, Awaitable):
             self.coroutines.append((command, response))
+            self.later_count += 1
         elif command.flag & _ONEWAY or response is None:
             return
         elif isinstance(response, bytes):

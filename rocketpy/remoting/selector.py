@@ -12,8 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.channel import Channel, ChannelListener
-from rocketpy.remoting.connection import Connection, ConnectionLimits
+from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.memory_budget import MemoryBudget
+from rocketpy.remoting.transport import reset
 from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
 
@@ -38,7 +41,7 @@ class Selector:
         admission: Admission,
         listeners: Sequence[ChannelListener],
         wrap: Factory,
-        total_limit_bytes: int,
+        memory_limit_bytes: int,
     ) -> None:
         """Describe a selector; ``bind`` gives it its loop.
 
@@ -49,7 +52,7 @@ class Selector:
             admission: told when a connection is gone.
             listeners: told about connections.
             wrap: returns what reads a new connection's first bytes.
-            total_limit_bytes: what may wait for all peers of this selector together.
+            memory_limit_bytes: what all peers of this selector together may make us hold.
         """
         self.table = table
         self.limits = limits
@@ -57,11 +60,11 @@ class Selector:
         self.connections: set[Connection] = set()
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
+        self.budget = MemoryBudget(memory_limit_bytes)
         self._clock = clock
         self._admission = admission
         self._listeners = listeners
         self._wrap = wrap
-        self._total_limit_bytes = total_limit_bytes
         self._announced: set[Connection] = set()
         self._ips: dict[Connection, str] = {}
         self._tasks: set[asyncio.Future[None]] = set()
@@ -70,7 +73,7 @@ class Selector:
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on; call it on the loop's thread."""
         self.loop = loop
-        self.turns = WriteTurns(loop, self.now_ms)
+        self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
     def new_connection(self, ip: str) -> asyncio.Protocol:
@@ -123,7 +126,8 @@ class Selector:
         """
         for connection in list(self.connections):
             connection.sweep(now_ms)
-        self._cut_off_greediest()
+        if self.turns.is_blocked:
+            self.budget.make_room_for_output()
 
     async def drain(self, grace_ms: int) -> None:
         """Send clients away, finish what is in hand, flush and close.
@@ -138,7 +142,7 @@ class Selector:
             connection.channel.close("server shutting down")
         await self._until_gone(max(deadline_ms, self.now_ms() + 200))
         for connection in self._attached():
-            connection.transport.abort()
+            reset(connection.transport)
         await self._until_gone(self.now_ms() + 500)
         for task in list(self._tasks):
             task.cancel()
@@ -152,29 +156,12 @@ class Selector:
         """Return the connections that have a transport."""
         return [connection for connection in self.connections if connection.is_attached]
 
-    def _cut_off_greediest(self) -> None:
-        """Keep what waits for all peers together within its limit."""
-        waiting = [(c.waiting_bytes, c) for c in self.connections]
-        total_bytes = sum(waiting_bytes for waiting_bytes, _ in waiting)
-        if total_bytes <= self._total_limit_bytes:
-            return
-        waiting.sort(key=lambda entry: entry[0])
-        while total_bytes > self._total_limit_bytes:
-            waiting_bytes, connection = waiting.pop()
-            total_bytes -= waiting_bytes
-            _log.warning(
-                "too much waits for slow peers, one cut off peer=%s waiting_bytes=%d",
-                connection.channel.remote_address,
-                waiting_bytes,
-            )
-            connection.channel.abort(f"{waiting_bytes} bytes wait for a slow peer")
-
     async def _until_quiet(self, deadline_ms: int) -> None:
         quiet_ticks = 0
         seen_reads = -1
         while quiet_ticks < _QUIET_TICKS and self.connections and self.now_ms() < deadline_ms:
             reads = sum(connection.reads for connection in self.connections)
-            is_busy = any(connection.in_hand_count for connection in self.connections)
+            is_busy = any(connection.in_hand.count for connection in self.connections)
             quiet_ticks = 0 if is_busy or reads != seen_reads else quiet_ticks + 1
             seen_reads = reads
             await asyncio.sleep(_DRAIN_TICK_S)

@@ -11,9 +11,10 @@ from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.business import BusinessPool, PoolStatistics
 from rocketpy.remoting.channel import ChannelListener
 from rocketpy.remoting.config import RemotingServerConfig, TlsMode
-from rocketpy.remoting.connection import Connection, ConnectionLimits
-from rocketpy.remoting.dispatch import Processor, ProcessorTable
+from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.dispatch import ByteHandler, Processor, ProcessorTable
 from rocketpy.remoting.first_bytes import FirstBytes
+from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.network import ListenEndpoint, Listening, Network
 from rocketpy.remoting.selector import Selector
 from rocketpy.remoting.socket_network import SocketNetwork
@@ -83,6 +84,14 @@ class RemotingServer:
         """Send every request code nobody registered to a processor; before ``start``."""
         assert self._listening is None, "register processors before start"
         self._table.set_default(processor, pool)
+
+    def set_byte_handler(self, handler: ByteHandler) -> None:
+        """Offer received bytes to a handler before frames are cut; before `start`.
+
+        It runs on the selector, once a socket read, from a connection's second request on. What it
+        raises costs that connection.
+        """
+        self._table.byte_handler = handler
 
     def add_listener(self, listener: ChannelListener) -> None:
         """Tell a listener about connections; before ``start``."""
@@ -156,7 +165,7 @@ class RemotingServer:
                 admission=self._admission,
                 listeners=self._listeners,
                 wrap=wrap,
-                total_limit_bytes=config.write_buffer_total_limit_bytes // count,
+                memory_limit_bytes=config.memory_limit_bytes // count,
             )
             for _ in range(count)
         ]
@@ -191,5 +200,7 @@ def _limits(config: RemotingServerConfig) -> ConnectionLimits:
         write_stall_timeout_ms=config.write_stall_timeout_ms,
         idle_timeout_ms=config.server_channel_max_idle_time_seconds * 1000,
         first_frame_timeout_ms=config.first_frame_timeout_ms,
+        frame_timeout_ms=config.frame_timeout_ms,
         max_in_flight=config.max_in_flight_per_connection,
+        max_in_flight_bytes=config.max_in_flight_bytes_per_connection,
     )

@@ -18,10 +18,12 @@ from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command
 from rocketpy.remoting.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
 from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.connection import Connection, ConnectionLimits, ConnectionOwner
+from rocketpy.remoting.connection import Connection, ConnectionOwner
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
+from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.network import Network
 from rocketpy.remoting.write_turns import WriteTurns
 
@@ -56,6 +58,7 @@ class PeerContext(Protocol):
     tls: ssl.SSLContext | None
     network: Network
     turns: WriteTurns
+    budget: MemoryBudget
     next_opaque: Callable[[], int]
 
     def now_ms(self) -> int:
@@ -148,6 +151,7 @@ class ServerPeer:
         self.table = context.table
         self.limits = context.limits
         self.turns = context.turns
+        self.budget = context.budget
         self.is_draining = False
         self.connections: set[Connection] = set()
         self._host, self._port = split_address(address)

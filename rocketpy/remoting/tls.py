@@ -10,11 +10,12 @@ Source: TlsHelper, TlsSystemConfig, NettyRemotingServer.TlsModeHandler (5.4.0).
 import asyncio
 import logging
 import ssl
+from typing import Any
 
 from rocketpy.errors import ConfigError
-from rocketpy.remoting.channel import Buffer
 from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
 from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.transport import Buffer
 
 _log = logging.getLogger(__name__)
 
@@ -179,6 +180,10 @@ class TlsProtocol(asyncio.Protocol):
     def get_write_buffer_size(self) -> int:
         """Bytes queued, encrypted."""
         return self._raw.get_write_buffer_size()
+
+    def get_extra_info(self, name: str) -> Any:  # noqa: ANN401 - as asyncio has it
+        """What is known about the connection."""
+        return self._raw.get_extra_info(name)
 
     def _shake_hands(self) -> bool:
         try:

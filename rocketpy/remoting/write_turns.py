@@ -47,6 +47,9 @@ class WriteTurns:
     """The callbacks that wait on one event loop; used on that loop only.
 
     Within a channel first come, first served; channels take turns.
+
+    Attributes:
+        is_blocked: somebody waits because too much lies unsent for all peers.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class WriteTurns:
         # nothing waiting any more: the turn looks.
         self._ready: collections.deque[TurnChannel] = collections.deque()
         self._is_scheduled = False
+        self.is_blocked = False
 
     def add(self, channel: TurnChannel, callback: Callable[[], object]) -> None:
         """Queue a callback for a channel."""
@@ -98,11 +102,12 @@ class WriteTurns:
     def _run(self) -> None:
         """Run some callbacks, then let the loop serve others before the next."""
         ready, waiting = self._ready, self._waiting
-        self._is_scheduled = False
+        self._is_scheduled = self.is_blocked = False
         end_ms = self._now_ms() + _MAX_MS
         ran_count = 0
         while ready:
-            if self._is_full():
+            self.is_blocked = self._is_full()
+            if self.is_blocked:
                 self._is_scheduled = True
                 self._loop.call_later(_FULL_PAUSE_S, self._run)
                 return

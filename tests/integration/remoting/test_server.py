@@ -224,7 +224,7 @@ async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
     peer = await RawPeer.connect(f"127.0.0.1:{port}")
     peer.send(numbered(LATER, 1))
     (selector,) = server._selectors
-    await until(lambda: any(connection.in_hand_count for connection in selector.connections))
+    await until(lambda: any(connection.in_hand.count for connection in selector.connections))
     stopping = asyncio.create_task(server.stop(3000))
     await asyncio.sleep(0)
     peer.send(numbered(ECHO, 2))

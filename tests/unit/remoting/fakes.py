@@ -6,11 +6,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.connection import Connection, ConnectionLimits
+from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.write_turns import WriteTurns
 
 
@@ -110,6 +113,7 @@ class FakeTransport:
         self.is_aborted = False
         self.is_reading = True
         self.protocol: Any = None
+        self.socket: Any = None
         self._peer = peer
 
     def write(self, data: Any) -> None:
@@ -143,7 +147,7 @@ class FakeTransport:
         self.protocol = protocol
 
     def get_extra_info(self, name: str) -> Any:
-        return self._peer if name == "peername" else None
+        return {"peername": self._peer, "socket": self.socket}.get(name)
 
     def responses(self) -> list[RemotingCommand]:
         reader = CommandReader()
@@ -161,12 +165,15 @@ LIMITS = ConnectionLimits(
     write_stall_timeout_ms=30_000,
     idle_timeout_ms=120_000,
     first_frame_timeout_ms=15_000,
+    frame_timeout_ms=30_000,
     max_in_flight=8,
+    max_in_flight_bytes=1 << 20,
 )
 
 
 class FakeOwner:
     def __init__(self, loop: FakeLoop, limits: ConnectionLimits = LIMITS) -> None:
+        self.budget = MemoryBudget(0)
         self.turns = WriteTurns(loop, self.now_ms)
         self.table = ProcessorTable()
         self.limits = limits
@@ -215,14 +222,27 @@ class Rig:
         return self
 
 
+class FakeHost:
+    """The connection behind a channel that is tested alone."""
+
+    def __init__(self, loop: FakeLoop) -> None:
+        self.turns = WriteTurns(loop, lambda: 0)
+        self.big_writes = 0
+
+    def complete(self, deferred: DeferredResponse, response: object) -> None:
+        raise AssertionError("nothing is deferred here")
+
+    def wrote_much(self) -> None:
+        self.big_writes += 1
+
+
 def make_channel(loop: FakeLoop, transport: FakeTransport, hard_limit_bytes: int = 100) -> Channel:
     return Channel(
         loop,  # type: ignore[arg-type]
         transport,
         ("10.0.0.7", 4321),
         hard_limit_bytes=hard_limit_bytes,
-        turns=WriteTurns(loop, lambda: 0),
-        complete=lambda deferred, response: None,
+        host=FakeHost(loop),
     )
 
 
@@ -241,3 +261,21 @@ def on_other_thread(action: Callable[[], object]) -> None:
     thread.join()
     if errors:
         raise errors[0]
+
+
+def request(code: int, opaque: int, **ext: str) -> RemotingCommand:
+    command = make_request(code, ext)
+    command.opaque = opaque
+    return command
+
+
+def echo(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    return make_response(command, 0, None, None, command.body)
+
+
+def feed(rig: Rig, *commands: RemotingCommand) -> None:
+    rig.connection.data_received(b"".join(map(encode_command, commands)))
+
+
+def codes(rig: Rig) -> list[tuple[int, int]]:
+    return [(response.opaque, response.code) for response in rig.transport.responses()]

@@ -15,8 +15,8 @@ def test_defaults_are_the_documented_ones() -> None:
     assert config.server_selector_threads == 1
     assert config.server_channel_max_idle_time_seconds == 120
     assert config.server_max_connections == 5000
-    assert config.server_max_connections_per_ip == 512
-    assert config.write_buffer_high_water_mark == 4 * 1024 * 1024
+    assert config.server_max_connections_per_ip == 0
+    assert config.write_buffer_high_water_mark == 1024 * 1024
     assert config.max_in_flight_per_connection == 4096
     assert config.first_frame_timeout_ms == 15_000
     assert config.tls.mode is TlsMode.PERMISSIVE

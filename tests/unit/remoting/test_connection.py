@@ -1,4 +1,4 @@
-"""One connection with a fake transport: dispatch, pools, pressure, time."""
+"""One connection with a fake transport: dispatch and pools."""
 
 import dataclasses
 
@@ -9,25 +9,17 @@ from rocketpy.proto.command import RemotingCommand, encode_command, make_request
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.in_flight import PendingRequest
-from tests.unit.remoting.fakes import LIMITS, FakeFuture, ManualClock, Rig, on_other_thread
-
-
-def request(code: int, opaque: int, **ext: str) -> RemotingCommand:
-    command = make_request(code, ext)
-    command.opaque = opaque
-    return command
-
-
-def echo(channel: Channel, command: RemotingCommand) -> RemotingCommand:
-    return make_response(command, 0, None, None, command.body)
-
-
-def feed(rig: Rig, *commands: RemotingCommand) -> None:
-    rig.connection.data_received(b"".join(map(encode_command, commands)))
-
-
-def codes(rig: Rig) -> list[tuple[int, int]]:
-    return [(response.opaque, response.code) for response in rig.transport.responses()]
+from tests.unit.remoting.fakes import (
+    LIMITS,
+    FakeFuture,
+    ManualClock,
+    Rig,
+    codes,
+    echo,
+    feed,
+    on_other_thread,
+    request,
+)
 
 
 def test_responses_of_one_read_leave_in_one_write() -> None:
@@ -122,13 +114,13 @@ def test_a_coroutine_is_answered_when_it_ends() -> None:
     rig.owner.table.register(11, never, None)
     feed(rig, request(10, 1), request(11, 2))
     assert rig.transport.writes == []
-    assert rig.connection.in_hand_count == 2
+    assert rig.connection.in_hand.count == 2
     rig.owner.run_spawned()
     assert [(a.code, a.remark) for a in rig.transport.responses()] == [
         (0, "later"),
         (1, "RequestTimeoutError: too slow"),
     ]
-    assert rig.connection.in_hand_count == 0
+    assert rig.connection.in_hand.count == 0
 
 
 def test_a_pool_gets_one_batch_a_read_and_responses_in_one_wake_up_and_write() -> None:
@@ -137,13 +129,13 @@ def test_a_pool_gets_one_batch_a_read_and_responses_in_one_wake_up_and_write() -
     rig.owner.table.register([10, 11], echo, pool)
     feed(rig, *(request(10 + n % 2, n) for n in range(40)))
     assert rig.transport.writes == []
-    assert rig.connection.in_hand_count == 40
+    assert rig.connection.in_hand.count == 40
     on_other_thread(pool.run_one)
     assert rig.loop.wake_ups == 1
     rig.loop.run()
     assert len(rig.transport.writes) == 1
     assert codes(rig) == [(n, 0) for n in range(40)]
-    assert rig.connection.in_hand_count == 0
+    assert rig.connection.in_hand.count == 0
     assert not pool.run_one()
 
 
@@ -183,7 +175,7 @@ def test_waiting_too_long_is_refused_by_the_10_ms_watch() -> None:
         "[TOO_MANY_REQUESTS][TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
         "period in queue: 250ms, size of queue: 0"
     )
-    assert rig.connection.in_hand_count == 0
+    assert rig.connection.in_hand.count == 0
 
 
 def test_msgpack_is_named_once_to_a_rocketpy_peer() -> None:
@@ -237,160 +229,6 @@ def test_draining_sends_away_those_who_know_it() -> None:
     oneway.flag |= 2
     feed(rig, old, request(2, 2), oneway)
     assert sorted(codes(rig)) == [(1, 0), (2, 1500)]
-
-
-# ---- pressure
-
-
-def big(channel: Channel, command: RemotingCommand) -> RemotingCommand:
-    return make_response(command, 0, None, None, bytes(600_000))
-
-
-def test_a_peer_that_does_not_read_parks_the_rest_of_its_requests() -> None:
-    rig = Rig().open()
-    rig.owner.table.register(11, big, None)
-    transport_write = rig.transport.write
-
-    def write(data: bytes) -> None:
-        transport_write(data)
-        rig.transport.buffered += len(data)
-        if rig.connection.channel.is_writable:
-            rig.connection.pause_writing()
-
-    rig.transport.write = write  # type: ignore[method-assign]
-    rig.connection.channel._hard_limit_bytes = 1 << 30
-    feed(rig, *(request(11, n) for n in range(200)))
-    assert len(rig.transport.responses()) == 2
-    assert not rig.transport.is_reading
-    rig.transport.buffered = 0
-    rig.connection.resume_writing()
-    rig.loop.run()
-    assert len(rig.transport.responses()) == 4
-    assert not rig.transport.is_reading
-    for _ in range(98):
-        rig.connection.resume_writing()
-        rig.loop.run()
-    assert [a.opaque for a in rig.transport.responses()] == list(range(200))
-    rig.connection.resume_writing()
-    rig.loop.run()
-    assert rig.transport.is_reading
-
-
-def test_a_pool_stops_working_for_a_peer_that_does_not_read() -> None:
-    rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
-    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
-    rig.owner.table.register(11, big, pool)
-    feed(rig, *(request(11, n) for n in range(10)))
-    rig.connection.pause_writing()
-    assert pool.run_one()
-    rig.loop.run()
-    assert rig.transport.writes == []
-    assert rig.connection.in_hand_count == 0
-    rig.connection.resume_writing()
-    rig.loop.run()
-    assert pool.run_one()
-    rig.loop.run()
-    assert [a.opaque for a in rig.transport.responses()] == [0, 1]
-    while pool.run_one():
-        rig.loop.run()
-    assert [a.opaque for a in rig.transport.responses()] == list(range(10))
-
-
-def test_too_much_in_hand_pauses_reading() -> None:
-    rig = Rig().open()
-    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
-    rig.owner.table.register(10, echo, pool)
-    reading = []
-    for opaque in range(8):
-        feed(rig, request(10, opaque))
-        reading.append(rig.transport.is_reading)
-    assert reading == [True] * 7 + [False]
-    while pool.run_one():
-        rig.loop.run()
-    assert len(codes(rig)) == 8
-    assert rig.transport.is_reading
-
-
-def test_hard_limit_cuts_the_peer_off() -> None:
-    rig = Rig().open()
-    rig.connection.pause_writing()
-    rig.transport.buffered = 10_001
-    rig.connection.channel.send(b"more")
-    rig.loop.run()
-    assert rig.transport.is_aborted
-    assert not rig.connection.channel.is_open
-    assert "does not read" in (rig.connection.channel.close_reason or "")
-
-
-def test_stalled_peer_is_cut_off_only_without_progress() -> None:
-    rig = Rig().open()
-    rig.transport.buffered = 5000
-    rig.connection.pause_writing()
-    rig.connection.sweep(1_000 + 29_000)
-    assert rig.connection.channel.is_open
-    rig.transport.buffered = 4500
-    rig.connection.sweep(1_000 + 31_000)
-    rig.connection.sweep(1_000 + 60_000)
-    assert rig.connection.channel.is_open
-    rig.connection.sweep(1_000 + 61_000)
-    assert rig.transport.is_aborted
-
-
-# ---- time
-
-
-def test_first_frame_must_come_in_time() -> None:
-    rig = Rig().open()
-    rig.connection.data_received(b"\x00\x00")
-    rig.connection.sweep(1_000 + 14_999)
-    assert rig.connection.channel.is_open
-    rig.connection.sweep(1_000 + 15_000)
-    assert rig.transport.is_closed
-    assert rig.owner.events == ["open"]
-
-
-def test_idle_connection_is_announced_and_closed() -> None:
-    rig = Rig().open()
-    rig.owner.table.register(2, echo, None)
-    feed(rig, request(2, 1))
-    rig.connection.sweep(50_000)
-    rig.connection.sweep(169_999)
-    assert rig.connection.channel.is_open
-    rig.connection.sweep(170_000)
-    assert rig.owner.events == ["open", "idle"]
-    assert rig.transport.is_closed
-    rig.connection.connection_lost(None)
-    assert rig.owner.events == ["open", "idle", "close"]
-
-
-def test_writes_alone_keep_a_connection_alive() -> None:
-    rig = Rig().open()
-    rig.owner.table.register(2, echo, None)
-    feed(rig, request(2, 1))
-    for now_ms in range(10_000, 400_000, 10_000):
-        rig.connection.channel.send(b"pushed")
-        rig.loop.run()
-        rig.connection.sweep(now_ms)
-    assert rig.connection.channel.is_open
-
-
-def test_half_frame_that_stops_growing_is_idle() -> None:
-    rig = Rig().open()
-    rig.owner.table.register(2, echo, None)
-    feed(rig, request(2, 1))
-    rig.connection.data_received(encode_command(request(2, 2))[:-3])
-    rig.connection.sweep(10_000)
-    rig.connection.sweep(130_000)
-    assert rig.transport.is_closed
-
-
-def test_closed_connection_that_lingers_is_aborted() -> None:
-    rig = Rig().open()
-    rig.connection.channel.close("test")
-    rig.connection.sweep(10_000)
-    assert not rig.transport.is_aborted
-    rig.connection.sweep(15_000)
-    assert rig.transport.is_aborted
 
 
 # ---- calls to the peer

@@ -24,7 +24,7 @@ class Listener:
         raise ValueError("listener trouble")
 
 
-def make_selector(listeners: list[Any], total_limit_bytes: int = 1000) -> Selector:
+def make_selector(listeners: list[Any], memory_limit_bytes: int = 1000) -> Selector:
     selector = Selector(
         ProcessorTable(),
         LIMITS,
@@ -32,7 +32,7 @@ def make_selector(listeners: list[Any], total_limit_bytes: int = 1000) -> Select
         admission=Admission(0, 0, ManualClock()),
         listeners=listeners,
         wrap=lambda connection: connection,
-        total_limit_bytes=total_limit_bytes,
+        memory_limit_bytes=memory_limit_bytes,
     )
     selector.bind(FakeLoop())  # type: ignore[arg-type]
     return selector
@@ -66,7 +66,7 @@ def test_a_broken_listener_does_not_stop_the_rest(caplog: pytest.LogCaptureFixtu
 
 
 def test_total_limit_cuts_off_those_with_most_waiting() -> None:
-    selector = make_selector([], total_limit_bytes=1000)
+    selector = make_selector([], memory_limit_bytes=1000)
     _, modest = connect(selector, 400)
     _, greedy = connect(selector, 900)
     _, greedier = connect(selector, 5000)
@@ -75,7 +75,7 @@ def test_total_limit_cuts_off_those_with_most_waiting() -> None:
 
 
 def test_within_the_total_limit_nobody_is_cut_off() -> None:
-    selector = make_selector([], total_limit_bytes=1000)
+    selector = make_selector([], memory_limit_bytes=1000)
     transports = [connect(selector, 500)[1] for _ in range(2)]
     selector.sweep(2_000)
     assert [t.is_aborted for t in transports] == [False, False]

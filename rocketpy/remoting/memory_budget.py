@@ -1,0 +1,104 @@
+"""What the peers of one event loop may make us hold, together.
+
+Counted are unfinished input, requests in hand or suspended, and unsent output. Over the limit those
+who hold most lose their connection first, so that a few greedy peers cost the others nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """Somebody memory is held for: a connection."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes written and not yet taken by the peer."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the peer has taken nothing of them for a while."""
+        ...
+
+    def held_bytes(self) -> int:
+        """Bytes held at this moment, unsent ones included."""
+        ...
+
+    def give_up(self, held_bytes: int) -> None:
+        """Let go of everything at once."""
+        ...
+
+
+class MemoryBudget:
+    """Bytes held, in all and for whom; used on one loop only.
+
+    Holders tell by `count` when what they hold has changed noticeably. In between the numbers may
+    be too high, so all holders are asked again before anybody is refused or loses anything.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Set the limit; 0 is none. Half of it is for unsent output that may be added to."""
+        self._limit_bytes = limit_bytes
+        self._unsent_limit_bytes = limit_bytes // 2
+        self._held: dict[Holder, int] = {}
+        self._unsent: dict[Holder, int] = {}
+        self._held_bytes = 0
+        self._unsent_bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held for all, as last told."""
+        return self._held_bytes
+
+    def count(self, holder: Holder) -> None:
+        """Note what a holder holds now; cut off the greediest when that is too much in all."""
+        before_bytes = self._held_bytes
+        self._note(holder)
+        if before_bytes < self._held_bytes > self._limit_bytes > 0:
+            self._note_all(self._held)
+            greediest_last = sorted(self._held, key=self._held.__getitem__)
+            while self._held_bytes > self._limit_bytes:
+                self._give_up(greediest_last.pop())
+
+    def release(self, holder: Holder) -> None:
+        """Forget a holder that is gone."""
+        self._held_bytes -= self._held.pop(holder, 0)
+        self._unsent_bytes -= self._unsent.pop(holder, 0)
+
+    def is_output_full(self) -> bool:
+        """Whether so much lies unsent for all peers that no more should be added now."""
+        if not self._is_output_over():
+            return False
+        self._note_all(self._unsent)
+        return self._is_output_over()
+
+    def make_room_for_output(self) -> None:
+        """Cut off peers that take nothing, greediest first, until output may be added."""
+        self._note_all(self._unsent)
+        stalled = [holder for holder in self._unsent if holder.is_stalled]
+        stalled.sort(key=self._unsent.__getitem__)
+        while stalled and self._is_output_over():
+            self._give_up(stalled.pop())
+
+    def _is_output_over(self) -> bool:
+        return self._unsent_bytes > self._unsent_limit_bytes > 0
+
+    def _note(self, holder: Holder) -> None:
+        held_bytes, unsent_bytes = holder.held_bytes(), holder.unsent_bytes
+        self.release(holder)
+        if held_bytes:
+            self._held[holder] = held_bytes
+            self._held_bytes += held_bytes
+        if unsent_bytes:
+            self._unsent[holder] = unsent_bytes
+            self._unsent_bytes += unsent_bytes
+
+    def _note_all(self, holders: Iterable[Holder]) -> None:
+        for holder in list(holders):
+            self._note(holder)
+
+    def _give_up(self, holder: Holder) -> None:
+        held_bytes = self._held[holder]
+        self.release(holder)
+        holder.give_up(held_bytes)

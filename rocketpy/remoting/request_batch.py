@@ -1,0 +1,70 @@
+"""The requests of one socket read that go to one pool, and come back as one write."""
+
+from typing import Protocol
+
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor, Responses, waited_too_long
+from rocketpy.remoting.in_hand import InHand, request_bytes
+
+FLUSH_BYTES = 1024 * 1024
+"""Responses are written when they are this big together, before more are made."""
+
+
+class BatchOwner(Protocol):
+    """The connection a batch belongs to."""
+
+    channel: Channel
+    in_hand: InHand
+
+    def batch_done(
+        self, batch: "RequestBatch", responses: Responses, leftover: list[RemotingCommand]
+    ) -> None:
+        """Take a batch back; on the connection's loop."""
+        ...
+
+
+class RequestBatch:
+    """Made on the loop, run or refused on any thread, taken back on the loop.
+
+    Attributes:
+        number: its place in the order of its connection.
+        count: how many requests.
+        size_bytes: about what they hold.
+    """
+
+    __slots__ = ("_owner", "_work", "count", "number", "size_bytes")
+
+    def __init__(self, owner: BatchOwner, work: list[tuple[Processor, RemotingCommand]]) -> None:
+        self.number = owner.in_hand.number()
+        self.count = len(work)
+        self.size_bytes = sum(request_bytes(command) for _, command in work)
+        self._owner = owner
+        self._work = work
+
+    def run(self) -> None:
+        """Process the batch; stop early when responses get big or the peer does not keep up."""
+        owner = self._owner
+        channel, in_hand = owner.channel, owner.in_hand
+        responses = Responses(channel)
+        leftover: list[RemotingCommand] = []
+        if channel.is_open:
+            for index, (processor, command) in enumerate(self._work):
+                if (
+                    in_hand.is_stopped
+                    or responses.size_bytes >= FLUSH_BYTES
+                    or not channel.is_writable
+                ):
+                    in_hand.is_stopped = True
+                    leftover = [command for _, command in self._work[index:]]
+                    break
+                responses.process(processor, command)
+        channel.call_soon(owner.batch_done, self, responses, leftover)
+
+    def refuse(self, waited_ms: int, queued_count: int) -> None:
+        """Answer all with flow control: they waited too long."""
+        channel = self._owner.channel
+        responses = Responses(channel)
+        remark = waited_too_long(waited_ms, queued_count)
+        responses.refuse([command for _, command in self._work], remark)
+        channel.call_soon(self._owner.batch_done, self, responses, [])

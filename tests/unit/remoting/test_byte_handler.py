@@ -1,0 +1,111 @@
+"""Received bytes are offered to a handler before frames are cut."""
+
+import struct
+
+import pytest
+
+from rocketpy.proto.command import encode_command, make_request, make_response
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.connection import Connection
+from tests.unit.remoting.fakes import Rig
+
+TOY_FRAME = struct.pack(">ii", 8, 99) + b"toy!"
+TOY_RESPONSE = encode_command(make_response(make_request(99), 0, "toy"))
+
+
+class Toy:
+    """Serves frames of its own at the start of what it gets, as a compiled path would sends."""
+
+    def __init__(self) -> None:
+        self.offered: list[bytes] = []
+
+    def __call__(self, channel: Channel, data: bytes) -> tuple[int, bytes]:
+        self.offered.append(data)
+        served_bytes = 0
+        response = b""
+        while data.startswith(TOY_FRAME, served_bytes):
+            served_bytes += len(TOY_FRAME)
+            response += TOY_RESPONSE
+        return served_bytes, response
+
+
+def frame(opaque: int) -> bytes:
+    command = make_request(2, None, b"x" * 50)
+    command.opaque = opaque
+    return encode_command(command)
+
+
+def opened(toy: object) -> Rig:
+    rig = Rig()
+    rig.owner.table.byte_handler = toy  # type: ignore[assignment]
+    rig.owner.table.register(2, lambda _, command: make_response(command), None)
+    rig.connection = Connection(rig.owner, rig.loop)  # type: ignore[arg-type]
+    rig.open().connection.data_received(frame(0))
+    return rig
+
+
+def remarks(rig: Rig) -> list[str | None]:
+    return [response.remark for response in rig.transport.responses()]
+
+
+def test_the_first_request_is_not_offered() -> None:
+    toy = Toy()
+    opened(toy)
+    assert toy.offered == []
+
+
+def test_what_it_serves_is_answered_in_one_write_and_the_rest_goes_on() -> None:
+    rig = opened(Toy())
+    rig.connection.data_received(TOY_FRAME * 3 + frame(1) + TOY_FRAME[:5])
+    assert remarks(rig) == [None, "toy", "toy", "toy", None]
+    assert len(rig.transport.writes) == 3
+    assert rig.connection.pending_bytes == 5
+
+
+def test_it_sees_a_frame_that_came_in_pieces_from_its_first_byte() -> None:
+    toy = Toy()
+    rig = opened(toy)
+    for at in range(len(TOY_FRAME)):
+        rig.connection.data_received(TOY_FRAME[at : at + 1])
+    assert toy.offered[-1] == TOY_FRAME
+    assert remarks(rig) == [None, "toy"]
+    assert rig.connection.pending_bytes == 0
+
+
+def test_frames_it_leaves_may_come_in_pieces() -> None:
+    rig = opened(Toy())
+    data = frame(1) + TOY_FRAME + frame(2)
+    for at in range(0, len(data), 7):
+        rig.connection.data_received(data[at : at + 7])
+    assert remarks(rig) == [None, None, "toy", None]
+
+
+def test_nothing_is_offered_while_older_requests_wait() -> None:
+    toy = Toy()
+    rig = opened(toy)
+    rig.connection.pause_writing()
+    rig.connection.data_received(frame(1))
+    assert toy.offered == []
+    rig.connection.resume_writing()
+    rig.loop.run()
+    assert len(rig.transport.responses()) == 2
+
+
+def test_what_it_raises_costs_that_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(channel: Channel, data: bytes) -> tuple[int, bytes]:
+        raise ValueError("as told")
+
+    rig = opened(broken)
+    rig.connection.data_received(TOY_FRAME)
+    assert rig.transport.is_aborted
+    assert "byte handler failed peer=10.0.0.7:4321" in caplog.text
+
+
+def test_one_way_requests_may_be_served_without_a_byte() -> None:
+    def swallow(channel: Channel, data: bytes) -> tuple[int, bytes]:
+        return len(data), b""
+
+    rig = opened(swallow)
+    rig.connection.data_received(TOY_FRAME)
+    assert len(rig.transport.responses()) == 1
+    assert rig.connection.pending_bytes == 0

@@ -1,0 +1,242 @@
+"""One connection whose peer does not keep up, or has too much in hand."""
+
+import dataclasses
+
+import pytest
+
+from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
+from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.memory_budget import MemoryBudget
+from tests.unit.remoting.fakes import LIMITS, ManualClock, Rig, codes, echo, feed, request
+
+
+def big(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    return make_response(command, 0, None, None, bytes(600_000))
+
+
+def test_a_peer_that_does_not_read_parks_the_rest_of_its_requests() -> None:
+    rig = Rig().open()
+    rig.owner.table.register(11, big, None)
+    transport_write = rig.transport.write
+
+    def write(data: bytes) -> None:
+        transport_write(data)
+        rig.transport.buffered += len(data)
+        if rig.connection.channel.is_writable:
+            rig.connection.pause_writing()
+
+    rig.transport.write = write  # type: ignore[method-assign]
+    rig.connection.channel._hard_limit_bytes = 1 << 30
+    feed(rig, *(request(11, n) for n in range(200)))
+    assert len(rig.transport.responses()) == 2
+    assert not rig.transport.is_reading
+    rig.transport.buffered = 0
+    rig.connection.resume_writing()
+    rig.loop.run()
+    assert len(rig.transport.responses()) == 4
+    assert not rig.transport.is_reading
+    for _ in range(98):
+        rig.connection.resume_writing()
+        rig.loop.run()
+    assert [a.opaque for a in rig.transport.responses()] == list(range(200))
+    rig.connection.resume_writing()
+    rig.loop.run()
+    assert rig.transport.is_reading
+
+
+def test_a_pool_stops_working_for_a_peer_that_does_not_read() -> None:
+    rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
+    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
+    rig.owner.table.register(11, big, pool)
+    feed(rig, *(request(11, n) for n in range(10)))
+    rig.connection.pause_writing()
+    assert pool.run_one()
+    rig.loop.run()
+    assert rig.transport.writes == []
+    assert rig.connection.in_hand.count == 0
+    rig.connection.resume_writing()
+    rig.loop.run()
+    assert pool.run_one()
+    rig.loop.run()
+    assert [a.opaque for a in rig.transport.responses()] == [0, 1]
+    while pool.run_one():
+        rig.loop.run()
+    assert [a.opaque for a in rig.transport.responses()] == list(range(10))
+
+
+def test_too_much_in_hand_pauses_reading() -> None:
+    rig = Rig().open()
+    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
+    rig.owner.table.register(10, echo, pool)
+    reading = []
+    for opaque in range(8):
+        feed(rig, request(10, opaque))
+        reading.append(rig.transport.is_reading)
+    assert reading == [True] * 7 + [False]
+    while pool.run_one():
+        rig.loop.run()
+    assert len(codes(rig)) == 8
+    assert rig.transport.is_reading
+
+
+def refusing(rig: Rig) -> None:
+    """From now on the peer takes nothing after a first big response."""
+    transport_write = rig.transport.write
+
+    def write(data: bytes) -> None:
+        transport_write(data)
+        if rig.connection.channel.is_writable:
+            rig.connection.pause_writing()
+
+    rig.transport.write = write  # type: ignore[method-assign]
+    rig.connection.channel._hard_limit_bytes = 1 << 30
+
+
+def test_requests_of_a_slow_peer_keep_their_order_on_a_pool() -> None:
+    """What a batch leaves over came before the batches behind it, and before what was suspended."""
+    rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
+    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
+    served: list[int] = []
+
+    def note(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        served.append(command.opaque)
+        return big(channel, command)
+
+    rig.owner.table.register(11, note, pool)
+    refusing(rig)
+    feed(rig, *(request(11, n) for n in range(4)))
+    feed(rig, *(request(11, n) for n in range(4, 8)))
+    assert pool.run_one()
+    rig.loop.run()
+    assert not rig.transport.is_reading
+    feed(rig, request(11, 8))  # was on its way
+    rig.connection.resume_writing()
+    rig.loop.run()
+    for _ in range(20):
+        while pool.run_one():
+            rig.loop.run()
+        rig.connection.resume_writing()
+        rig.loop.run()
+    assert served == list(range(9))
+    assert [a.opaque for a in rig.transport.responses()] == list(range(9))
+
+
+def test_a_batch_behind_a_stopped_one_waits_for_it() -> None:
+    """It would overtake: the peer keeps up again before the first one's leftovers are back."""
+    rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0)).open()
+    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
+    rig.owner.table.register(11, echo, pool)
+    feed(rig, request(11, 0), request(11, 1))
+    feed(rig, request(11, 2))
+    rig.connection.pause_writing()
+    assert pool.run_one()
+    rig.connection.channel.set_writable(True)
+    assert pool.run_one()
+    rig.connection.resume_writing()
+    rig.loop.run()
+    while pool.run_one():
+        rig.loop.run()
+    assert [a.opaque for a in rig.transport.responses()] == [0, 1, 2]
+    assert rig.transport.is_reading
+
+
+def test_coroutines_of_one_read_stop_at_the_limit() -> None:
+    rig = Rig(dataclasses.replace(LIMITS, max_in_flight=8)).open()
+
+    async def later(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        return make_response(command)
+
+    rig.owner.table.register(10, later, None)
+    feed(rig, *(request(10, n) for n in range(20)))
+    assert rig.connection.in_hand.count == 8
+    assert not rig.transport.is_reading
+    while rig.owner.spawned:
+        rig.owner.run_spawned()
+    assert [opaque for opaque, _ in codes(rig)] == list(range(20))
+    assert rig.connection.in_hand.count == 0
+    assert rig.transport.is_reading
+
+
+def test_big_requests_in_hand_pause_reading_by_their_size() -> None:
+    rig = Rig(dataclasses.replace(LIMITS, max_in_flight=0, max_in_flight_bytes=100_000)).open()
+    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
+    rig.owner.table.register(10, echo, pool)
+    command = make_request(10, None, bytes(60_000))
+    feed(rig, command)
+    assert rig.transport.is_reading
+    feed(rig, command)
+    assert not rig.transport.is_reading
+    while pool.run_one():
+        rig.loop.run()
+    assert rig.transport.is_reading
+    assert rig.connection.in_hand.size_bytes == 0
+
+
+# ---- memory
+
+
+def test_everything_a_connection_holds_is_told_to_the_budget() -> None:
+    rig = Rig().open()
+    budget = rig.owner.budget
+    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
+    rig.owner.table.register(10, echo, pool)
+    feed(rig, request(10, 1))
+    in_hand_bytes = budget.held_bytes
+    assert in_hand_bytes > 0
+    rig.connection.data_received(encode_command(make_request(10, None, bytes(9000)))[:5000])
+    assert budget.held_bytes == in_hand_bytes + 5000
+    rig.transport.buffered = 700
+    rig.connection.pause_writing()
+    assert budget.held_bytes == in_hand_bytes + 5700
+    rig.connection.connection_lost(None)
+    assert budget.held_bytes == 0
+
+
+def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig()
+    rig.owner.budget = MemoryBudget(10_000)
+    rig.open()
+    frame = encode_command(make_request(10, None, bytes(20_000)))
+    rig.connection.data_received(frame[:9_000])
+    assert rig.connection.channel.is_open
+    rig.connection.data_received(frame[9_000:11_000])
+    assert rig.transport.is_aborted
+    assert rig.owner.budget.held_bytes == 0
+    assert rig.connection.pending_bytes == 0
+    assert "the greediest cut off peer=10.0.0.7:4321 held_bytes=11000" in caplog.text
+
+
+def test_a_big_response_is_counted_at_once() -> None:
+    rig = Rig().open()
+    rig.transport.buffered = 600_000
+    rig.owner.table.register(11, big, None)
+    feed(rig, request(11, 1))
+    assert rig.owner.budget.held_bytes == 600_000
+
+
+def test_hard_limit_cuts_the_peer_off() -> None:
+    rig = Rig().open()
+    rig.connection.pause_writing()
+    rig.transport.buffered = 10_001
+    rig.connection.channel.send(b"more")
+    rig.loop.run()
+    assert rig.transport.is_aborted
+    assert not rig.connection.channel.is_open
+    assert "does not read" in (rig.connection.channel.close_reason or "")
+
+
+def test_stalled_peer_is_cut_off_only_without_progress() -> None:
+    rig = Rig().open()
+    rig.transport.buffered = 5000
+    rig.connection.pause_writing()
+    rig.connection.sweep(1_000 + 29_000)
+    assert rig.connection.channel.is_open
+    rig.transport.buffered = 4500
+    rig.connection.sweep(1_000 + 31_000)
+    rig.connection.sweep(1_000 + 60_000)
+    assert rig.connection.channel.is_open
+    rig.connection.sweep(1_000 + 61_000)
+    assert rig.transport.is_aborted
