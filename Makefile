@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick fmt lint types layers public-api clean
+.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick test-long fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ crash: setup ## kill -9 loops
 
 sim: setup ## seeded simulation; SEED=n repeats one run
 	$(PYTEST) tests/simulation -q
+
+test-long: setup ## 20,000 seeds of each simulation, with progress; SEEDS=n runs fewer
+	$(BIN)/python -m tests.simulation $(or $(SEEDS),20000)
 
 bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minutes)
 	@$(BIN)/python -m bench

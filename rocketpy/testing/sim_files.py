@@ -3,8 +3,14 @@
 Satisfies `rocketpy.store.files.StoreFiles`. What is written is in memory at once and on the
 "disk" after `Region.flush`. `SimFiles.power_cut` keeps what was flushed, a random subset of the
 512-byte sectors that were not, and a random prefix of the directory changes (creations,
-deletions, renames) since the last `sync_directories`. `SimFiles.kill` keeps everything, as the
-page cache does when only the process dies.
+deletions, renames) since the last `sync_directories`. As on a file system with a journal, a file
+may come back empty only when its creation is the last change that was kept.
+`SimFiles.kill` keeps everything, as the page cache does when only the process dies.
+
+The process can also be ended in the middle of what it does: `SimFiles.end_process_after` counts
+operations that change something, and at the last one loses power (or the process) and raises
+`ProcessEndedError`. From then on every operation of the dead process raises it again, until
+`SimFiles.start_process`.
 """
 
 import errno
@@ -21,6 +27,13 @@ from rocketpy.testing.sim_clock import SimClock
 SECTOR_BYTES: Final = 512
 _PAGE_BYTES: Final = 4096
 _HUGE_BYTES: Final = 1 << 40
+
+
+class ProcessEndedError(BaseException):
+    """The simulated process ended in the middle of a file operation.
+
+    Not an `Exception`: no code of a process runs on after its end, so none may catch it.
+    """
 
 
 class _Node:
@@ -50,11 +63,11 @@ class _Node:
                 if memory[start:stop] != disk[start:stop]:
                     yield slice(start, stop)
 
-    def lose_power(self, rng: random.Random) -> None:
+    def lose_power(self, rng: random.Random, *, lost_length: bool) -> None:
         for sector in self.dirty_sectors():
             if rng.random() < 0.5:
                 self.disk[sector] = self.memory[sector]
-        if not self.length_synced and not _has_data(self.disk) and rng.random() < 0.5:
+        if lost_length and not self.length_synced:
             self.disk = bytearray()
         self.memory = bytearray(self.disk)
         self.length_synced = True
@@ -68,12 +81,15 @@ class _SimRegion:
         self._path = path
         self._node = node
         self._is_open = True
+        self._has_descriptor = True
+        self._process = files.process_number
         self.size_bytes = len(node.memory)
         self.buffer = node.memory
         self.view = memoryview(node.memory)
 
     def allocate(self, start: int, end: int) -> None:
         assert 0 <= start <= end <= self.size_bytes
+        self._files.before("allocate", self._path)
         self._files.take_pages(self._node, start, end)
 
     def populate(self, start: int, end: int) -> None:
@@ -85,6 +101,7 @@ class _SimRegion:
     def erase(self, start: int, end: int) -> bool:
         found = _has_data(self.view[start:end])
         if found:
+            self._files.before("erase", self._path)
             self.buffer[start:end] = bytes(end - start)
         return found
 
@@ -94,9 +111,16 @@ class _SimRegion:
 
     def rest(self) -> None:
         assert self._is_open
+        self._give_descriptor()
 
     def close(self) -> None:
         self._is_open = False
+        self._give_descriptor()
+
+    def _give_descriptor(self) -> None:
+        if self._has_descriptor:
+            self._has_descriptor = False
+            self._files.give_descriptor(self._process)
 
 
 class _SimFile:
@@ -106,6 +130,7 @@ class _SimFile:
         self._files = files
         self._path = path
         self._node = node
+        self._process = files.process_number
         self.size_bytes = len(node.memory)
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -113,6 +138,7 @@ class _SimFile:
 
     def write(self, position: int, data: bytes | memoryview) -> None:
         end = position + len(data)
+        self._files.before("write", self._path)
         self._files.take_pages(self._node, position, end)
         self._node.memory[position:end] = data
 
@@ -122,6 +148,7 @@ class _SimFile:
     def erase(self, start: int, end: int) -> bool:
         found = _has_data(self._node.memory[start:end])
         if found:
+            self._files.before("erase", self._path)
             self._node.memory[start:end] = bytes(end - start)
         return found
 
@@ -130,6 +157,7 @@ class _SimFile:
 
     def close(self) -> None:
         self._files.open_files -= 1
+        self._files.give_descriptor(self._process)
 
 
 class _SimLock:
@@ -150,20 +178,32 @@ class SimFiles:
 
     Attributes:
         capacity_bytes: space for allocated pages; None for plenty.
+        descriptor_limit: files that may be open at a time; None for plenty. Over it opening
+            and creating raise ResourceShortError.
+        open_count: files that are open.
         on_flush: called with the path before each flush; it may raise OSError.
         flush_count: flushes that worked.
-        open_files: files open now, for tests that look for one left open.
+        open_files: plain files open now, for tests that look for one left open.
+        operation_count: operations so far that change something on the disk.
+        process_number: counts the ends of processes, from 1.
     """
 
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int | None = None) -> None:
         self._clock = clock or SimClock()
         self.capacity_bytes = capacity_bytes
+        self.descriptor_limit: int | None = None
+        self.open_count = 0
         self.on_flush: Callable[[Path], None] | None = None
         self.flush_count = 0
         self.open_files = 0
+        self.operation_count = 0
+        self.process_number = 1
+        self._operations_left: int | None = None
+        self._end: Callable[[], None] = self.kill
+        self._has_ended = False
         self._names: _Namespace = {}
         self._durable_names: _Namespace = {}
-        self._changes: list[Callable[[_Namespace], object]] = []
+        self._changes: list[tuple[Callable[[_Namespace], object], _Node | None]] = []
         self._locked: set[Path] = set()
         self._boots = 1
 
@@ -172,21 +212,42 @@ class SimFiles:
     def power_cut(self, rng: random.Random) -> None:
         """Lose power: only the disk survives, torn as the generator likes."""
         self._boots += 1
-        for change in self._changes[: rng.randint(0, len(self._changes))]:
+        kept = self._changes[: rng.randint(0, len(self._changes))]
+        for change, _ in kept:
             change(self._durable_names)
+        unsized = kept[-1][1] if kept and rng.random() < 0.5 else None
         self._changes.clear()
         for node in self._durable_names.values():
             if node is not None:
-                node.lose_power(rng)
+                node.lose_power(rng, lost_length=node is unsized)
         self._names = dict(self._durable_names)
-        self._locked.clear()
+        self._lose_process()
 
     def kill(self) -> None:
         """Lose the process: memory and disk survive, locks go, old regions are cut off."""
         for node in self._names.values():
             if node is not None:
                 node.memory = bytearray(node.memory)
+        self._lose_process()
+
+    def _lose_process(self) -> None:
         self._locked.clear()
+        self.open_count = 0
+        self.process_number += 1
+
+    def end_process_after(self, operations: int, end: Callable[[], None]) -> None:
+        """End the process before one of its next operations that change something.
+
+        Args:
+            operations: how many still work; the next one raises `ProcessEndedError`.
+            end: what happens to the files then: `kill`, or `power_cut` with its generator.
+        """
+        self._operations_left, self._end = operations, end
+
+    def start_process(self) -> None:
+        """Let a new process use the files; the end of the last one is over."""
+        self._operations_left = None
+        self._has_ended = False
 
     def fail_flushes(self, path_part: str = "") -> None:
         """Let each flush of a path that contains the text fail with EIO from now on."""
@@ -218,8 +279,9 @@ class SimFiles:
         if path in self._names:
             raise ResourceShortError(f"cannot create {path}: exists")
         self.make_directories(path.parent)
+        self._take_descriptor(path)
         node = _Node(bytearray(size_bytes), self._clock.time_ms())
-        self._change(lambda names: names.__setitem__(path, node))
+        self._change(lambda names: names.__setitem__(path, node), node)
         return _SimRegion(self, path, node)
 
     def open(self, path: Path) -> _SimRegion:
@@ -227,6 +289,7 @@ class SimFiles:
         node = self._file(path)
         if not node.memory:
             raise StoreFormatError(f"{path} is empty")
+        self._take_descriptor(path)
         for page in range(0, len(node.memory), _PAGE_BYTES):
             if _has_data(node.memory[page : page + _PAGE_BYTES]):
                 node.pages.add(page // _PAGE_BYTES)
@@ -235,14 +298,16 @@ class SimFiles:
     def create_file(self, path: Path, size_bytes: int) -> _SimFile:
         """See `rocketpy.store.files.StoreFiles.create_file`."""
         self.make_directories(path.parent)
+        self._take_descriptor(path)
         node = _Node(bytearray(size_bytes), self._clock.time_ms())
-        self._change(lambda names: names.__setitem__(path, node))
+        self._change(lambda names: names.__setitem__(path, node), node)
         self.open_files += 1
         return _SimFile(self, path, node)
 
     def open_file(self, path: Path) -> _SimFile:
         """See `rocketpy.store.files.StoreFiles.open_file`."""
         node = self._file(path)
+        self._take_descriptor(path)
         self.open_files += 1
         return _SimFile(self, path, node)
 
@@ -306,12 +371,14 @@ class SimFiles:
         self.make_directories(path.parent)
         node = _Node(bytearray(data), self._clock.time_ms())
         self.take_pages(node, 0, len(data))
-        self._change(lambda names: names.__setitem__(path, node))
+        self._change(lambda names: names.__setitem__(path, node), node)
         self.flush_node(path, node)
 
     def sync_directories(self) -> None:
         """See `rocketpy.store.files.StoreFiles.sync_directories`."""
-        for change in self._changes:
+        if self._changes:
+            self.before("sync", Path())
+        for change, _ in self._changes:
             change(self._durable_names)
         self._changes.clear()
 
@@ -338,7 +405,7 @@ class SimFiles:
         if path not in self._names:
             node = _Node(bytearray(b"lock"), self._clock.time_ms())
             node.pages.add(0)
-            self._change(lambda names: names.__setitem__(path, node))
+            self._change(lambda names: names.__setitem__(path, node), node)
         self._locked.add(path)
         return _SimLock(self._locked, path)
 
@@ -368,6 +435,7 @@ class SimFiles:
         Raises:
             OSError: `on_flush` said so.
         """
+        self.before("flush", path)
         if self.on_flush is not None:
             self.on_flush(path)
         is_new = not node.length_synced
@@ -377,9 +445,37 @@ class SimFiles:
         if is_new and with_name:
             self.sync_directories()
 
-    def _change(self, change: Callable[[_Namespace], object]) -> None:
+    def before(self, operation: str, path: Path) -> None:
+        """Count an operation that changes something, and end the process when its time is up.
+
+        Raises:
+            ProcessEndedError: the process ends here, or ended before.
+        """
+        if not self._has_ended:
+            self.operation_count += 1
+            if self._operations_left is None:
+                return
+            self._operations_left -= 1
+            if self._operations_left >= 0:
+                return
+            self._has_ended = True
+            self._end()
+        raise ProcessEndedError(f"before {operation} {path}")
+
+    def _take_descriptor(self, path: Path) -> None:
+        if self.descriptor_limit is not None and self.open_count >= self.descriptor_limit:
+            raise ResourceShortError(f"cannot open {path}: simulated: too many open files")
+        self.open_count += 1
+
+    def give_descriptor(self, process_number: int) -> None:
+        """Take back the descriptor of a closed region, unless its process is dead."""
+        if process_number == self.process_number:
+            self.open_count -= 1
+
+    def _change(self, change: Callable[[_Namespace], object], created: _Node | None = None) -> None:
+        self.before("change", Path())
         change(self._names)
-        self._changes.append(change)
+        self._changes.append((change, created))
 
     def _file(self, path: Path) -> _Node:
         node = self._names.get(path)

@@ -8,7 +8,7 @@ from rocketpy.store.message_store import MessageStore
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
 from tests.simulation.ledger import Ledger, body_of, read_all
-from tests.simulation.test_power_cuts import ROOT, config
+from tests.simulation.store_world import ROOT, config
 
 MESSAGES = 150
 

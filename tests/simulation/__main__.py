@@ -1,0 +1,61 @@
+"""Many seeds by hand, with progress: ``python -m tests.simulation [seeds] [first seed]``.
+
+Runs every simulation on all processors, prints the command that repeats each failing seed, and
+ends with 1 if there was one.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from rocketpy.testing.progress import ProgressBars
+from tests.simulation import test_store
+from tests.simulation.seeds import command
+
+SIMULATIONS: dict[str, tuple[Callable[[int], None], str]] = {
+    "store": (test_store.run, test_store.TEST),
+}
+_SHARE = 25
+
+
+def run_share(name: str, seeds: range) -> list[tuple[int, str]]:
+    """Run some seeds of a simulation; return those that failed, and how."""
+    logging.disable(logging.CRITICAL)
+    run, _ = SIMULATIONS[name]
+    failures = []
+    for seed in seeds:
+        try:
+            run(seed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the seed is told
+            failures.append((seed, f"{type(error).__name__}: {error}".splitlines()[0]))
+    return failures
+
+
+def main() -> int:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    done = dict.fromkeys(SIMULATIONS, 0)
+    bars = ProgressBars(dict.fromkeys(SIMULATIONS, count))
+    failed = 0
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        shares = {
+            pool.submit(run_share, name, range(start, min(start + _SHARE, first + count))): name
+            for name in SIMULATIONS
+            for start in range(first, first + count, _SHARE)
+        }
+        for share in as_completed(shares):
+            name = shares[share]
+            for seed, reason in share.result():
+                failed += 1
+                print(f"{name} seed {seed}: {reason}\n  {command(seed, SIMULATIONS[name][1])}")
+            done[name] = min(count, done[name] + _SHARE)
+            bars.update(**done)
+    bars.close()
+    print(f"{count} seeds of each simulation from {first}, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
