@@ -139,6 +139,8 @@ class Broker:
         try:
             for table in (parts.topics, parts.groups, parts.offsets, parts.modes):
                 table.load()
+            stored = set(parts.store.topics())
+            parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
             await self._listen()
         except BaseException:
             await self._stop_servers()

@@ -4,6 +4,10 @@ A group's progress is whatever its clients commit last; going back is allowed (t
 a reset works). A reset asked for by an administrator is kept in a table of its own until a
 pull delivers it; until then commits of that queue are refused.
 
+Each of the three tables (committed, pulled, resets) is bounded in the number of its offsets. Its
+callers see to it that topics, groups and queues exist; what is deleted goes at once, on disk too:
+a topic of the same name that is made later must not be read from where the old one ended.
+
 Source: ConsumerOffsetManager.java (5.4.0).
 """
 
@@ -11,26 +15,90 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+import structlog
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
+from rocketpy.errors import DiskFullError
 from rocketpy.runtime.clock import Clock
 
+_log = structlog.get_logger(__name__)
+
 NO_OFFSET: Final = -1
-MAX_PAIRS: Final = 200_000
-"""Pairs of topic and group with progress; Apache knows no bound."""
-MAX_QUEUES: Final = 65_536
-"""Queues of one pair."""
+MAX_OFFSETS: Final = 500_000
+"""Offsets in each table; Apache knows no bound."""
+
+
+class _OffsetTable:
+    """Offsets by topic and group, then queue; bounded. Locking is the caller's."""
+
+    __slots__ = ("count", "max_count", "queues")
+
+    def __init__(self, max_count: int) -> None:
+        self.max_count = max_count
+        self.count = 0
+        self.queues: dict[tuple[str, str], dict[int, int]] = {}
+
+    def get(self, key: tuple[str, str], queue_id: int) -> int | None:
+        queues = self.queues.get(key)
+        return None if queues is None else queues.get(queue_id)
+
+    def put(self, key: tuple[str, str], queue_id: int, offset: int) -> bool:
+        """Set an offset; False when it is a new one and there is no room."""
+        queues = self.queues.get(key)
+        if queues is None or queue_id not in queues:
+            if self.count >= self.max_count:
+                return False
+            self.count += 1
+            if queues is None:
+                queues = self.queues[key] = {}
+        queues[queue_id] = offset
+        return True
+
+    def load(self, key: tuple[str, str], offsets: dict[int, int]) -> None:
+        """Take what a file holds, whatever the bound: nothing that was committed is dropped."""
+        self.queues[key] = offsets
+        self.count += len(offsets)
+
+    def pop(self, key: tuple[str, str], queue_id: int) -> int | None:
+        queues = self.queues.get(key)
+        if queues is None or queue_id not in queues:
+            return None
+        self.count -= 1
+        offset = queues.pop(queue_id)
+        if not queues:
+            del self.queues[key]
+        return offset
+
+    def remove_where(self, matches: Callable[[str, str], bool]) -> bool:
+        """Remove pairs of topic and group; whether there were any."""
+        gone = [key for key in self.queues if matches(*key)]
+        for key in gone:
+            self.count -= len(self.queues.pop(key))
+        return bool(gone)
 
 
 class ConsumerOffsets:
     """Committed offsets by (topic, group, queue); safe from any thread.
 
     It is also the background service that writes the file: see `step`.
+
+    Args:
+        config: the broker's settings.
+        file: consumerOffset.json.
+        clock: time.
+        max_offsets: how many offsets each of its tables keeps.
     """
 
     name = "ConsumerOffsets"
 
-    def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        file: JsonDocument,
+        clock: Clock,
+        max_offsets: int = MAX_OFFSETS,
+    ) -> None:
         self._config = config
         self._file = file
         self._clock = clock
@@ -39,9 +107,11 @@ class ConsumerOffsets:
         self._version_step = config.consumer_offset_update_version_step
         self._commits = 0
         self._dirty = False
-        self._table: dict[tuple[str, str], dict[int, int]] = {}
-        self._pulled: dict[tuple[str, str], dict[int, int]] = {}
-        self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        # One writer of the file at a time, so that no older content replaces a newer one.
+        self._file_lock = threading.Lock()
+        self._table = _OffsetTable(max_offsets)
+        self._pulled = _OffsetTable(max_offsets)
+        self._resets = _OffsetTable(max_offsets)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (how often the version counts up)."""
@@ -53,11 +123,13 @@ class ConsumerOffsets:
         with self._lock:
             for key, queues in as_table(value.get("offsetTable")).items():
                 topic, separator, group = key.partition("@")
-                if separator:
-                    self._table[topic, group] = {
-                        as_int(queue, 0): as_int(offset, 0)
-                        for queue, offset in as_table(queues).items()
-                    }
+                if not separator:
+                    continue
+                offsets = {
+                    as_int(queue, 0): as_int(offset, 0)
+                    for queue, offset in as_table(queues).items()
+                }
+                self._table.load((topic, group), offsets)
             self._version.load(value.get("dataVersion"))
 
     def step(self, now_ms: int) -> int:
@@ -72,32 +144,28 @@ class ConsumerOffsets:
         Raises:
             DiskFullError: it did not fit; the old file is untouched, the next step tries again.
         """
-        with self._lock:
+        with self._file_lock:
             self._dirty = False
-            value = self._to_json()
-        try:
-            self._file.save(value)
-        except BaseException:
-            self._dirty = True
-            raise
+            try:
+                self._file.save(self.to_json())
+            except BaseException:
+                self._dirty = True
+                raise
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Remember how far a group has consumed a queue; any offset is accepted.
+        """Remember how far a group has consumed a queue.
+
+        A negative offset is no progress: Apache stores it and then answers as if there were none.
+        Here it changes nothing, so that it cannot undo what was committed before.
 
         Returns:
-            False when the group has committed `MAX_QUEUES` other queues of the topic, or there
-            are `MAX_PAIRS` pairs of topic and group: it is not remembered then.
+            False when there is no room for another offset: it is not remembered then.
         """
-        key = (topic, group)
+        if offset < 0:
+            return True
         with self._lock:
-            queues = self._table.get(key)
-            if queues is None:
-                if len(self._table) >= MAX_PAIRS:
-                    return False
-                queues = self._table[key] = {}
-            if queue_id not in queues and len(queues) >= MAX_QUEUES:
+            if not self._table.put((topic, group), queue_id, offset):
                 return False
-            queues[queue_id] = offset
             self._dirty = True
             self._commits += 1
             if self._commits % self._version_step == 0:
@@ -106,89 +174,73 @@ class ConsumerOffsets:
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember how far a group has pulled a queue (for statistics only)."""
-        queues = self._pulled.get((topic, group))
-        if queues is None:
-            with self._lock:
-                if len(self._pulled) >= MAX_PAIRS:
-                    return
-                queues = self._pulled.setdefault((topic, group), {})
-        if queue_id in queues or len(queues) < MAX_QUEUES:
-            queues[queue_id] = offset
+        with self._lock:
+            self._pulled.put((topic, group), queue_id, offset)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed (or just reset) offset, `NO_OFFSET` when there is none."""
         key = (topic, group)
-        if self._resets:
-            wanted = self._resets.get(key, {}).get(queue_id)
-            if wanted is not None:
-                return wanted
-        return self._table.get(key, {}).get(queue_id, NO_OFFSET)
+        found = self._resets.get(key, queue_id) if self._resets.count else None
+        if found is None:
+            found = self._table.get(key, queue_id)
+        # An older version, or Apache, may have written a negative one into the file.
+        return NO_OFFSET if found is None or found < 0 else found
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
         """The offset that the group pulled last, `NO_OFFSET` when it never did."""
-        return self._pulled.get((topic, group), {}).get(queue_id, NO_OFFSET)
+        found = self._pulled.get((topic, group), queue_id)
+        return NO_OFFSET if found is None else found
 
     def query_all(self, group: str, topic: str) -> dict[int, int]:
         """Committed offsets of every queue of a topic; empty when there are none."""
-        return dict(self._table.get((topic, group), {}))
+        with self._lock:
+            return dict(self._table.queues.get((topic, group), {}))
 
     def topics_of_group(self, group: str) -> set[str]:
         """Topics that the group has committed an offset of."""
         with self._lock:
-            return {topic for topic, owner in self._table if owner == group}
+            return {topic for topic, owner in self._table.queues if owner == group}
 
     def groups_of_topic(self, topic: str) -> set[str]:
         """Groups that have committed an offset of the topic."""
         with self._lock:
-            return {group for name, group in self._table if name == topic}
+            return {group for name, group in self._table.queues if name == topic}
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Copy the offsets of a topic from one group to another."""
-        with self._lock:
-            offsets = self._table.get((topic, source_group))
-            if offsets is not None:
-                self._table[topic, target_group] = dict(offsets)
-                self._dirty = True
+        for queue_id, offset in self.query_all(source_group, topic).items():
+            self.commit(target_group, topic, queue_id, offset)
 
     def remove_group(self, group: str) -> None:
-        """Forget a group."""
+        """Forget a group, on disk too."""
         self._remove_where(lambda _, owner: owner == group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic."""
+        """Forget a topic, on disk too."""
         self._remove_where(lambda name, _: name == topic)
 
-    def remove(self, group: str, topic: str) -> None:
-        """Forget one group's progress in one topic."""
-        self._remove_where(lambda name, owner: name == topic and owner == group)
+    def keep_topics(self, exists: Callable[[str], bool]) -> None:
+        """Forget the topics that do not exist: they were deleted just before a crash."""
+        self._remove_where(lambda name, _: not exists(name))
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Keep a wished offset for the next pull; commits are refused until then."""
         key = (topic, group)
         with self._lock:
-            self._resets.setdefault(key, {})[queue_id] = offset
-            committed = self._table.get(key)
-            if committed is not None:
-                committed[queue_id] = offset
+            self._resets.put(key, queue_id, offset)
+            if key in self._table.queues and self._table.put(key, queue_id, offset):
                 self._dirty = True
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset of this queue waits to be delivered."""
-        return bool(self._resets) and queue_id in self._resets.get((topic, group), ())
+        return bool(self._resets.count) and self._resets.get((topic, group), queue_id) is not None
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Deliver a waiting reset: its offset, once; None when there is none."""
-        if not self._resets:
+        if not self._resets.count:
             return None
-        key = (topic, group)
         with self._lock:
-            queues = self._resets.get(key)
-            if queues is None:
-                return None
-            offset = queues.pop(queue_id, None)
-            if not queues:
-                del self._resets[key]
-        return offset
+            return self._resets.pop((topic, group), queue_id)
 
     @property
     def data_version(self) -> dict[str, int]:
@@ -198,23 +250,27 @@ class ConsumerOffsets:
     def to_json(self) -> dict[str, Any]:
         """The content of consumerOffset.json, which is also the body of request 43."""
         with self._lock:
-            return self._to_json()
-
-    def _to_json(self) -> dict[str, Any]:
+            pairs = list(self._table.queues.items())
+            version = self._version.to_json()
+        # Commits go on meanwhile: what they change belongs to this content or to the next.
         topics_by_group: dict[str, list[str]] = {}
-        for topic, group in self._table:
+        for (topic, group), _ in pairs:
             topics_by_group.setdefault(group, []).append(topic)
         return {
-            "dataVersion": self._version.to_json(),
+            "dataVersion": version,
             "groupTopicMap": topics_by_group,
-            "offsetTable": {
-                f"{topic}@{group}": dict(queues) for (topic, group), queues in self._table.items()
-            },
+            "offsetTable": {f"{topic}@{group}": dict(queues) for (topic, group), queues in pairs},
         }
 
     def _remove_where(self, matches: Callable[[str, str], bool]) -> None:
         with self._lock:
-            for table in (self._table, self._pulled, self._resets):
-                for key in [key for key in table if matches(*key)]:
-                    del table[key]
-                    self._dirty = True
+            for table in (self._pulled, self._resets):
+                table.remove_where(matches)
+            if not self._table.remove_where(matches):
+                return
+            self._dirty = True
+        try:
+            self.persist()
+        except DiskFullError:
+            # Deleting is what makes room: it goes on, and the next step writes the file.
+            _log.warning("no space to write what was forgotten, it will be tried again")

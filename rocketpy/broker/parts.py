@@ -142,7 +142,7 @@ class BrokerParts:
     @property
     def loop_services(self) -> tuple[Service, ...]:
         """Background work that owns what the connections' loop owns."""
-        return self.suspended_pulls, self.clients
+        return self.suspended_pulls, self.clients, self.locks
 
     @property
     def background_services(self) -> tuple[Service, ...]:

@@ -1,55 +1,87 @@
 """Which client may consume a queue in order: locks that live 60 s unless renewed.
 
+The locks lie in the order in which they were renewed, so the expired ones are always in front.
+
 Source: RebalanceLockManager.java (5.4.0).
 """
 
+import collections
 import threading
 from collections.abc import Iterable
 from typing import Final
 
-from rocketpy.proto.message_queue import MessageQueue
-
 LOCK_LIFE_MS: Final = 60_000
+EXPIRY_INTERVAL_MS: Final = 10_000
+MAX_LOCKS: Final = 100_000
+"""Locks of all groups together; Apache knows no bound."""
 
 
 class QueueLocks:
-    """Locks of (group, queue), each held by a client id; safe from any thread."""
+    """Locks of queues by group, each held by a client id; safe from any thread.
 
-    def __init__(self) -> None:
+    It knows neither topics nor members: `rocketpy.broker.operation.queue_lock` checks both. Also a
+    background service: see `step`.
+
+    Args:
+        max_locks: how many locks are kept; the next is not granted.
+    """
+
+    name = "QueueLocks"
+
+    def __init__(self, max_locks: int = MAX_LOCKS) -> None:
+        self._max_locks = max_locks
         self._lock = threading.Lock()
-        self._owners: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+        # (group, topic, queue id) -> (client id, monotonic time of the last renewal)
+        self._owners: collections.OrderedDict[tuple[str, str, int], tuple[str, int]] = (
+            collections.OrderedDict()
+        )
 
-    def lock(
-        self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int
-    ) -> list[MessageQueue]:
-        """Take or renew locks.
+    def __len__(self) -> int:
+        return len(self._owners)
+
+    def lock(self, group: str, topic: str, queue_id: int, client_id: str, now_ms: int) -> bool:
+        """Take or renew a lock.
 
         Args:
             group: consumer group.
-            queues: what the client wants.
+            topic: of the queue.
+            queue_id: of the queue.
             client_id: who wants it.
             now_ms: monotonic time, ms.
 
         Returns:
-            Those of `queues` that the client holds now.
+            Whether the client holds it now.
         """
-        held: list[MessageQueue] = []
+        key = (group, topic, queue_id)
         with self._lock:
-            owners = self._owners.setdefault(group, {})
-            for queue in queues:
-                owner = owners.get(queue)
-                if owner is None or owner[0] == client_id or now_ms - owner[1] > LOCK_LIFE_MS:
-                    owners[queue] = (client_id, now_ms)
-                    held.append(queue)
-        return held
+            self._expire(now_ms)
+            owner = self._owners.get(key)
+            if owner is None and len(self._owners) >= self._max_locks:
+                return False
+            if owner is not None and owner[0] != client_id:
+                return False
+            self._owners[key] = (client_id, now_ms)
+            self._owners.move_to_end(key)
+        return True
 
-    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give locks back; those of others stay."""
+    def unlock(self, group: str, queues: Iterable[tuple[str, int]], client_id: str) -> None:
+        """Give locks of (topic, queue id) back; those of others stay."""
         with self._lock:
-            owners = self._owners.get(group, {})
-            for queue in queues:
-                owner = owners.get(queue)
+            for topic, queue_id in queues:
+                owner = self._owners.get((group, topic, queue_id))
                 if owner is not None and owner[0] == client_id:
-                    del owners[queue]
-            if not owners:
-                self._owners.pop(group, None)
+                    del self._owners[group, topic, queue_id]
+
+    def step(self, now_ms: int) -> int:
+        """Forget expired locks; see `rocketpy.runtime.service.Service.step`."""
+        with self._lock:
+            self._expire(now_ms)
+        return now_ms + EXPIRY_INTERVAL_MS
+
+    def _expire(self, now_ms: int) -> None:
+        owners = self._owners
+        while owners:
+            key, (_, renewed_ms) = next(iter(owners.items()))
+            if now_ms - renewed_ms <= LOCK_LIFE_MS:
+                return
+            del owners[key]

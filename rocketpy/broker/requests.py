@@ -17,6 +17,9 @@ from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin
 from rocketpy.broker.admin.stats_data import StatsAdmin
 from rocketpy.broker.admin.topics import TopicAdmin
 from rocketpy.broker.admin.unsupported import UnsupportedAdmin
+from rocketpy.broker.operation.consumer_progress import ConsumerProgress
+from rocketpy.broker.operation.find_messages import FindMessages
+from rocketpy.broker.operation.queue_lock import QueueLocking
 from rocketpy.broker.page_cache_estimate import PageCacheEstimate, total_memory_bytes
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
@@ -55,19 +58,19 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
     table.add("clientManage", parts.clients.processors)
     table.add("heartbeat", {RequestCode.HEART_BEAT: parts.clients.heartbeat})
     _add_consumer_management(table, parts)
-    query = QueryMessageProcessor(
+    messages = FindMessages(
         parts.store,
         default_count=parts.configs.store.default_query_max_num,
         max_count=parts.configs.store.max_msgs_num_batch,
     )
-    table.add("query", query.processors)
+    table.add("query", QueryMessageProcessor(messages).processors)
     _add_admin(table, parts)
     return table
 
 
 def _add_consumer_management(table: RequestTable, parts: BrokerParts) -> None:
     store = parts.store
-    manage = ConsumerManageProcessor(
+    progress = ConsumerProgress(
         PageCacheEstimate(
             store,
             ratio_percent=parts.configs.store.access_message_in_memory_max_ratio,
@@ -76,12 +79,12 @@ def _add_consumer_management(table: RequestTable, parts: BrokerParts) -> None:
         configs=parts.configs,
         topics=parts.topics,
         groups=parts.groups,
-        consumers=parts.consumers,
         offsets=parts.offsets,
     )
-    table.add("consumerManage", manage.processors)
+    table.add("consumerManage", ConsumerManageProcessor(progress, parts.consumers).processors)
     table.add("consumerManage", OffsetProcessor(store).processors)
-    table.add("consumerManage", LockProcessor(parts.locks, parts.clock).processors)
+    locking = QueueLocking(parts.locks, parts.topics, parts.consumers, parts.clock)
+    table.add("consumerManage", LockProcessor(locking).processors)
     link = parts.name_servers
     queues = TopicQueues(
         lambda: link.fetch_route if link.addresses else None,

@@ -2,6 +2,7 @@
 
 import struct
 
+import orjson
 import pytest
 
 from rocketpy.proto.message import BatchItem, encode_batch
@@ -75,11 +76,22 @@ def test_pull_that_wants_to_wait_for_ever_is_held_no_longer_than_allowed(world: 
 )
 @pytest.mark.parametrize("queue_id", [-1, 99, 2**31 - 1])
 def test_commit_of_an_odd_offset_or_queue(world: World, queue_id: int, offset: int) -> None:
-    """Apache takes all of these; they must stay harmless."""
+    """Apache takes all of these; what names no queue, or no place in one, is not kept."""
     header = {"topic": "Bad", "consumerGroup": "Readers", "queueId": str(queue_id)}
     with world.staying_well(), world.peer() as peer:
         assert peer.call(15, {**header, "commitOffset": str(offset)}).code == 0
-        assert peer.call(14, header).code in {0, 22}
+        response = peer.call(14, header)
+        assert (response.code, response.ext_fields.get("offset")) in {(0, "0"), (22, None)}
+        kept = orjson.loads(peer.call(43).body)["offsetTable"].get("Bad@Readers", {})
+        assert str(queue_id) not in kept
+
+
+def test_commit_of_a_negative_offset_undoes_nothing(world: World) -> None:
+    header = {"topic": "Bad", "consumerGroup": "Readers", "queueId": "3"}
+    with world.staying_well(), world.peer() as peer:
+        for offset in ("7", "-5", str(-(2**63))):
+            assert peer.call(15, {**header, "commitOffset": offset}).code == 0
+        assert peer.call(14, header).ext_fields["offset"] == "7"
 
 
 @pytest.mark.parametrize("queue_id", [-1, 99, 2**31 - 1, -(2**31)])

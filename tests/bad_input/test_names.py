@@ -115,7 +115,8 @@ def test_topic_and_group_of_a_lock(world: World, text: str) -> None:
     queue = {"brokerName": text, "queueId": 1, "topic": text}
     body = {"clientId": text, "consumerGroup": text, "mqSet": [queue]}
     with world.staying_well(), world.peer() as peer:
-        assert peer.call(41, {}, orjson.dumps(body)).code == 0
+        response = peer.call(41, {}, orjson.dumps(body))
+        assert (response.code, orjson.loads(response.body)) == (0, {"lockOKMQSet": []})
         assert peer.call(42, {}, orjson.dumps(body)).code == 0
 
 

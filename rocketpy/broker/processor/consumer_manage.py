@@ -3,13 +3,9 @@
 Source: ConsumerManageProcessor.java (5.4.0).
 """
 
-from typing import Protocol
-
-from rocketpy.broker.config_holder import ConfigHolder
-from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.operation.consumer_progress import ConsumerProgress
+from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.registry import ConsumerTable
-from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
@@ -23,37 +19,12 @@ from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 
 
-class QueueStart(Protocol):
-    """What these requests need of the store."""
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """First offset of a queue."""
-        ...
-
-    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a message is recent enough to count as in memory."""
-        ...
-
-
 class ConsumerManageProcessor:
     """Answers what a consumer group asks about itself."""
 
-    def __init__(
-        self,
-        store: QueueStart,
-        *,
-        configs: ConfigHolder,
-        topics: TopicTable,
-        groups: SubscriptionGroupTable,
-        consumers: ConsumerTable,
-        offsets: ConsumerOffsets,
-    ) -> None:
-        self._store = store
-        self._configs = configs
-        self._topics = topics
-        self._groups = groups
+    def __init__(self, progress: ConsumerProgress, consumers: ConsumerTable) -> None:
+        self._progress = progress
         self._consumers = consumers
-        self._offsets = offsets
 
     @property
     def processors(self) -> dict[int, Processor]:
@@ -65,49 +36,27 @@ class ConsumerManageProcessor:
         }
 
     def query_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """14: the committed offset.
-
-        A group that never committed starts at 0 on a young queue (nothing deleted yet, its
-        first message still in memory); otherwise the client decides, told by code 22.
-        """
+        """14: the committed offset."""
         header = QueryConsumerOffsetRequestHeader.from_ext(request.ext_fields)
-        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
-        if offset == NO_OFFSET:
-            may_be_zero = header.set_zero_if_not_found is not False
-            if (
-                not may_be_zero
-                or self._store.min_offset(header.topic, header.queue_id) > 0
-                or not self._store.is_in_memory(header.topic, header.queue_id, 0)
-            ):
-                return make_response(
-                    request,
-                    ResponseCode.QUERY_NOT_FOUND,
-                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-                )
-            offset = 0
-        response = OffsetResponseHeader(offset=offset)
-        return make_response(request, ext_fields=response.to_ext())
+        offset = self._progress.query(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            may_be_zero=header.set_zero_if_not_found is not False,
+        )
+        if isinstance(offset, Refusal):
+            return make_response(request, *offset)
+        return make_response(request, ext_fields=OffsetResponseHeader(offset=offset).to_ext())
 
     def update_offset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """15: commit an offset; refused while a reset waits to be delivered."""
+        """15: commit an offset; nothing is committed while a reset waits to be delivered."""
         header = UpdateConsumerOffsetRequestHeader.from_ext(request.ext_fields)
-        group, topic = header.consumer_group, header.topic
-        if self._groups.get(group) is None:
-            return make_response(
-                request,
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"Group {group} not exist!",
-            )
-        if self._topics.get(topic) is None:
-            return make_response(request, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if self._configs.broker.use_server_side_reset_offset and self._offsets.has_reset(
-            group, topic, header.queue_id
-        ):
-            return make_response(request, remark="Offset has been previously reset")
-        if not self._offsets.commit(group, topic, header.queue_id, header.commit_offset):
-            remark = "the broker keeps no more offsets: too many queues, topics or groups"
-            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
-        return make_response(request)
+        outcome = self._progress.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        )
+        if isinstance(outcome, Refusal):
+            return make_response(request, *outcome)
+        return make_response(request, remark=outcome)
 
     def list_members(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """38: ids of the connected members."""

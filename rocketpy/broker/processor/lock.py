@@ -3,22 +3,25 @@
 Source: AdminBrokerProcessor.lockBatchMQ, unlockBatchMQ (5.4.0).
 """
 
-from rocketpy.broker.queue_locks import QueueLocks
+from typing import Final
+
+from rocketpy.broker.operation.queue_lock import QueueLocking
 from rocketpy.proto.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.fastjson import loads_plain
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
-from rocketpy.runtime.clock import Clock
+
+MAX_REQUEST_BYTES: Final = 1 << 20
+"""Longest body that is read; some thousands of queues."""
 
 
 class LockProcessor:
     """Hands out queue locks."""
 
-    def __init__(self, locks: QueueLocks, clock: Clock) -> None:
-        self._locks = locks
-        self._clock = clock
+    def __init__(self, locking: QueueLocking) -> None:
+        self._locking = locking
 
     @property
     def processors(self) -> dict[int, Processor]:
@@ -34,10 +37,10 @@ class LockProcessor:
         Raises:
             BadBodyError: the body is not what it should be.
         """
+        if len(request.body) > MAX_REQUEST_BYTES:
+            return _too_long(request)
         wanted = LockBatchRequestBody.from_json(loads_plain(request.body))
-        held = self._locks.lock(
-            wanted.consumer_group, wanted.mq_set, wanted.client_id, self._clock.monotonic_ms()
-        )
+        held = self._locking.lock(wanted.consumer_group, wanted.client_id, wanted.mq_set)
         return make_response(request, body=LockBatchResponseBody(set(held)).encode())
 
     def unlock(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -46,6 +49,13 @@ class LockProcessor:
         Raises:
             BadBodyError: the body is not what it should be.
         """
+        if len(request.body) > MAX_REQUEST_BYTES:
+            return _too_long(request)
         wanted = LockBatchRequestBody.from_json(loads_plain(request.body))
-        self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
+        self._locking.unlock(wanted.consumer_group, wanted.client_id, wanted.mq_set)
         return make_response(request)
+
+
+def _too_long(request: RemotingCommand) -> RemotingCommand:
+    remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
+    return make_response(request, ResponseCode.INVALID_PARAMETER, remark)

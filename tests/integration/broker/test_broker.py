@@ -216,16 +216,25 @@ async def test_what_is_not_there_yet_says_so(peer: Peer) -> None:
     assert (await peer.send(b"x", "a/../b")).code == 29
 
 
-async def test_locks(peer: Peer) -> None:
+async def test_locks(broker: Broker, peer: Peer) -> None:
     queue = {"brokerName": "b", "queueId": 1, "topic": "T"}
     body = {"clientId": "c", "consumerGroup": "g", "mqSet": [queue], "onlyThisBroker": False}
+    await peer.send(b"x")
     locked = await peer.call(41, {}, orjson.dumps(body))
-    assert orjson.loads(locked.body) == {"lockOKMQSet": [queue]}
-    refused = await peer.call(41, {}, orjson.dumps({**body, "clientId": "d"}))
-    assert orjson.loads(refused.body) == {"lockOKMQSet": []}
-    assert (await peer.call(42, {}, orjson.dumps(body))).code == 0
-    locked = await peer.call(41, {}, orjson.dumps({**body, "clientId": "d"}))
-    assert orjson.loads(locked.body) == {"lockOKMQSet": [queue]}
+    assert orjson.loads(locked.body) == {"lockOKMQSet": []}, "nobody knows the client yet"
+    other = Peer(broker.address)
+    try:
+        await peer.heartbeat("c")
+        await other.heartbeat("d")
+        locked = await peer.call(41, {}, orjson.dumps(body))
+        assert orjson.loads(locked.body) == {"lockOKMQSet": [queue]}
+        refused = await other.call(41, {}, orjson.dumps({**body, "clientId": "d"}))
+        assert orjson.loads(refused.body) == {"lockOKMQSet": []}
+        assert (await peer.call(42, {}, orjson.dumps(body))).code == 0
+        locked = await other.call(41, {}, orjson.dumps({**body, "clientId": "d"}))
+        assert orjson.loads(locked.body) == {"lockOKMQSet": [queue]}
+    finally:
+        await other.client.close()
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

@@ -1,6 +1,5 @@
 import pytest
 
-from rocketpy.broker import consumer_offsets
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.errors import DiskFullError
@@ -15,12 +14,23 @@ def offsets(value: object = None, step: int = 500) -> tuple[ConsumerOffsets, Mem
     return table, file
 
 
-def test_any_value_may_be_committed() -> None:
+def test_a_group_may_go_on_and_back() -> None:
     table, _ = offsets()
     assert table.query("g", "T", 0) == NO_OFFSET
-    for value in (5, 3, -1, 1 << 40):
+    for value in (5, 3, 0, 1 << 40):
         table.commit("g", "T", 0, value)
         assert table.query("g", "T", 0) == value
+
+
+@pytest.mark.parametrize("offset", [-1, -5, -(2**63)])
+def test_a_negative_offset_is_no_progress(offset: int) -> None:
+    table, _ = offsets({"offsetTable": {"U@g": {"0": offset}}})
+    assert table.commit("g", "T", 0, offset)
+    assert table.query("g", "T", 0) == NO_OFFSET
+    table.commit("g", "T", 0, 7)
+    assert table.commit("g", "T", 0, offset)
+    assert table.query("g", "T", 0) == 7
+    assert table.query("g", "U", 0) == NO_OFFSET, "from a file of Apache's"
 
 
 def test_file_as_apache_writes_it() -> None:
@@ -86,12 +96,42 @@ def test_removal_and_lookup() -> None:
     assert table.groups_of_topic("T") == {"g", "h"}
     table.clone("g", "k", "T")
     assert table.query_all("k", "T") == {0: 1}
-    table.remove("g", "T")
+    table.remove_topic("T")
     assert table.topics_of_group("g") == {"U"}
     assert table.query_pull("g", "T", 0) == NO_OFFSET
-    table.remove_topic("U")
-    table.remove_group("h")
+    table.remove_group("g")
     assert table.topics_of_group("g") | table.topics_of_group("h") == set()
+
+
+def test_what_is_removed_is_removed_on_disk_at_once() -> None:
+    """Else a topic that is made again after a crash is read from where the old one ended."""
+    table, file = offsets()
+    table.commit("g", "T", 0, 1)
+    table.persist()
+    table.remove_topic("T")
+    assert file.value["offsetTable"] == {}
+    saves = file.saves
+    table.remove_topic("U")
+    assert file.saves == saves, "nothing changed"
+
+
+def test_a_full_disk_keeps_nobody_from_removing() -> None:
+    table, file = offsets()
+    table.commit("g", "T", 0, 1)
+    table.persist()
+    save, file.save = file.save, broken_save  # type: ignore[method-assign]
+    table.remove_topic("T")
+    assert table.topics_of_group("g") == set()
+    file.save = save  # type: ignore[method-assign]
+    table.step(1_000)
+    assert file.value["offsetTable"] == {}
+
+
+def test_topics_that_do_not_exist_any_more_are_forgotten() -> None:
+    table, file = offsets({"offsetTable": {"T@g": {"0": 6}, "Gone@g": {"0": 1}}})
+    table.keep_topics(lambda topic: topic == "T")
+    assert table.topics_of_group("g") == {"T"}
+    assert file.value["offsetTable"] == {"T@g": {0: 6}}
 
 
 def test_version_moves_every_n_commits() -> None:
@@ -101,15 +141,37 @@ def test_version_moves_every_n_commits() -> None:
     assert table.data_version["counter"] == 2
 
 
-def test_only_so_many_queues_and_pairs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_offsets, "MAX_PAIRS", 2)
-    monkeypatch.setattr(consumer_offsets, "MAX_QUEUES", 3)
-    table, _ = offsets()
+def bounded(value: object = None) -> ConsumerOffsets:
+    config = BrokerConfig(broker_name="b")
+    table = ConsumerOffsets(config, MemoryFile(value), FakeClock(), max_offsets=3)
+    table.load()
+    return table
+
+
+def test_only_so_many_offsets_are_kept() -> None:
+    table = bounded()
     assert [table.commit("g", "T", queue, 1) for queue in range(4)] == [True, True, True, False]
-    assert table.commit("g", "T", 0, 9)
-    assert table.commit("h", "T", 0, 1)
-    assert not table.commit("i", "T", 0, 1)
+    assert not table.commit("h", "T", 0, 1)
+    assert table.commit("g", "T", 0, 9), "a known queue needs no room"
     assert table.query_all("g", "T") == {0: 9, 1: 1, 2: 1}
+    table.clone("g", "k", "T")
+    assert table.query_all("k", "T") == {}
+    table.remove_topic("T")
+    assert table.commit("h", "U", 0, 1), "what was removed made room"
+
+
+def test_pulled_offsets_and_resets_are_bounded_too() -> None:
+    table = bounded()
     for queue in range(4):
         table.commit_pull("g", "T", queue, 5)
+        table.assign_reset("g", "T", queue, 7)
     assert [table.query_pull("g", "T", queue) for queue in range(4)] == [5, 5, 5, NO_OFFSET]
+    assert [table.take_reset("g", "T", queue) for queue in range(4)] == [7, 7, 7, None]
+    table.assign_reset("g", "T", 9, 7)
+    assert table.has_reset("g", "T", 9), "a reset that was delivered made room"
+
+
+def test_a_file_is_read_whole_whatever_the_bound() -> None:
+    table = bounded({"offsetTable": {"T@g": {str(queue): queue for queue in range(5)}}})
+    assert len(table.query_all("g", "T")) == 5
+    assert not table.commit("g", "T", 5, 1)

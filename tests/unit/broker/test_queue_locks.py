@@ -1,22 +1,41 @@
-from rocketpy.broker.queue_locks import LOCK_LIFE_MS, QueueLocks
-from rocketpy.proto.message_queue import MessageQueue
-
-A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
+from rocketpy.broker.queue_locks import EXPIRY_INTERVAL_MS, LOCK_LIFE_MS, QueueLocks
 
 
 def test_a_lock_is_held_by_one_client_and_renewed_by_it() -> None:
     locks = QueueLocks()
-    assert locks.lock("g", [A, B], "c1", 0) == [A, B]
-    assert locks.lock("g", [A], "c2", 1) == []
-    assert locks.lock("g", [A], "c1", 50_000) == [A]
-    assert locks.lock("g", [A, B], "c2", LOCK_LIFE_MS + 1) == [B], "B was not renewed"
-    assert locks.lock("other", [A], "c2", 1) == [A], "groups do not meet"
+    assert locks.lock("g", "T", 0, "c1", 0)
+    assert locks.lock("g", "T", 1, "c1", 0)
+    assert not locks.lock("g", "T", 0, "c2", 1)
+    assert locks.lock("g", "T", 0, "c1", 50_000)
+    later_ms = LOCK_LIFE_MS + 1
+    assert not locks.lock("g", "T", 0, "c2", later_ms)
+    assert locks.lock("g", "T", 1, "c2", later_ms), "it was not renewed"
+    assert locks.lock("other", "T", 0, "c2", later_ms), "groups do not meet"
 
 
 def test_only_the_owner_unlocks() -> None:
     locks = QueueLocks()
-    locks.lock("g", [A], "c1", 0)
-    locks.unlock("g", [A], "c2")
-    assert locks.lock("g", [A], "c2", 1) == []
-    locks.unlock("g", [A, B], "c1")
-    assert locks.lock("g", [A], "c2", 2) == [A]
+    locks.lock("g", "T", 0, "c1", 0)
+    locks.unlock("g", [("T", 0)], "c2")
+    assert not locks.lock("g", "T", 0, "c2", 1)
+    locks.unlock("g", [("T", 0), ("T", 1)], "c1")
+    assert locks.lock("g", "T", 0, "c2", 2)
+
+
+def test_so_many_are_kept() -> None:
+    locks = QueueLocks(max_locks=2)
+    assert [locks.lock("g", "T", queue, "c", 0) for queue in range(3)] == [True, True, False]
+    assert locks.lock("g", "T", 0, "c", 1), "renewing needs no room"
+    assert locks.lock("g", "T", 2, "c", LOCK_LIFE_MS + 1), "the expired one made room"
+
+
+def test_expired_locks_go_even_when_nobody_asks() -> None:
+    locks = QueueLocks()
+    locks.lock("g", "T", 0, "c", 0)
+    locks.lock("g", "T", 1, "c", 5_000)
+    assert locks.step(LOCK_LIFE_MS) == LOCK_LIFE_MS + EXPIRY_INTERVAL_MS
+    assert len(locks) == 2
+    locks.step(LOCK_LIFE_MS + 1)
+    assert len(locks) == 1
+    locks.step(LOCK_LIFE_MS + 5_001)
+    assert len(locks) == 0

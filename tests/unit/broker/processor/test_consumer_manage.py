@@ -6,6 +6,7 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.operation.consumer_progress import ConsumerProgress
 from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
 from rocketpy.broker.registry import ClientChannel, ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -40,14 +41,14 @@ class Kit:
         self.consumers = ConsumerTable()
         self.groups = SubscriptionGroupTable(config, MemoryFile(), clock)
         self.topics = TopicTable(config, MemoryFile(), clock)
-        self.processor = ConsumerManageProcessor(
+        progress = ConsumerProgress(
             self.start,
             configs=ConfigHolder(config, MessageStoreConfig(), RemotingServerConfig(), clock),
             topics=self.topics,
             groups=self.groups,
-            consumers=self.consumers,
             offsets=self.offsets,
         )
+        self.processor = ConsumerManageProcessor(progress, self.consumers)
 
     def ask(self, code: int, **ext: str) -> RemotingCommand:
         run: Any = self.processor.processors[code]
@@ -104,3 +105,26 @@ def test_members() -> None:
         "g", client, [], consume_type="", message_model="", consume_from_where=""
     )
     assert orjson.loads(kit.ask(38).body) == {"consumerIdList": ["c"]}
+
+
+@pytest.mark.parametrize("queue_id", ["-1", "2", "99", str(2**31 - 1)])
+def test_a_commit_to_a_queue_that_is_not_there_is_taken_and_not_kept(queue_id: str) -> None:
+    kit = Kit()
+    kit.groups.get_or_create("g")
+    kit.topics.put(TopicConfig("T", 1, 2, 6))
+    assert kit.ask(15, queueId=queue_id, commitOffset="5").code == 0
+    assert kit.ask(15, queueId="1", commitOffset="5").code == 0
+    assert kit.offsets.query_all("g", "T") == {1: 5}
+
+
+def test_when_there_is_no_room_for_another_offset() -> None:
+    kit = Kit()
+    kit.groups.get_or_create("g")
+    kit.topics.put(TopicConfig("T", 2, 2, 6))
+    kit.offsets._table.max_count = 1
+    assert kit.ask(15, commitOffset="5").code == 0
+    response = kit.ask(15, queueId="1", commitOffset="5")
+    assert (response.code, response.remark) == (
+        1,
+        "the broker keeps no more offsets: too many queues, topics or groups",
+    )

@@ -3,32 +3,86 @@ from typing import Any
 import orjson
 import pytest
 
-from rocketpy.broker.processor.lock import LockProcessor
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.queue_lock import QueueLocking
+from rocketpy.broker.processor.lock import MAX_REQUEST_BYTES, LockProcessor
 from rocketpy.broker.queue_locks import QueueLocks
+from rocketpy.broker.registry import ClientChannel, ConsumerTable
+from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError
-from tests.unit.broker.fakes import FakeChannel, FakeClock, request
+from rocketpy.proto.bodies.topic import TopicConfig
+from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request
 
 QUEUE = {"brokerName": "b", "queueId": 1, "topic": "T"}
 
 
-def ask(processor: LockProcessor, code: int, client_id: str) -> list[Any]:
-    body = {"clientId": client_id, "consumerGroup": "g", "mqSet": [QUEUE]}
-    run: Any = processor.processors[code]
-    response = run(FakeChannel(), request(code, {}, orjson.dumps(body)))
-    assert response.code == 0
-    locked: list[Any] = orjson.loads(response.body)["lockOKMQSet"] if response.body else []
-    return locked
+class Kit:
+    """Clients a and b are members of group g; topic T has two queues."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.locks = QueueLocks()
+        self.consumers = ConsumerTable()
+        topics = TopicTable(BrokerConfig(broker_name="b"), MemoryFile(), self.clock)
+        topics.put(TopicConfig("T", 2, 2, 6))
+        for client_id in "ab":
+            self.join(client_id)
+        locking = QueueLocking(self.locks, topics, self.consumers, self.clock)
+        self.processor = LockProcessor(locking)
+
+    def join(self, client_id: str) -> None:
+        client = ClientChannel(FakeChannel(), client_id, 0, 493, 0)  # type: ignore[arg-type]
+        self.consumers.register(
+            "g",
+            client,
+            [],
+            consume_type="CONSUME_PASSIVELY",
+            message_model="CLUSTERING",
+            consume_from_where="",
+        )
+
+    def run(self, code: int, body: bytes) -> Any:
+        processor: Any = self.processor.processors[code]
+        return processor(FakeChannel(), request(code, {}, body))
+
+    def ask(self, code: int, client_id: str, *queues: Any, group: str = "g") -> list[Any]:
+        wanted = {"clientId": client_id, "consumerGroup": group, "mqSet": queues or [QUEUE]}
+        response = self.run(code, orjson.dumps(wanted))
+        assert response.code == 0
+        locked: list[Any] = orjson.loads(response.body)["lockOKMQSet"] if response.body else []
+        return locked
 
 
 def test_one_client_at_a_time_until_it_lets_go_or_is_silent() -> None:
-    clock = FakeClock()
-    processor = LockProcessor(QueueLocks(), clock)
-    assert ask(processor, 41, "a") == [QUEUE]
-    assert ask(processor, 41, "b") == []
-    clock.now_ms += 60_001
-    assert ask(processor, 41, "b") == [QUEUE]
-    ask(processor, 42, "b")
-    assert ask(processor, 41, "a") == [QUEUE]
+    kit = Kit()
+    assert kit.ask(41, "a") == [QUEUE]
+    assert kit.ask(41, "b") == []
+    kit.clock.now_ms += 60_001
+    assert kit.ask(41, "b") == [QUEUE]
+    kit.ask(42, "b")
+    assert kit.ask(41, "a") == [QUEUE]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"topic": "U"}, {"queueId": 2}, {"queueId": -1}, {"queueId": 2**31 - 1}]
+)
+def test_a_queue_that_is_not_there_is_not_locked(changes: dict[str, Any]) -> None:
+    kit = Kit()
+    assert kit.ask(41, "a", {**QUEUE, **changes}, QUEUE) == [QUEUE]
+    assert len(kit.locks) == 1
+
+
+@pytest.mark.parametrize(("client_id", "group"), [("stranger", "g"), ("a", "made-up")])
+def test_who_is_no_member_locks_nothing(client_id: str, group: str) -> None:
+    kit = Kit()
+    assert kit.ask(41, client_id, group=group) == []
+    assert len(kit.locks) == 0
+
+
+@pytest.mark.parametrize("code", [41, 42])
+def test_a_request_over_the_limit_is_not_read(code: int) -> None:
+    kit = Kit()
+    assert kit.run(code, b"[" * (MAX_REQUEST_BYTES + 1)).code == 29
 
 
 @pytest.mark.parametrize(
@@ -36,4 +90,4 @@ def test_one_client_at_a_time_until_it_lets_go_or_is_silent() -> None:
 )
 def test_bad_bodies(body: bytes) -> None:
     with pytest.raises(BadBodyError):
-        LockProcessor(QueueLocks(), FakeClock()).lock(FakeChannel(), request(41, {}, body))  # type: ignore[arg-type]
+        Kit().run(41, body)

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from rocketpy.broker.operation.find_messages import FindMessages
 from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.command import RemotingCommand
@@ -26,7 +27,9 @@ def record(topic: str, body: bytes, **properties: str) -> bytes:
 class Kit:
     def __init__(self) -> None:
         self.store = FakeStore()
-        self.processor = QueryMessageProcessor(self.store, default_count=32, max_count=64)
+        self.processor = QueryMessageProcessor(
+            FindMessages(self.store, default_count=32, max_count=64)
+        )
 
     def ask(self, code: int = 12, **ext: str) -> RemotingCommand:
         fields = {"topic": "T", "key": "k", "maxNum": "10", "beginTimestamp": "0",

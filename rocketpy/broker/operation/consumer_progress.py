@@ -1,0 +1,103 @@
+"""How far a group has consumed a queue: asked for and committed.
+
+Source: ConsumerManageProcessor.java (5.4.0).
+"""
+
+from typing import Protocol
+
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.codes import ResponseCode
+
+
+class QueueStart(Protocol):
+    """What these requests need of the store."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First offset of a queue."""
+        ...
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a message is recent enough to count as in memory."""
+        ...
+
+
+class ConsumerProgress:
+    """Answers for the progress of groups.
+
+    Args:
+        store: where queues begin.
+        configs: the broker's settings.
+        topics: topic table.
+        groups: group table.
+        offsets: committed offsets.
+    """
+
+    def __init__(
+        self,
+        store: QueueStart,
+        *,
+        configs: ConfigHolder,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        offsets: ConsumerOffsets,
+    ) -> None:
+        self._store = store
+        self._configs = configs
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+
+    def query(self, group: str, topic: str, queue_id: int, *, may_be_zero: bool) -> int | Refusal:
+        """The committed offset.
+
+        A group that never committed starts at 0 on a young queue (nothing deleted yet, its
+        first message still in memory); otherwise the client decides, told by code 22.
+
+        Args:
+            group: consumer group.
+            topic: of the queue.
+            queue_id: of the queue.
+            may_be_zero: False: a group that never committed is always told so.
+        """
+        offset = self._offsets.query(group, topic, queue_id)
+        if offset != NO_OFFSET:
+            return offset
+        if (
+            may_be_zero
+            and self._store.min_offset(topic, queue_id) <= 0
+            and self._store.is_in_memory(topic, queue_id, 0)
+        ):
+            return 0
+        remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        return Refusal(ResponseCode.QUERY_NOT_FOUND, remark)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> Refusal | str | None:
+        """Commit an offset.
+
+        An offset of a queue that does not exist is answered like any other, as Apache does, but
+        not kept: such offsets would be written to disk for ever.
+
+        Returns:
+            What to remark beside success: that a reset waits to be delivered, so that nothing
+            was committed.
+        """
+        if self._groups.get(group) is None:
+            remark = f"Group {group} not exist!"
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        found = self._topics.get(topic)
+        if found is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if self._configs.broker.use_server_side_reset_offset and self._offsets.has_reset(
+            group, topic, queue_id
+        ):
+            return "Offset has been previously reset"
+        if not 0 <= queue_id < max(found.read_queue_nums, found.write_queue_nums):
+            return None
+        if not self._offsets.commit(group, topic, queue_id, offset):
+            remark = "the broker keeps no more offsets: too many queues, topics or groups"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return None
