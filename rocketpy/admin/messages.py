@@ -22,6 +22,7 @@ from rocketpy.proto.message import MessageExt, decode_message, decode_messages
 from rocketpy.proto.message_id import decode_message_id
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable
+from rocketpy.proto.properties import PROPERTY_UNIQ_KEY
 from rocketpy.proto.topic_names import TOOLS_CONSUMER_GROUP
 
 _LONG_MAX: Final = (1 << 63) - 1
@@ -68,7 +69,7 @@ async def message_by_unique_id(servers: Servers, topic: str, unique_id: str) -> 
     """
     found = await _query(servers, topic, unique_id, 32, unique=True)
     for message in found:
-        if message.properties.get("UNIQ_KEY") == unique_id:
+        if message.properties.get(PROPERTY_UNIQ_KEY) == unique_id:
             return message
     raise _not_found(f"topic {topic} has no message with the id {unique_id}")
 
@@ -107,7 +108,7 @@ async def messages_by_key(
         end_ms: stored no later.
     """
     found = await _query(servers, topic, key, max_count, begin_ms=begin_ms, end_ms=end_ms)
-    return [each for each in found if key in each.properties.get("KEYS", "").split()]
+    return [each for each in found if key in each.keys]
 
 
 async def _query(

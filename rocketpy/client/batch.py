@@ -5,13 +5,14 @@ Source: MessageBatch, MessageDecoder.encodeMessages (5.4.0); Apache leaves the s
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rocketpy.client.outgoing import SEND_BATCH, Outgoing
+from rocketpy.client.outgoing import SEND_BATCH, Outgoing, id_properties
 from rocketpy.client.send_result import SendResult
 from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.record import MIN_RECORD_BYTES, V4_HOST_BYTES, V6_HOST_BYTES
 
 # A broker counts the stored records, which are larger than the batch's entries: the fixed part
 # with IPv6 addresses, and the properties it adds (region, trace switch, cluster).
-_RECORD_OVERHEAD_BYTES = 91 + 24 + 160
+_RECORD_OVERHEAD_BYTES = MIN_RECORD_BYTES + 2 * (V6_HOST_BYTES - V4_HOST_BYTES) + 160
 
 
 class BatchPart:
@@ -26,8 +27,7 @@ class BatchPart:
             BatchItem(message.flag, message.body, message.properties.encode())
             for message in self.messages
         )
-        properties = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true\x02"
-        return Outgoing(body, properties, 0, 0, msg_id, SEND_BATCH)
+        return Outgoing(body, id_properties(msg_id), 0, 0, msg_id, SEND_BATCH)
 
     def results(self, stored: SendResult) -> list[SendResult]:
         """Return one result a message out of the request's result."""

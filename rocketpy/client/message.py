@@ -9,19 +9,14 @@ from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.properties import (
+    PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_RETRY_TOPIC,
+    SYSTEM_PROPERTIES,
+)
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
 NOT_TO_BE_GIVEN_BACK = "only messages of a group consumer can be given back"
-
-# Written by brokers and clients, not by users: left out of ``headers``.
-SYSTEM_PROPERTIES = frozenset({
-    "TAGS", "KEYS", "WAIT", "UNIQ_KEY", "DELAY", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID",
-    "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MSG_REGION", "TRACE_ON", "CLUSTER", "MIN_OFFSET",
-    "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID", "PGROUP", "TRAN_MSG",
-    "__SHARDINGKEY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS",
-    "INNER_NUM", "INNER_BASE", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "POP_CK",
-    "__transactionId__", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE",
-})  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +90,7 @@ class ReceivedMessage:
         self.queue = queue
         self.topic: str = ext.topic
         if self.topic.startswith(RETRY_PREFIX):
-            self.topic = ext.properties.get("RETRY_TOPIC", self.topic)
+            self.topic = ext.properties.get(PROPERTY_RETRY_TOPIC, self.topic)
         self.retries: int = ext.reconsume_times
         self._serializer = serializer
         self._settlement = settlement
@@ -108,7 +103,7 @@ class ReceivedMessage:
     @property
     def id(self) -> str:
         """The id its producer gave it; the same in every redelivery, so fit to find duplicates."""
-        return self.ext.properties.get("UNIQ_KEY") or self.offset_id
+        return self.ext.msg_id
 
     msg_id = id  # noqa: A003 - the official clients' word
 
@@ -120,12 +115,12 @@ class ReceivedMessage:
     @property
     def tag(self) -> str:
         """The tag, or an empty string."""
-        return self.ext.properties.get("TAGS", "")
+        return self.ext.tags or ""
 
     @property
     def keys(self) -> list[str]:
         """The keys it can be looked up by."""
-        return self.ext.properties.get("KEYS", "").split()
+        return self.ext.keys
 
     @property
     def properties(self) -> dict[str, str]:
@@ -155,7 +150,11 @@ class ReceivedMessage:
     def origin_topic(self) -> str:
         """The topic of the first delivery, also in a dead letter queue."""
         properties = self.ext.properties
-        return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or self.topic
+        return (
+            properties.get(PROPERTY_DLQ_ORIGIN_TOPIC)
+            or properties.get(PROPERTY_RETRY_TOPIC)
+            or self.topic
+        )
 
     def decode(self, serializer: Serializer | None = None) -> Any:  # noqa: ANN401
         """Return the body as a value, by the consumer's serializer or by the one given.

@@ -8,12 +8,26 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypedDict
 
 from rocketpy.client.config import ProducerConfig
-from rocketpy.client.message import SYSTEM_PROPERTIES
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.compression import deflate
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.properties import (
+    KEY_SEPARATOR,
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    SYSTEM_PROPERTIES,
+    properties_text,
+)
 from rocketpy.proto.sys_flag import CompressionType, with_compression
 from rocketpy.proto.topic_names import is_not_allowed_send_topic
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES, check_topic
@@ -91,6 +105,15 @@ def check_send_topic(topic: str) -> None:
         _checked_topics.add(topic)
 
 
+_BEFORE_ID: Final = f"{PROPERTY_UNIQ_KEY}{NAME_SEPARATOR}"
+_AFTER_ID: Final = PAIR_SEPARATOR + properties_text({PROPERTY_WAIT_STORE_MSG_OK: "true"})
+
+
+def id_properties(msg_id: str) -> str:
+    """Return the properties that every message has: its id, and that the store is waited for."""
+    return f"{_BEFORE_ID}{msg_id}{_AFTER_ID}"
+
+
 def build_outgoing(
     body: Any,  # noqa: ANN401 - whatever the serializer takes
     options: SendOptions,
@@ -117,7 +140,7 @@ def build_outgoing(
         codec = _CODECS[config.compression]
         data = deflate(data, codec, config.compression_level)
         sys_flag = with_compression(0, codec)
-    properties = f"UNIQ_KEY\x01{msg_id}\x02WAIT\x01true\x02"
+    properties = id_properties(msg_id)
     if options:
         properties += _user_properties(options)
         if len(properties) > MAX_PROPERTIES_BYTES // 4:
@@ -137,13 +160,13 @@ def _user_properties(options: SendOptions) -> str:
     pairs: dict[str, str] = {}
     tag = options.get("tag")
     if tag:
-        pairs["TAGS"] = tag.strip()
+        pairs[PROPERTY_TAGS] = tag.strip()
     keys = options.get("keys")
     if keys:
-        pairs["KEYS"] = keys if isinstance(keys, str) else _joined_keys(keys)
+        pairs[PROPERTY_KEYS] = keys if isinstance(keys, str) else _joined_keys(keys)
     order_key = options.get("order_key")
     if order_key is not None:
-        pairs["__SHARDINGKEY"] = str(order_key)
+        pairs[PROPERTY_SHARDING_KEY] = str(order_key)
     pairs.update(_delay_properties(options))
     headers = options.get("headers")
     if headers:
@@ -154,8 +177,9 @@ def _user_properties(options: SendOptions) -> str:
                 raise IllegalMessageError(f"header {name!r} needs a name and a value")
         pairs.update(headers)
     pairs.update(options.get("properties", {}))
-    text = "".join([f"{name}\x01{value}\x02" for name, value in pairs.items() if value])
-    if text.count("\x01") + text.count("\x02") != 2 * sum(1 for value in pairs.values() if value):
+    given = {name: value for name, value in pairs.items() if value}
+    text = properties_text(given)
+    if text.count(NAME_SEPARATOR) + text.count(PAIR_SEPARATOR) != 2 * len(given):
         raise IllegalMessageError("tags, keys and headers must not contain \\x01 or \\x02")
     return text
 
@@ -163,9 +187,9 @@ def _user_properties(options: SendOptions) -> str:
 def _joined_keys(keys: Iterable[str]) -> str:
     parts = list(keys)
     for key in parts:
-        if " " in key:
+        if KEY_SEPARATOR in key:
             raise IllegalMessageError(f"key {key!r} holds a blank, which separates keys")
-    return " ".join(parts)
+    return KEY_SEPARATOR.join(parts)
 
 
 def _delay_properties(options: SendOptions) -> dict[str, str]:
@@ -179,14 +203,14 @@ def _delay_properties(options: SendOptions) -> dict[str, str]:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if seconds < 0:
             raise IllegalMessageError("a delay cannot be negative")
-        return {"TIMER_DELAY_MS": str(int(seconds * 1000))}
+        return {PROPERTY_TIMER_DELAY_MS: str(int(seconds * 1000))}
     deliver_at = options.get("deliver_at")
     if deliver_at is not None:
         if deliver_at.tzinfo is None:
             raise IllegalMessageError("deliver_at needs a time zone")
         since_epoch = deliver_at - datetime(1970, 1, 1, tzinfo=UTC)
-        return {"TIMER_DELIVER_MS": str(int(since_epoch.total_seconds() * 1000))}
+        return {PROPERTY_TIMER_DELIVER_MS: str(int(since_epoch.total_seconds() * 1000))}
     level = options["delay_level"]
     if level not in _LEVELS:
         raise IllegalMessageError(f"delay level {level} is not in 1..18")
-    return {"DELAY": str(level)}
+    return {PROPERTY_DELAY_TIME_LEVEL: str(level)}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.properties import PROPERTY_MSG_REGION
 
 
 class SendStatus(IntEnum):
@@ -70,7 +71,7 @@ def read_send_response(
             queue,
             int(ext["queueOffset"]),
             ext.get("transactionId"),
-            ext.get("MSG_REGION") or "DefaultRegion",
+            ext.get(PROPERTY_MSG_REGION) or "DefaultRegion",
             ext.get("recallHandle"),
         )
     except (KeyError, ValueError) as error:

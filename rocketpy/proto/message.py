@@ -127,12 +127,8 @@ class MessageExt:
     @property
     def keys(self) -> list[str]:
         """The keys it can be found by."""
-        return self.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR) if self.has_keys else []
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether it has any key."""
-        return PROPERTY_KEYS in self.properties
+        keys = self.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR)
+        return [key for key in keys if key]
 
     @property
     def msg_id(self) -> str:

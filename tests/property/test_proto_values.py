@@ -27,7 +27,7 @@ from rocketpy.proto.message import (
     encode_message,
 )
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import encode_properties, find_property, parse_properties
+from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.record import iter_records
 from rocketpy.proto.sys_flag import CompressionType
 from rocketpy.proto.tags import IndexKeyHasher, java_string_hash
@@ -177,9 +177,6 @@ def test_properties_round_trip(properties):
     stored = encode_properties(properties)
     assert parse_properties(stored) == properties
     assert parse_properties(stored[:-1]) == properties
-    for name, value in properties.items():
-        assert find_property(stored, name.encode()) == value.encode()
-    assert find_property(stored, b"nobody has this \x03") is None
 
 
 @given(st.binary(max_size=60))

@@ -3,7 +3,6 @@ import pytest
 from rocketpy.proto import properties
 from rocketpy.proto.properties import (
     encode_properties,
-    find_property,
     parse_properties,
     properties_text,
 )
@@ -33,22 +32,7 @@ def test_encode():
     assert encode_properties({}) == b""
 
 
-@pytest.mark.parametrize(
-    ("stored", "value"),
-    [
-        (b"TAGS\x01a\x02", b"a"),
-        (b"x\x01y\x02TAGS\x01a\x02z\x01w\x02", b"a"),
-        (b"x\x01y\x02TAGS\x01a", b"a"),
-        (b"x\x01TAGS\x01a\x02", None),
-        (b"MYTAGS\x01a\x02", None),
-        (b"TAGS\x01\x02", None),
-        (b"", None),
-    ],
-)
-def test_find(stored, value):
-    assert find_property(stored, b"TAGS") == find_property(memoryview(stored), b"TAGS") == value
-
-
-def test_names_are_offered():
-    assert properties.PROPERTY_TAGS == "TAGS"
-    assert properties.PROPERTY_POP_CK == "POP_CK"
+def test_names_of_the_system_are_reserved():
+    constants = {value for name, value in vars(properties).items() if name.startswith("PROPERTY_")}
+    assert "TAGS" in constants
+    assert constants <= properties.SYSTEM_PROPERTIES
