@@ -1,6 +1,7 @@
 """Real files keep the three rules of the seam: allocate first, flush means durable, views stay."""
 
 import errno
+import gc
 import os
 import subprocess
 import sys
@@ -178,6 +179,7 @@ def test_a_mapped_file_that_rests_holds_one_descriptor_fewer(tmp_path: Path) -> 
     def open_count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
+    gc.collect()  # what earlier tests left behind closes its descriptors now, not in between
     before = open_count()
     region = RealFiles().create(tmp_path / "file", 8192)
     region.rest()
