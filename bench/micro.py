@@ -146,7 +146,7 @@ async def run(options: argparse.Namespace) -> None:
         async with LocalCluster(Path(scratch), properties=properties) as cluster:
             cluster.create_topic("micro", 4)
             server: Any = cluster.brokers[0]._servers[0]  # noqa: SLF001 - a look inside, on purpose
-            selector = server._own_selector  # noqa: SLF001
+            selector = server._selectors[0]  # noqa: SLF001
             connection = Connection(selector, asyncio.get_running_loop())
             connection.attach(cast("asyncio.Transport", FakeTransport()))
             connection.use_transport(cast("WriteTransport", FakeTransport()))
