@@ -7,7 +7,7 @@ Source: BrokerOuterAPI.java, BrokerController.registerBrokerAll (5.4.0).
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -102,19 +102,23 @@ class NameServerLink:
         except RuntimeError:
             logger.debug("loop closed, topic not announced", topic=topic.topic_name)
 
-    async def announced(self) -> None:
-        """Wait (a second at most) until name servers know all changes so far; any loop.
+    def when_announced(self, callback: Callable[[], None]) -> None:
+        """Call back once name servers know all changes so far, after a second at most; any thread.
 
         Who is told that a topic was made may look for its route at once.
+
+        Args:
+            callback: called once, on this link's loop; at once when nobody is to be told.
         """
         loop = self._loop
         if loop is None:
+            callback()
             return
-        if loop is asyncio.get_running_loop():
-            await self._wait_announced()
-        else:
-            waiting = asyncio.run_coroutine_threadsafe(self._wait_announced(), loop)
-            await asyncio.wrap_future(waiting)
+        try:
+            # Behind the announcement that the change itself has asked for in the same way.
+            loop.call_soon_threadsafe(self._call_when_announced, callback)
+        except RuntimeError:
+            callback()
 
     def register_soon(self) -> None:
         """Register everything again now; any thread."""
@@ -176,9 +180,11 @@ class NameServerLink:
         finally:
             self._announcing = None
 
-    async def _wait_announced(self) -> None:
-        if self._announcing is not None:
-            await asyncio.wait({self._announcing}, timeout=_ANNOUNCE_WAIT_MS / 1000)
+    def _call_when_announced(self, callback: Callable[[], None]) -> None:
+        if self._announcing is None or self._loop is None:
+            callback()
+        else:
+            self._spawn(_call_after(self._announcing, callback))
 
     async def _register(self, topics: Iterable[TopicConfig]) -> None:
         body = self._body(topics)
@@ -252,3 +258,10 @@ class NameServerLink:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _call_after(task: asyncio.Task[None], callback: Callable[[], None]) -> None:
+    try:
+        await asyncio.wait({task}, timeout=_ANNOUNCE_WAIT_MS / 1000)
+    finally:
+        callback()  # also when the broker stops meanwhile

@@ -3,9 +3,8 @@
 Source: BrokerController.initialize (5.4.0).
 """
 
-import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from rocketpy.broker.config import BrokerConfig
@@ -14,12 +13,14 @@ from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.operation.pull import PullOperation
+from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
+from rocketpy.broker.operation.send import SendOperation
+from rocketpy.broker.operation.send_admission import SendAdmission
 from rocketpy.broker.pools import build_pools
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.processor.send_message import SendMessageProcessor
-from rocketpy.broker.processor.send_rules import SendRules
 from rocketpy.broker.put_counter import PutCounter
 from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
@@ -66,7 +67,6 @@ class BrokerParts:
         put_counter: counts of stored messages on their way to `stats`.
         name_servers: registration with the name servers.
         suspended_pulls: pulls that wait for a message.
-        rules: what may be sent where.
         sends: answers sends.
         pulls: answers pulls.
         clients: answers heartbeats.
@@ -117,17 +117,16 @@ class BrokerParts:
             "SuspendedPulls", config.max_held_pulls, config.max_held_pulls_per_queue
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
-        self.rules = SendRules(
-            self.topics,
-            self.groups,
-            clock,
-            max_body_bytes=configs.store.max_message_size,
-            unavailable_reason=lambda: self.store.read_only_reason,
-        )
         self.sends = self._build_sends(rng)
         self.pulls = self._build_pulls()
         self.clients = self._build_clients()
-        self._connect()
+        for listener in (
+            self.topics.configure,
+            self.groups.configure,
+            self.offsets.configure,
+            self._settings_changed,
+        ):
+            configs.add_listener(listener)
 
     @property
     def config(self) -> BrokerConfig:
@@ -150,16 +149,41 @@ class BrokerParts:
         return self.offsets, self.put_counter
 
     def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
-        return SendMessageProcessor(
-            self.store,
-            self.rules,
-            self.put_counter.add,
-            config=self.configs.broker,
-            sync_flush=self.configs.store.is_sync_flush,
-            new_uniq_key=_uniq_keys(self.clock, rng),
-            rng=rng,
-            announced=self.name_servers.announced,
+        config, store = self.configs.broker, self.store
+        admission = SendAdmission(
+            self.topics,
+            config,
+            self.clock,
+            max_body_bytes=self.configs.store.max_message_size,
+            unavailable_reason=lambda: store.read_only_reason,
         )
+        sends = SendOperation(
+            store,
+            admission,
+            (unsupported_features, RetryRedirect(self.topics, self.groups)),
+            self.put_counter.add,
+            config=config,
+            sync_flush=self.configs.store.is_sync_flush,
+            when_announced=self.name_servers.when_announced,
+            clock=self.clock,
+            rng=rng,
+        )
+        processor = SendMessageProcessor(sends, config)
+
+        def topic_changed(topic: TopicConfig) -> None:
+            admission.forget(topic.topic_name)
+            self.name_servers.topic_changed(topic)
+
+        def configure(config: BrokerConfig) -> None:
+            admission.max_body_bytes = self.configs.store.max_message_size
+            admission.configure(config)
+            sends.configure(config)
+            processor.configure(config)
+
+        self.topics.on_change = topic_changed
+        self.topics.on_delete = admission.forget
+        self.configs.add_listener(configure)
+        return processor
 
     def _build_pulls(self) -> PullMessageProcessor:
         pulls = PullOperation(
@@ -187,36 +211,7 @@ class BrokerParts:
             clock=self.clock,
         )
 
-    def _connect(self) -> None:
-        """Let those hear of each other's changes who must."""
-        self.topics.on_change = self._topic_changed
-        self.topics.on_delete = self.rules.forget
-        for listener in (
-            self.topics.configure,
-            self.groups.configure,
-            self.offsets.configure,
-            self.sends.configure,
-            self._settings_changed,
-        ):
-            self.configs.add_listener(listener)
-
-    def _topic_changed(self, topic: TopicConfig) -> None:
-        self.rules.forget(topic.topic_name)
-        self.name_servers.topic_changed(topic)
-
     def _settings_changed(self, _config: BrokerConfig) -> None:
-        self.rules.max_body_bytes = self.configs.store.max_message_size
         self.store.configure(self.configs.store)
         # A changed permission shows in every topic that the name servers hand out.
         self.name_servers.register_soon()
-
-
-def _uniq_keys(clock: Clock, rng: random.Random) -> Callable[[], str]:
-    counter = itertools.count()
-    seed = rng.getrandbits(64)
-
-    def new_uniq_key() -> str:
-        now_ms = clock.time_ms()
-        return f"{seed:016X}{now_ms & 0xFFFFFFFF:08X}{next(counter) & 0xFFFFFFFF:08X}"
-
-    return new_uniq_key

@@ -3,7 +3,7 @@
 Source: BrokerController.registerProcessor (5.4.0).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from rocketpy.broker.admin.config import ConfigAdmin
@@ -31,6 +31,7 @@ from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.topic_queues import TopicQueues
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor, Response
 
 _SENDS: Final = (
@@ -111,7 +112,7 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
         configs=configs, identity=identity, offsets=offsets, stats=stats, store=store, topics=topics
     ).processors()
     for code in _TOPIC_MAKERS:
-        topic_admin[code] = _then_announced(topic_admin[code], parts.name_servers.announced)
+        topic_admin[code] = _then_announced(topic_admin[code], parts.name_servers.when_announced)
     for processors in (
         topic_admin,
         GroupAdmin(groups=groups, offsets=offsets, stats=stats).processors(),
@@ -151,12 +152,16 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
         table.add("adminBroker", processors)
 
 
-def _then_announced(processor: Processor, announced: Callable[[], Awaitable[None]]) -> Processor:
+def _then_announced(
+    processor: Processor, when_announced: Callable[[Callable[[], None]], None]
+) -> Processor:
     """Answer operators when the name servers know what changed: they look for it at once."""
 
-    async def later(response: Response) -> RemotingCommand | bytes | None:
-        await announced()
-        assert response is None or isinstance(response, RemotingCommand | bytes)
-        return response
+    def process(channel: Channel, request: RemotingCommand) -> Response:
+        response = processor(channel, request)
+        assert isinstance(response, RemotingCommand)
+        deferred = channel.defer(request)
+        when_announced(lambda: deferred.set(response))
+        return deferred
 
-    return lambda channel, request: later(processor(channel, request))
+    return process

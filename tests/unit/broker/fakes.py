@@ -3,10 +3,11 @@
 import asyncio
 import copy
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.store.results import (
     GetMessageResult,
     GetMessageStatus,
@@ -71,6 +72,7 @@ class FakeChannel:
         self.is_open = True
         self.sent: list[bytes] = []
         self.commands: list[RemotingCommand] = []
+        self.deferred: list[tuple[DeferredResponse, Any]] = []
         self.oneway: list[RemotingCommand] = []
         self.close_reason: str | None = None
         self.is_writable = True
@@ -91,6 +93,22 @@ class FakeChannel:
 
     def send(self, frame: bytes) -> None:
         self.sent.append(frame)
+
+    def defer(self, request: RemotingCommand) -> DeferredResponse:
+        def complete(deferred: DeferredResponse, response: Any) -> None:
+            self.deferred.append((deferred, response))
+            (self.commands if isinstance(response, RemotingCommand) else self.sent).append(response)
+
+        return DeferredResponse(request, complete)
+
+    def take(self, deferred: DeferredResponse) -> RemotingCommand | bytes | None:
+        """The response that was set, which then counts as not sent; None when none was."""
+        for known, response in self.deferred:
+            if known is deferred:
+                sent = self.commands if isinstance(response, RemotingCommand) else self.sent
+                sent.remove(response)
+                return response
+        return None
 
     def send_command(self, command: RemotingCommand) -> None:
         self.commands.append(command)
@@ -113,6 +131,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.puts: list[PutMessage] = []
         self.batches: list[PutBatch] = []
+        self.deleted: list[str] = []
         self.status = PutMessageStatus.PUT_OK
         self.is_writable = True
         self.waiting: list[tuple[int, Callable[[bool], None]]] = []
@@ -137,6 +156,9 @@ class FakeStore:
         self.batches.append(batch)
         offsets = tuple(range(0, 100 * len(batch.entries), 100))
         return PutMessageResult(PutMessageStatus.PUT_OK, 0, offsets[-1] + 100, 7, 5, offsets)
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        self.deleted.extend(topics)
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         self.waiting.append((phy_end, callback))

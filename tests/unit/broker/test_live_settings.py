@@ -1,7 +1,6 @@
 """Every setting that may change while a broker runs has an effect at once."""
 
 import asyncio
-import inspect
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps, loads
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
+from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.runtime.properties_file import parse_properties
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus
@@ -27,9 +27,9 @@ from rocketpy.testing.sim_files import SimFiles
 from tests.unit.broker.fakes import FakeChannel, request
 
 
-def _awaited(response: Any) -> Any:
-    """The first send to a topic is answered by a coroutine."""
-    return asyncio.run(response) if inspect.iscoroutine(response) else response
+def _taken(channel: FakeChannel, response: Any) -> Any:
+    """A response that came later is here by now: nothing is waited for."""
+    return channel.take(response) if isinstance(response, DeferredResponse) else response
 
 
 class Kit:
@@ -58,7 +58,8 @@ class Kit:
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Any:
         processor, _ = self.table[code]
-        response = _awaited(processor(FakeChannel(), request(code, ext, body)))  # type: ignore[arg-type]
+        channel: Any = FakeChannel()
+        response = _taken(channel, processor(channel, request(code, ext, body)))
         if isinstance(response, bytes):
             return CommandReader().feed(response)[0]
         assert response is None or isinstance(response, RemotingCommand)
@@ -86,12 +87,9 @@ class Kit:
             properties="",
             reconsume_times=0,
         )
-        response = _awaited(
-            self.parts.sends.process(
-                FakeChannel(),  # type: ignore[arg-type]
-                request(RequestCode.SEND_MESSAGE_V2, header.to_ext(), body),
-            )
-        )
+        channel: Any = FakeChannel()
+        command = request(RequestCode.SEND_MESSAGE_V2, header.to_ext(), body)
+        response = _taken(channel, self.parts.sends.process(channel, command))
         if isinstance(response, RemotingCommand):
             return response.code
         assert response is not None
@@ -227,7 +225,7 @@ CASES: list[Case] = [
     ("maxHeldPullsPerQueue", Kit.suspended, 15_000, 0, None),
     ("maxHeartbeatBytes", Kit.beats, 0, 10, 29),
     ("serverLoadBalancerEnable", Kit.assigned, None, "false", [0]),
-    ("traceOn", lambda kit: kit.parts.sends._own["TRACE_ON"], "true", "false", "false"),
+    ("traceOn", lambda kit: kit.parts.sends._operation._own["TRACE_ON"], "true", "false", "false"),
     ("maxMessageSize", lambda kit: kit.send(body=b"x" * 100), 0, 99, 13),
     (
         "osPageCacheBusyTimeOutMills",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpy.broker.processor.property_scan import SPECIAL_PROPERTIES, PropertyScanner
+from rocketpy.broker.operation.property_shapes import SPECIAL_PROPERTIES, PropertyScanner
 from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.tags import tags_code
 
@@ -19,7 +19,7 @@ def test_the_usual_message_is_plain() -> None:
     scanned = PropertyScanner().scan(encoded(UNIQ_KEY=KEY, WAIT="true", TAGS="TagA"))
 
     assert scanned is not None
-    assert scanned == (KEY, (True, True, "TagA", tags_code("TagA")))
+    assert scanned == (KEY, (True, True, "TagA", tags_code("TagA")), None)
 
 
 def test_the_id_may_stand_anywhere() -> None:
@@ -27,7 +27,7 @@ def test_the_id_may_stand_anywhere() -> None:
 
     first = scanner.scan(b"WAIT\x01false\x02UNIQ_KEY\x01" + KEY.encode() + b"\x02a\x01b\x02")
 
-    assert first == (KEY, (True, False, None, 0))
+    assert first == (KEY, (True, False, None, 0), None)
 
 
 @pytest.mark.parametrize("name", sorted(SPECIAL_PROPERTIES))
@@ -46,17 +46,25 @@ def test_special_properties_are_not_plain(name: str) -> None:
         b"UNIQ_KEY\x01",
         b"XUNIQ_KEY\x01abc\x02",
         b"UNIQ_KEY\x01\x02WAIT\x01true\x02",
-        b"UNIQ_KEY\x01a b\x02",
-        encoded(UNIQ_KEY=KEY, KEYS="k1 k2"),
+        b"UNIQ_KEY\x01a\x02\xff\x01b\x02KEYS\x01k\x02",
     ],
 )
-def test_what_must_be_parsed(properties: bytes) -> None:
+def test_nothing_is_known_without_an_id(properties: bytes) -> None:
     assert PropertyScanner().scan(properties) is None
+
+
+def test_ids_and_keys_of_any_kind_are_found() -> None:
+    scanner = PropertyScanner()
+    assert scanner.scan(b"UNIQ_KEY\x01a b\x02") == ("a b", (True, True, None, 0), None)
+    keys = scanner.scan(encoded(KEYS="k1 k2", UNIQ_KEY=KEY, TAGS="t"))
+    assert keys == (KEY, (True, True, "t", tags_code("t")), "k1 k2")
 
 
 @pytest.mark.parametrize(
     "properties",
     [
+        encoded(UNIQ_KEY=KEY, KEYS="k") + b"a\x01\x02",
+        encoded(UNIQ_KEY=KEY, KEYS="k") + b"KEYS\x01again\x02",
         encoded(UNIQ_KEY=KEY)[:-1] + b"\x02WAIT\x01true",
         encoded(UNIQ_KEY=KEY) + b"no-separator\x02",
         encoded(UNIQ_KEY=KEY) + b"a\x01\x02",
@@ -74,17 +82,17 @@ names = st.text(st.characters(codec="ascii", exclude_characters="\x00\x01\x02"),
 
 @given(st.dictionaries(names, names, max_size=5), st.integers(0, 5))
 def test_scanning_agrees_with_parsing(properties: dict[str, str], place: int) -> None:
-    pairs = [pair for pair in properties.items() if pair[0] not in {"UNIQ_KEY", "KEYS"}]
+    pairs = [pair for pair in properties.items() if pair[0] != "UNIQ_KEY"]
     pairs.insert(place, ("UNIQ_KEY", KEY))
     data = encode_properties(dict(pairs))
     scanned = PropertyScanner().scan(data)
     parsed = parse_properties(data)
 
-    if scanned is None:
-        assert b"KEYS\x01" in data or data.find(b"UNIQ_KEY\x01") != data.rfind(b"UNIQ_KEY\x01")
-    elif scanned[1].is_plain:
+    assert scanned is not None
+    if scanned[1].is_plain:
         assert scanned[0] == parsed["UNIQ_KEY"]
         assert scanned[1].tags == parsed.get("TAGS")
+        assert scanned[2] == parsed.get("KEYS")
         assert SPECIAL_PROPERTIES.isdisjoint(parsed)
 
 

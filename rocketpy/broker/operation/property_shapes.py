@@ -1,0 +1,154 @@
+"""What a send needs of a message's property bytes, without taking them apart each time.
+
+Messages of one producer differ in their UNIQ_KEY and hardly in anything else. So the id is cut
+out, and what is left is looked up: its tag, whether the sender waits, whether anything in it
+has a meaning to the broker. KEYS differ from message to message, so messages with keys are parsed.
+"""
+
+from typing import Final, NamedTuple, TypeAlias
+
+from rocketpy.proto.properties import (
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    parse_properties,
+)
+from rocketpy.proto.tags import tags_code
+
+SPECIAL_PROPERTIES: Final = frozenset(
+    {
+        PROPERTY_DELAY_TIME_LEVEL,
+        PROPERTY_TIMER_DELAY_SEC,
+        PROPERTY_TIMER_DELAY_MS,
+        PROPERTY_TIMER_DELIVER_MS,
+        PROPERTY_TRANSACTION_PREPARED,
+        PROPERTY_POP_CK,
+        PROPERTY_CLUSTER,
+        PROPERTY_MSG_REGION,
+        PROPERTY_TRACE_SWITCH,
+    }
+)
+"""A message with none of these is an ordinary one whose property bytes stay as they are."""
+
+_MOST_SHAPES: Final = 4_096
+_LONGEST_SHAPE_BYTES: Final = 512
+_SEPARATOR: Final = ord(PAIR_SEPARATOR)
+_SEPARATOR_BYTES: Final = PAIR_SEPARATOR.encode()
+_UNIQ_KEY: Final = (PROPERTY_UNIQ_KEY + NAME_SEPARATOR).encode()
+_UNIQ_KEY_BYTES: Final = len(_UNIQ_KEY)
+_KEYS: Final = (PROPERTY_KEYS + NAME_SEPARATOR).encode()
+
+
+class PropertyShape(NamedTuple):
+    """What messages of one shape have in common.
+
+    Attributes:
+        is_plain: well-formed, and none of `SPECIAL_PROPERTIES`.
+        waits: the sender waits for the disk (WAIT is not false).
+        tags: the tag, or None.
+        tags_code: its hash, 0 without.
+    """
+
+    is_plain: bool
+    waits: bool
+    tags: str | None
+    tags_code: int
+
+
+ScannedProperties: TypeAlias = tuple[str, PropertyShape, str | None]
+"""UNIQ_KEY, the shape of the rest, KEYS."""
+
+
+def shape_of(properties: dict[str, str], *, is_well_formed: bool = True) -> PropertyShape:
+    """Return the shape of properties that were parsed.
+
+    Args:
+        properties: name to value.
+        is_well_formed: the bytes they were parsed from need no change.
+    """
+    tags = properties.get(PROPERTY_TAGS)
+    return PropertyShape(
+        is_well_formed and SPECIAL_PROPERTIES.isdisjoint(properties),
+        properties.get(PROPERTY_WAIT_STORE_MSG_OK) != "false",
+        tags,
+        tags_code(tags) if tags else 0,
+    )
+
+
+class PropertyScanner:
+    """Remembers the shapes it has seen; the memory is bounded.
+
+    Not synchronised: concurrent use returns right values, only the bound may be overshot.
+    """
+
+    __slots__ = ("_last", "_shapes")
+
+    def __init__(self) -> None:
+        self._shapes: dict[bytes, PropertyShape] = {}
+        self._last: tuple[bytes, bytes, PropertyShape] | None = None
+
+    def scan(self, properties: bytes) -> ScannedProperties | None:
+        """Return UNIQ_KEY, the shape of the rest, and KEYS; None without a UNIQ_KEY.
+
+        Args:
+            properties: as the client sent them.
+        """
+        last = self._last
+        if last is not None:
+            head, tail, shape = last
+            if properties.startswith(head) and properties.endswith(tail):
+                key = properties[len(head) : -len(tail)]
+                if key.isalnum():
+                    return key.decode(), shape, None
+        at = properties.find(_UNIQ_KEY)
+        if at and (at < 0 or properties[at - 1] != _SEPARATOR):
+            return _scan_all(properties)
+        end = properties.find(_SEPARATOR_BYTES, at)
+        if end < 0 or _KEYS in properties:
+            return _scan_all(properties)
+        key = properties[at + _UNIQ_KEY_BYTES : end]
+        if not key.isalnum():
+            return _scan_all(properties)
+        rest = properties[:at] + properties[end:]
+        shape = self._shapes.get(rest) or self._learn(rest)
+        self._last = properties[: at + _UNIQ_KEY_BYTES], properties[end:], shape
+        return key.decode(), shape, None
+
+    def _learn(self, rest: bytes) -> PropertyShape:
+        found, is_well_formed = _parse(rest.decode("utf-8", "replace"))
+        shape = shape_of(found, is_well_formed=is_well_formed)
+        if len(rest) <= _LONGEST_SHAPE_BYTES:
+            if len(self._shapes) >= _MOST_SHAPES:
+                self._shapes.clear()
+            self._shapes[rest] = shape
+        return shape
+
+
+def _parse(text: str) -> tuple[dict[str, str], bool]:
+    """Take properties apart, and tell whether nothing was dropped and the end is there."""
+    found = parse_properties(text)
+    pairs = [pair for pair in text.split(PAIR_SEPARATOR) if pair]
+    return found, len(found) == len(pairs) and text.endswith(PAIR_SEPARATOR)
+
+
+def _scan_all(properties: bytes) -> ScannedProperties | None:
+    try:
+        found, is_well_formed = _parse(properties.decode())
+    except UnicodeDecodeError:
+        return None
+    uniq_key = found.get(PROPERTY_UNIQ_KEY)
+    if uniq_key is None:
+        return None
+    return uniq_key, shape_of(found, is_well_formed=is_well_formed), found.get(PROPERTY_KEYS)

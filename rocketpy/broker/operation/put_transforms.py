@@ -1,0 +1,104 @@
+"""What may still change or refuse a message between its admission and the store.
+
+A sequence, in the order in which it is applied. A plain message (an ordinary topic, no property
+with a meaning to the broker) passes none of them. What gives a message another topic belongs here:
+a delay, a timer, a half message, a retry that became a dead letter.
+
+Source: HookUtils, SendMessageProcessor.handleRetryAndDLQ (5.4.0).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.send_admission import NO_HALF_MESSAGES
+from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
+from rocketpy.errors import StoreError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
+from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
+from rocketpy.store.results import PutMessage
+
+PutTransform: TypeAlias = Callable[[PutMessage, Mapping[str, str], SendRequest], Refusal | None]
+"""Changes a message in place, or refuses it; given its properties and what the sender asked."""
+
+_DLQ_QUEUE_NUMS: Final = 1
+_TIMERS: Final = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+
+
+def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
+    """Refuse what this version cannot do, rather than store it as something else.
+
+    Args:
+        properties: of one message.
+    """
+    if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+        return NO_HALF_MESSAGES
+    delay = properties.get(PROPERTY_DELAY_TIME_LEVEL, "0")
+    try:
+        level = int(delay)
+    except ValueError:
+        remark = f"property DELAY is not a decimal integer: {delay[:32]!r}"
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+    if level > 0 or any(properties.get(name) for name in _TIMERS):
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "this broker version does not support delayed messages (DELAY, TIMER_*)",
+        )
+    return None
+
+
+def unsupported_features(
+    message: PutMessage, properties: Mapping[str, str], _request: SendRequest
+) -> Refusal | None:
+    """Refuse half messages, delays and timers. A `PutTransform`."""
+    if message.sys_flag & TRANSACTION_PREPARED:
+        return NO_HALF_MESSAGES  # it would be stored and never seen
+    return refuse_unsupported(properties)
+
+
+class RetryRedirect:
+    """Sends a retried message to the dead letters of its group after the last try.
+
+    Args:
+        topics: where the dead letters' topic is made.
+        groups: say how often a message is tried.
+    """
+
+    def __init__(self, topics: TopicTable, groups: SubscriptionGroupTable) -> None:
+        self._topics = topics
+        self._groups = groups
+
+    def __call__(
+        self, message: PutMessage, _properties: Mapping[str, str], request: SendRequest
+    ) -> Refusal | None:
+        """See `PutTransform`."""
+        topic = message.topic
+        if not topic.startswith(RETRY_PREFIX):
+            return None
+        group_name = topic[len(RETRY_PREFIX) :]
+        try:
+            group = self._groups.get_or_create(group_name)
+            if group is None:
+                remark = f"subscription group not exist, {group_name}"
+                return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            limit = request.max_reconsume_times
+            if limit is None:
+                limit = group.retry_max_times
+            if message.reconsume_times > limit:
+                dead_letters = DLQ_PREFIX + group_name
+                self._topics.create_on_send_back(dead_letters, _DLQ_QUEUE_NUMS)
+                message.topic, message.queue_id = dead_letters, 0
+        except (StoreError, OSError) as error:
+            remark = f"service not available now. {error}"
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+        return None

@@ -1,0 +1,414 @@
+"""Sending: admission, put transforms, put, outcome.
+
+Steps 5 and 6 of the life of a message (docs/ARCHITECTURE.md), and the busiest lines of the
+broker: what a topic allows is worked out once and remembered, and the client's property bytes are
+kept as they came.
+
+What a broker adds to each message: CLUSTER, MSG_REGION and TRACE_ON always, UNIQ_KEY when the
+client gave none; a POP_CK is taken out.
+
+Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
+"""
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.property_shapes import PropertyScanner, PropertyShape, shape_of
+from rocketpy.broker.operation.put_transforms import PutTransform, refuse_unsupported
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.send_admission import SendAdmission, TopicSendPolicy
+from rocketpy.broker.operation.send_request import SendRequest, Sent
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.message import iter_batch
+from rocketpy.proto.properties import (
+    PROPERTY_CLUSTER,
+    PROPERTY_KEYS,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    encode_properties,
+    parse_properties,
+)
+from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import (
+    BatchEntry,
+    PutBatch,
+    PutMessage,
+    PutMessageResult,
+    PutMessageStatus,
+)
+
+_PUT_OK: Final = PutMessageStatus.PUT_OK
+
+
+class MessagePutter(Protocol):
+    """What a send needs of the store."""
+
+    def put_message(self, message: PutMessage) -> PutMessageResult:
+        """Store one message."""
+        ...
+
+    def put_batch(self, batch: PutBatch) -> PutMessageResult:
+        """Store several messages side by side."""
+        ...
+
+    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
+        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
+        ...
+
+    def delete_topics(self, topics: Sequence[str]) -> object:
+        """Drop the queues of topics."""
+        ...
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether puts may succeed."""
+        ...
+
+
+class SendOperation:
+    """Stores what is sent; safe from any thread.
+
+    Args:
+        store: where messages go.
+        admission: what may be sent where.
+        transforms: what may change or refuse a message that is not plain, in order.
+        count: told topic, messages and bytes of what was stored.
+        config: the broker's settings; see `configure`.
+        sync_flush: a sender that waits is answered when the message is on disk.
+        when_announced: calls back once the name servers know new topics; the first sender to a
+            topic is answered then, because a consumer that starts right after looks for the route.
+        clock: time.
+        rng: chooses a queue for those who leave it to the broker.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is one thing that a send needs
+        self,
+        store: MessagePutter,
+        admission: SendAdmission,
+        transforms: Sequence[PutTransform],
+        count: Callable[[str, int, int], None],
+        *,
+        config: BrokerConfig,
+        sync_flush: bool,
+        when_announced: Callable[[Callable[[], None]], None],
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self.known = admission.known
+        self._store = store
+        self._put = store.put_message
+        self._admission = admission
+        self._transforms = tuple(transforms)
+        self._count = count
+        self._sync_flush = sync_flush
+        self._when_announced = when_announced
+        self._new_uniq_key = _uniq_keys(clock, rng)
+        self._rng = rng
+        self._scan = PropertyScanner().scan
+        self._own: dict[str, str] = {}
+        self._own_bytes = b""
+        self.configure(config)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._own = {
+            PROPERTY_MSG_REGION: config.region_id,
+            PROPERTY_TRACE_SWITCH: "true" if config.trace_on else "false",
+            PROPERTY_CLUSTER: config.broker_cluster_name,
+        }
+        self._own_bytes = encode_properties(self._own)
+
+    def send_plain(  # noqa: PLR0913, PLR0917 - values in hand; a request object costs too much
+        self,
+        policy: TopicSendPolicy,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        born_host: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        reconsume_times: int,
+    ) -> Sent | Refusal | None:
+        """Store an ordinary message of a topic that was sent to before.
+
+        The short way; whatever differs in any respect takes the long one, `send`.
+
+        Args:
+            policy: of the topic, from `known`; `TopicSendPolicy.is_simple`.
+            topic: where to; this and the others as in `SendRequest`.
+            queue_id: queue within the topic.
+            body: as it is to be stored.
+            properties: as the sender made them.
+            born_host: the sender's address.
+            flag: the application's own flag.
+            sys_flag: system flags.
+            born_timestamp_ms: when the sender made it.
+            reconsume_times: how often it was tried.
+
+        Returns:
+            None when this is no such message: nothing was done.
+        """
+        scanned = self._scan(properties)
+        if scanned is None:
+            return None
+        uniq_key, shape, keys = scanned
+        stored = properties + self._own_bytes
+        if (
+            not shape.is_plain
+            or not 0 <= queue_id < policy.queue_limit
+            or sys_flag & TRANSACTION_PREPARED
+            or len(body) > self._admission.max_body_bytes
+            or len(stored) > MAX_PROPERTIES_BYTES
+        ):
+            return None
+        message = _message(
+            topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag,
+            born_timestamp_ms, shape, uniq_key, keys, reconsume_times,
+        )  # fmt: skip
+        return self._store_one(message, policy, uniq_key)
+
+    def send(self, request: SendRequest) -> Sent | Refusal:
+        """Store a message or a batch of any kind."""
+        topic = request.topic
+        policy = self.known.get(topic)
+        is_new = policy is None
+        if policy is None or not policy.is_open:
+            admitted = self._admission.admit(request)
+            if isinstance(admitted, Refusal):
+                return admitted
+            policy = admitted
+        queue_id = request.queue_id
+        if queue_id >= policy.queue_limit:
+            return self._admission.bad_queue(request, policy)
+        if queue_id < 0:
+            queue_id = self._rng.randrange(policy.write_queue_nums or 1)
+        send = self._send_batch if request.is_batch else self._send_single
+        sent = send(request, policy, queue_id)
+        if is_new and isinstance(sent, Sent):
+            return sent._replace(is_new_topic=True)
+        return sent
+
+    def when_settled(self, sent: Sent, done: Callable[[Refusal | None], None]) -> None:
+        """Call back once the sender may be told: None, or why it is no success after all.
+
+        Args:
+            sent: what `send` returned, with `durable_at` or `is_new_topic`.
+            done: called once, on any thread, perhaps at once.
+        """
+        if not sent.durable_at:
+            self._when_announced(lambda: done(None))
+        elif not sent.is_new_topic:
+            self._store.when_durable(sent.durable_at, lambda ok: done(self._not_durable(ok)))
+        else:
+            both = _Both(done)
+            self._when_announced(lambda: both.arrived(None))
+            self._store.when_durable(
+                sent.durable_at, lambda ok: both.arrived(self._not_durable(ok))
+            )
+
+    def _not_durable(self, is_durable: bool) -> Refusal | None:
+        if is_durable:
+            return None
+        if self._store.is_writable:
+            remark = "the message is stored but not yet on disk"
+            return Refusal(ResponseCode.FLUSH_DISK_TIMEOUT, remark)
+        return self._admission.not_available("a flush failed")
+
+    def _send_single(
+        self, request: SendRequest, policy: TopicSendPolicy, queue_id: int
+    ) -> Sent | Refusal:
+        properties = parse_properties(request.properties)
+        shape = shape_of(properties)
+        uniq_key = properties.get(PROPERTY_UNIQ_KEY) or self._new_uniq_key()
+        stored = self._rebuild(properties, uniq_key)
+        if len(request.body) > self._admission.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
+            return self._admission.too_large()
+        message = _message(
+            request.topic, queue_id, request.body, stored, request.born_host, request.flag,
+            request.sys_flag | policy.sys_flag, request.born_timestamp_ms, shape, uniq_key,
+            properties.get(PROPERTY_KEYS), request.reconsume_times,
+        )  # fmt: skip
+        if not (policy.is_plain and shape.is_plain) or request.sys_flag & TRANSACTION_PREPARED:
+            for transform in self._transforms:
+                refused = transform(message, properties, request)
+                if refused is not None:
+                    return refused
+        return self._store_one(message, policy, uniq_key)
+
+    def _store_one(
+        self, message: PutMessage, policy: TopicSendPolicy, uniq_key: str
+    ) -> Sent | Refusal:
+        status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
+        if status is not _PUT_OK:
+            return self._admission.not_stored(status)
+        topic = message.topic
+        if self.known.get(topic) is not policy:
+            gone = self._undo_if_deleted(topic)
+            if gone is not None:
+                return gone
+        self._count(topic, 1, size_bytes)
+        durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
+        return Sent(phy_offset, message.queue_id, queue_offset, uniq_key, durable_at)
+
+    def _undo_if_deleted(self, topic: str) -> Refusal | None:
+        """Drop the queue that a message made which was put while its topic was deleted."""
+        if self._admission.exists(topic):
+            return None
+        self._store.delete_topics([topic])
+        remark = f"topic[{topic}] was deleted while the message was stored"
+        return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+
+    def _send_batch(
+        self, request: SendRequest, policy: TopicSendPolicy, queue_id: int
+    ) -> Sent | Refusal:
+        topic = request.topic
+        refused = self._admission.admit_batch(topic, request.sys_flag, len(request.body))
+        if refused is not None:
+            return refused
+        own = parse_properties(request.properties)
+        refused = refuse_unsupported(own)
+        if refused is not None:
+            return refused
+        try:
+            entries = self._batch_entries(request.body)
+        except BadBodyError as error:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
+        if isinstance(entries, Refusal):
+            return entries
+        if not entries:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        waits = own.get(PROPERTY_WAIT_STORE_MSG_OK) != "false"
+        result = self._store.put_batch(
+            PutBatch(
+                topic,
+                queue_id,
+                entries,
+                request.born_host,
+                request.sys_flag | policy.sys_flag,
+                request.born_timestamp_ms,
+                request.reconsume_times,
+                waits,
+            )
+        )
+        if result.status is not _PUT_OK:
+            return self._admission.not_stored(result.status)
+        if self.known.get(topic) is not policy:
+            gone = self._undo_if_deleted(topic)
+            if gone is not None:
+                return gone
+        self._count(topic, len(entries), result.size_bytes)
+        return Sent(
+            result.phy_offset,
+            queue_id,
+            result.queue_offset,
+            own.get(PROPERTY_UNIQ_KEY) or entries[0].uniq_key or "",
+            result.phy_end if self._sync_flush and waits else 0,
+            phy_offsets=result.phy_offsets,
+        )
+
+    def _batch_entries(self, body: bytes) -> list[BatchEntry] | Refusal:
+        """Take a batch apart, or say why one of its messages cannot be stored.
+
+        Raises:
+            BadBodyError: it is no batch.
+        """
+        entries: list[BatchEntry] = []
+        for flag, message_body, given in iter_batch(body):
+            scanned = self._scan(given)
+            if scanned is not None and scanned[1].is_plain:
+                uniq_key, shape, keys = scanned
+            else:
+                properties = parse_properties(given)
+                refused = refuse_unsupported(properties)
+                if refused is not None:
+                    return refused
+                uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional
+                shape, keys = shape_of(properties), properties.get(PROPERTY_KEYS)
+            entries.append(
+                BatchEntry(message_body, given, flag, shape.tags_code, uniq_key, keys, shape.tags)
+            )
+        return entries
+
+    def _rebuild(self, properties: dict[str, str], uniq_key: str) -> bytes:
+        kept = {
+            name: value
+            for name, value in properties.items()
+            if name != PROPERTY_POP_CK and name not in self._own
+        }
+        kept[PROPERTY_UNIQ_KEY] = uniq_key
+        return encode_properties(kept) + self._own_bytes
+
+
+class _Both:
+    """Calls back when two things have happened, with the first refusal among them."""
+
+    def __init__(self, done: Callable[[Refusal | None], None]) -> None:
+        self._done = done
+        self._lock = threading.Lock()
+        self._missing = 2
+        self._refused: Refusal | None = None
+
+    def arrived(self, refused: Refusal | None) -> None:
+        with self._lock:
+            self._missing -= 1
+            self._refused = self._refused or refused
+            is_last = self._missing == 0
+        if is_last:
+            self._done(self._refused)
+
+
+def _message(  # noqa: PLR0913, PLR0917 - one place makes it, from values in hand
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    stored: bytes,
+    born_host: bytes,
+    flag: int,
+    sys_flag: int,
+    born_timestamp_ms: int,
+    shape: PropertyShape,
+    uniq_key: str,
+    keys: str | None,
+    reconsume_times: int,
+) -> PutMessage:
+    """Make the message that is stored; the only place that does."""
+    return PutMessage(
+        topic,
+        queue_id,
+        body,
+        stored,
+        born_host,
+        flag,
+        sys_flag,
+        born_timestamp_ms,
+        shape.tags_code,
+        uniq_key,
+        keys,
+        shape.tags,
+        reconsume_times,
+        0,
+        shape.waits,
+    )
+
+
+def _uniq_keys(clock: Clock, rng: random.Random) -> Callable[[], str]:
+    counter = itertools.count()
+    seed = rng.getrandbits(64)
+
+    def new_uniq_key() -> str:
+        now_ms = clock.time_ms()
+        return f"{seed:016X}{now_ms & 0xFFFFFFFF:08X}{next(counter) & 0xFFFFFFFF:08X}"
+
+    return new_uniq_key
