@@ -312,6 +312,15 @@ class CorruptRecordError(StoreError):
         self.phy_offset = phy_offset
 
 
+class LogGapError(StoreError):
+    """A piece of another store's log does not begin where this log ends."""
+
+    def __init__(self, expected: int, got: int) -> None:
+        super().__init__(f"the log ends at {expected}, was given bytes of {got}")
+        self.expected = expected
+        self.got = got
+
+
 class QueueGapError(StoreError):
     """A consume queue was asked to skip an entry, which would lose a message."""
 

@@ -37,7 +37,7 @@ class RecordCheck(NamedTuple):
     """What was found at a position; the fields after ``size_bytes`` hold for RECORD and DAMAGED.
 
     Attributes:
-        verdict: what it is.
+        state: what it is.
         size_bytes: how far the next position is; for BROKEN a guess, 0 when there is none.
         queue_id: queue within the topic.
         queue_offset: logical offset in that queue.
@@ -47,7 +47,7 @@ class RecordCheck(NamedTuple):
         properties: property bytes.
     """
 
-    verdict: RecordState
+    state: RecordState
     size_bytes: int = 0
     queue_id: int = 0
     queue_offset: int = 0

@@ -1,12 +1,23 @@
-"""The checkpoint: up to which store time everything is known to be on disk.
+"""The checkpoint: up to where everything is known to be on disk.
 
-4,096 bytes, big-endian, the rest zeros::
+4,096 bytes, big-endian, zeros where nothing is named. The first 40 are Apache's, the others ours::
 
     0               8               16              24               32
     | commit log ms | queues ms     | index ms      | master flushed | confirmed offset |
+    64      72               96            104           112             120           128
+    | magic | the 3 ms again | log offset  | queue offset | index offset | queue count | crc32 |
 
-A stamp is raised only after the flush it vouches for. Stamps that are too old cost a slower
-start; stamps that are too new would cost messages.
+Apache vouches with store times, which say little after the clock went back. So physical offsets
+stand beside them: *before this offset* the log, the entries of all queues, and the full index
+files are on disk. They hold only together with the stamps they were written with: when Apache has
+used the directory since, its stamps differ and only they count.
+
+Invariants:
+    - a stamp or offset is raised only after the flush it vouches for;
+    - before anything is erased, `lower` has brought a checkpoint to disk that says less;
+    - everything lies in one sector, so a power cut leaves the old checkpoint or the new one.
+
+What vouches for too little costs a slower start; what vouches for too much would cost messages.
 
 Source: StoreCheckpoint (5.4.0).
 """
@@ -14,25 +25,35 @@ Source: StoreCheckpoint (5.4.0).
 import logging
 import struct
 import threading
+import zlib
 from pathlib import Path
 from typing import Final
 
-from rocketpy.store.files import StoreFiles
+from rocketpy.store.files import Region, StoreFiles
 
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 MARGIN_MS: Final = 3_000
-_LAYOUT: Final = struct.Struct(">qqqqq")
+_STAMPS: Final = struct.Struct(">qqqqq")
+_OFFSETS: Final = struct.Struct(">8sqqqqqqq")
+_OFFSETS_AT: Final = 64
+_CRC: Final = struct.Struct(">I")
+_MAGIC: Final = b"RocketPy"
 
 
 class Checkpoint:
-    """The stamps in memory and their file. Safe to use from several threads.
+    """The stamps and offsets in memory, and their file. Safe to use from several threads.
 
     Attributes:
         physic_ms: store time up to which the commit log is on disk.
         logics_ms: the same for the consume queues.
         index_ms: the same for full index files.
+        log_phy_offset: the commit log is on disk up to here.
+        queues_phy_offset: the entries of all messages before it are on disk.
+        index_phy_offset: index files that only name messages before it, and are full, are on disk.
+        queue_count: queues that had files then; fewer at a start means that some are gone.
+        has_offsets: whether the offsets mean something; False after Apache used the directory.
         master_flushed_offset: kept as found.
         confirm_phy_offset: kept as found.
     """
@@ -41,10 +62,16 @@ class Checkpoint:
         self._path = path
         self._files = files
         self._mutex = threading.Lock()
+        self._region: Region | None = None
         self._written = b""
         self.physic_ms = 0
         self.logics_ms = 0
         self.index_ms = 0
+        self.log_phy_offset = 0
+        self.queues_phy_offset = 0
+        self.index_phy_offset = 0
+        self.queue_count = 0
+        self.has_offsets = False
         self.master_flushed_offset = 0
         self.confirm_phy_offset = 0
 
@@ -53,8 +80,13 @@ class Checkpoint:
         """Store time up to which commit log and queues are trusted, with a margin."""
         return max(0, min(self.physic_ms, self.logics_ms) - MARGIN_MS)
 
+    @property
+    def trusted_phy_offset(self) -> int:
+        """Physical offset up to which commit log and queues are trusted."""
+        return min(self.log_phy_offset, self.queues_phy_offset)
+
     def load(self) -> None:
-        """Read the stamps; a file that is missing or cut vouches for nothing."""
+        """Read the file; one that is missing or cut vouches for nothing."""
         if not self._files.exists(self._path):
             return
         data = self._files.read_bytes(self._path)
@@ -67,43 +99,114 @@ class Checkpoint:
             self.index_ms,
             self.master_flushed_offset,
             self.confirm_phy_offset,
-        ) = _LAYOUT.unpack_from(data)
+        ) = _STAMPS.unpack_from(data)
+        self._load_offsets(data)
         self._written = data
+
+    def _load_offsets(self, data: bytes) -> None:
+        end = _OFFSETS_AT + _OFFSETS.size
+        magic, *stamps_and_offsets = _OFFSETS.unpack_from(data, _OFFSETS_AT)
+        stamps, offsets = stamps_and_offsets[:3], stamps_and_offsets[3:]
+        crc = zlib.crc32(data[_OFFSETS_AT:end])
+        if magic != _MAGIC or _CRC.unpack_from(data, end)[0] != crc:
+            return
+        if stamps != [self.physic_ms, self.logics_ms, self.index_ms]:
+            logger.info("the store was used by another program since: its checkpoint counts")
+            return
+        (
+            self.log_phy_offset,
+            self.queues_phy_offset,
+            self.index_phy_offset,
+            self.queue_count,
+        ) = offsets
+        self.has_offsets = True
+
+    def log_reached(self, phy_offset: int, store_timestamp_ms: int) -> None:
+        """Vouch for the log up to a record that is on disk."""
+        self.physic_ms = max(self.physic_ms, store_timestamp_ms)
+        self.log_phy_offset = max(self.log_phy_offset, phy_offset)
+
+    def queues_reached(self, phy_offset: int, store_timestamp_ms: int, queue_count: int) -> None:
+        """Vouch for the entries up to a message; all of them are on disk."""
+        self.logics_ms = max(self.logics_ms, store_timestamp_ms)
+        self.queues_phy_offset = max(self.queues_phy_offset, phy_offset)
+        self.queue_count = queue_count
+
+    def index_reached(self, phy_offset: int, store_timestamp_ms: int) -> None:
+        """Vouch for full index files up to a message they name."""
+        self.index_ms = max(self.index_ms, store_timestamp_ms)
+        self.index_phy_offset = max(self.index_phy_offset, phy_offset)
+
+    def lower(self, log_phy_offset: int, queues_phy_offset: int, store_timestamp_ms: int) -> None:
+        """Vouch for no more than this, and be on disk with it; for use before something is erased.
+
+        Args:
+            log_phy_offset: the log may be changed from here on.
+            queues_phy_offset: entries of messages from here on may be erased.
+            store_timestamp_ms: a store time that no message from there on is older than; stamps
+                are lowered to it where they vouch for more.
+
+        Raises:
+            DiskFullError: no space for the file.
+            OSError: the disk failed.
+        """
+        self.log_phy_offset = min(self.log_phy_offset, log_phy_offset)
+        self.queues_phy_offset = min(self.queues_phy_offset, queues_phy_offset)
+        self.logics_ms = min(self.logics_ms, store_timestamp_ms)
+        self.flush()
 
     def distrust(self) -> None:
         """Forget what the file vouched for."""
         self.physic_ms = self.logics_ms = 0
+        self.log_phy_offset = self.queues_phy_offset = self.index_phy_offset = 0
+        self.queue_count = 0
 
     def flush(self) -> None:
-        """Write the stamps to disk if they changed.
+        """Write stamps and offsets to disk if they changed.
 
         Raises:
             DiskFullError: no space.
             OSError: the disk failed.
         """
         with self._mutex:
-            stamps = _LAYOUT.pack(
-                self.physic_ms,
-                self.logics_ms,
-                self.index_ms,
-                self.master_flushed_offset,
-                self.confirm_phy_offset,
-            )
-            data = stamps + bytes(CHECKPOINT_BYTES - len(stamps))
+            data = self._encode()
             if data == self._written:
                 return
-            region = (
+            region = self._open()
+            region.allocate(0, CHECKPOINT_BYTES)
+            region.buffer[:CHECKPOINT_BYTES] = data
+            region.flush()
+            self._written = data
+
+    def _encode(self) -> bytes:
+        stamps = (self.physic_ms, self.logics_ms, self.index_ms)
+        data = bytearray(CHECKPOINT_BYTES)
+        _STAMPS.pack_into(data, 0, *stamps, self.master_flushed_offset, self.confirm_phy_offset)
+        if not self.has_offsets:
+            return bytes(data)
+        _OFFSETS.pack_into(
+            data,
+            _OFFSETS_AT,
+            _MAGIC,
+            *stamps,
+            self.log_phy_offset,
+            self.queues_phy_offset,
+            self.index_phy_offset,
+            self.queue_count,
+        )
+        end = _OFFSETS_AT + _OFFSETS.size
+        _CRC.pack_into(data, end, zlib.crc32(data[_OFFSETS_AT:end]))
+        return bytes(data)
+
+    def _open(self) -> Region:
+        """Return the file, open from the first write to the end: writing needs no descriptor."""
+        if self._region is None:
+            self._region = (
                 self._files.open(self._path)
                 if self._usable()
                 else self._files.create(self._path, CHECKPOINT_BYTES)
             )
-            try:
-                region.allocate(0, CHECKPOINT_BYTES)
-                region.buffer[:CHECKPOINT_BYTES] = data
-                region.flush()
-            finally:
-                region.close()
-            self._written = data
+        return self._region
 
     def _usable(self) -> bool:
         if not self._files.exists(self._path):
@@ -112,3 +215,10 @@ class Checkpoint:
             return True
         self._files.remove(self._path)
         return False
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._mutex:
+            if self._region is not None:
+                self._region.close()
+                self._region = None

@@ -16,15 +16,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from rocketpy.errors import DiskFullError, StoreFormatError
+from rocketpy.errors import DiskFullError, LogGapError, StoreFormatError
 from rocketpy.proto.record import (
     BLANK_BYTES,
+    BLANK_MAGIC,
     MIN_RECORD_BYTES,
     body_crc,
     pack_blank,
     pack_record,
     pack_run,
     record_store_timestamp_ms,
+    size_and_magic,
 )
 from rocketpy.proto.record_check import RecordCheck, RecordState, check_record, is_intact
 from rocketpy.store.config import MessageStoreConfig
@@ -57,13 +59,7 @@ class CommitLog:
     def __init__(
         self, config: MessageStoreConfig, files: StoreFiles, offsets: StoreOffsets
     ) -> None:
-        """Describe a log; `load` touches files.
-
-        Args:
-            config: directory and length of the files.
-            files: the file system.
-            offsets: its ``appended`` and ``appended_ms`` are moved here.
-        """
+        """Describe a log; `load` touches files, appending moves the offsets."""
         file_bytes = config.mapped_file_size_commit_log
         self._step_bytes = min(_STEP_BYTES, file_bytes)
         self._queue = MappedFileQueue(
@@ -281,6 +277,65 @@ class CommitLog:
         self._offsets.appended_ms = store_timestamp_ms
         return offsets, sizes
 
+    @property
+    def write_end(self) -> int:
+        """Where bytes were written last; ahead of ``appended`` within a piece of `append_raw`."""
+        mapped = self._file
+        return (
+            self._offsets.appended if mapped is None else mapped.base_offset + mapped.write_position
+        )
+
+    def append_raw(self, phy_offset: int, data: bytes) -> int:
+        """Write bytes of another store's log; return where they end.
+
+        ``StoreOffsets.appended`` stays: the caller moves it over the records that are whole.
+
+        Args:
+            phy_offset: where they lay in that log; exactly where this one ends. An empty log
+                begins where a file begins.
+            data: records and blanks, maybe the beginning of one.
+
+        Raises:
+            LogGapError: they begin elsewhere.
+            DiskFullError: no space; what fitted in is written.
+        """
+        if not self._queue.files and phy_offset % self.file_bytes == 0:
+            self._offsets.restart(phy_offset, 0)
+        if phy_offset != self.write_end:
+            raise LogGapError(expected=self.write_end, got=phy_offset)
+        rest = memoryview(data)
+        while rest:
+            mapped = self._file
+            if mapped is None or mapped.write_position == mapped.size_bytes:
+                mapped = self._file = self._next_file()
+                self._limit = 0
+            position = mapped.write_position
+            piece = rest[: mapped.size_bytes - position]
+            self._allocate(mapped, position + len(piece))
+            mapped.buffer[position : position + len(piece)] = piece
+            mapped.write_position = position + len(piece)
+            rest = rest[len(piece) :]
+        return self.write_end
+
+    def whole_records(self, start: int, end: int) -> Iterator[tuple[int, RecordCheck]]:
+        """Yield the records and blanks that lie wholly between two offsets.
+
+        Raises:
+            StoreFormatError: bytes that are none.
+        """
+        position = start
+        while (mapped := self._queue.find(position)) is not None and position + BLANK_BYTES <= end:
+            size_bytes, magic = size_and_magic(mapped.view, position - mapped.base_offset)
+            if magic == BLANK_MAGIC:
+                size_bytes = mapped.end_offset - position
+            if position + size_bytes > end:
+                return
+            found = self.check(position)
+            if found is None or found.state in {RecordState.EMPTY, RecordState.BROKEN}:
+                raise StoreFormatError(f"the bytes at {position} of the log are no record")
+            yield position, found
+            position += found.size_bytes
+
     def prepare(self) -> None:
         """Allocate ahead, and make the next file (another thread than the appending one).
 
@@ -334,7 +389,7 @@ class CommitLog:
         end = position + size_bytes
         return mapped.view[position:end] if end <= mapped.write_position else None
 
-    def judge(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
+    def check(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
         """Tell what lies at an offset; None outside the files."""
         mapped = self._queue.find(phy_offset)
         if mapped is None:
@@ -343,6 +398,21 @@ class CommitLog:
         if position + BLANK_BYTES > mapped.data_end:
             return RecordCheck(RecordState.EMPTY)
         return check_record(mapped.view, position, phy_offset, check_crc=check_crc)
+
+    def proven(
+        self, topic: str, queue_offset: int, phy_offset: int, size_bytes: int
+    ) -> RecordCheck | None:
+        """Return the record a queue entry points to if it names that entry; else None."""
+        found = self.check(phy_offset)
+        if (
+            found is None
+            or found.state is not RecordState.RECORD
+            or found.size_bytes != size_bytes
+            or found.queue_offset != queue_offset
+            or found.topic != topic.encode()
+        ):
+            return None
+        return found
 
     def intact_record(self, phy_offset: int, end: int) -> memoryview | None:
         """Return the record that begins exactly at an offset, checked; None when there is none.
@@ -354,9 +424,7 @@ class CommitLog:
         if not self.min_phy_offset <= phy_offset <= end - BLANK_BYTES:
             return None
         head = self.record(phy_offset, BLANK_BYTES)
-        if head is None:
-            return None
-        size_bytes = int.from_bytes(head[:4], "big")
+        size_bytes = end if head is None else size_and_magic(head, 0)[0]
         if phy_offset + size_bytes > end:
             return None
         record = self.record(phy_offset, size_bytes)
@@ -364,10 +432,9 @@ class CommitLog:
 
     def store_time_ms(self, phy_offset: int, size_bytes: int) -> int:
         """Return the store time of a record a consume queue points to, -1 when it is gone."""
-        record = self.record(phy_offset, size_bytes)
-        if record is None or size_bytes < MIN_RECORD_BYTES:
-            return -1
-        return record_store_timestamp_ms(record, 0)
+        whole = size_bytes >= MIN_RECORD_BYTES
+        record = self.record(phy_offset, size_bytes) if whole else None
+        return -1 if record is None else record_store_timestamp_ms(record, 0)
 
     def next_file_offset(self, phy_offset: int) -> int:
         """Return where the file after the one with this offset begins."""
@@ -377,10 +444,10 @@ class CommitLog:
         """Walk over the whole records between two offsets; stops at what is none."""
         position = start
         while position < end:
-            found = self.judge(position, check_crc=False)
-            if found is None or found.verdict in {RecordState.EMPTY, RecordState.BROKEN}:
+            found = self.check(position, check_crc=False)
+            if found is None or found.state in {RecordState.EMPTY, RecordState.BROKEN}:
                 return
-            if found.verdict is RecordState.RECORD:
+            if found.state is RecordState.RECORD:
                 yield position, found
             position += found.size_bytes
 
@@ -426,24 +493,6 @@ class CommitLog:
         self._file = None
         self._limit = 0
         self._queue.close()
-
-
-class AllocateService:
-    """Keeps space and the next file ready, so that appending does not wait for them."""
-
-    name: Final = "AllocateService"
-
-    def __init__(self, log: CommitLog, *, interval_ms: int = 1_000) -> None:
-        self._log = log
-        self._interval_ms = interval_ms
-
-    def step(self, now_ms: int) -> int:
-        """Prepare what the next appends need; see `rocketpy.runtime.service.Service.step`."""
-        try:
-            self._log.prepare()
-        except DiskFullError:
-            logger.debug("no space to allocate ahead")
-        return now_ms + self._interval_ms
 
 
 def _nothing() -> None:

@@ -316,7 +316,7 @@ class ConsumeQueue:
         Raises:
             StoreFormatError: a file that does not belong there.
         """
-        self._queue.load()
+        self._queue.load(rebuildable=True)
         self._find_end(_NO_LIMIT)
         self.min_offset = self._first_offset()
         self.next_offset = self.max_offset

@@ -6,7 +6,6 @@ could leave the directory are refused here as well, whoever asks.
 Source: ConsumeQueueStore (5.4.0).
 """
 
-import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +15,6 @@ from rocketpy.store.batch_consume_queue import BatchConsumeQueue
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.files import StoreFiles
-
-logger = logging.getLogger(__name__)
 
 _MAX_TOPIC_BYTES = 255
 _MAX_QUEUE_ID = 2**31 - 1
@@ -128,20 +125,27 @@ class ConsumeQueueTable:
         """Names of the topics that have queues."""
         return [*self._topics, *self._batch]
 
-    def delete_topic(self, topic: str) -> bool:
-        """Delete a topic's queues with their files; return whether there were any."""
+    def unhook_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Take a topic's queues out of the table (append lock held); their files stay.
+
+        Returns:
+            The queues, known as deleted to whoever still holds one.
+        """
         with self._mutex:
             topics = dict(self._topics)
-            queues = topics.pop(topic, None)
+            queues = topics.pop(topic, {})
             self._topics = topics
-        if queues is None:
-            return False
         for queue in queues.values():
             queue.is_deleted = True
-            queue.destroy()
-        self._files.remove_tree(self._directory / topic)
-        logger.info("consume queues are deleted: topic=%s queues=%d", topic, len(queues))
-        return True
+        return list(queues.values())
+
+    def topic_directory(self, topic: str) -> Path:
+        """Where a topic's queues are; the name must be safe."""
+        return self._directory / topic
+
+    def count(self) -> int:
+        """Number of queues that have files."""
+        return sum(1 for queue in self if queue.file_count)
 
     def delete_expired(self, min_phy_offset: int) -> int:
         """Delete files whose messages are all gone; return how many."""

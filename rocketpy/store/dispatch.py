@@ -280,21 +280,24 @@ class DispatcherList:
                 )
             )
             return False
-        for dispatch in self._dispatch:
-            dispatch(
-                queue,
-                topic,
-                queue_id,
-                queue_offset,
-                phy_offset,
-                size_bytes,
-                tags_code,
-                store_timestamp_ms,
-                sys_flag,
-                uniq_key,
-                keys,
-                tags,
-            )
+        try:
+            for dispatch in self._dispatch:
+                dispatch(
+                    queue,
+                    topic,
+                    queue_id,
+                    queue_offset,
+                    phy_offset,
+                    size_bytes,
+                    tags_code,
+                    store_timestamp_ms,
+                    sys_flag,
+                    uniq_key,
+                    keys,
+                    tags,
+                )
+        except Exception:  # the message is in the log: it costs one entry
+            logger.exception("dispatch failed: phy_offset=%d", phy_offset)
         offsets.dispatched = phy_offset + size_bytes
         offsets.dispatched_ms = store_timestamp_ms
         return True
@@ -305,8 +308,7 @@ class DispatcherList:
         if self._pending or run.phy_end > offsets.visible:
             self._pending.add(run)
             return False
-        for dispatcher in self._dispatchers:
-            dispatcher.dispatch_run(run)
+        self._dispatch_one(run)
         offsets.dispatched = run.phy_end
         offsets.dispatched_ms = run.store_timestamp_ms
         return True
@@ -317,22 +319,22 @@ class DispatcherList:
         offsets = self._offsets
         with self._append_lock:
             for each in self._pending.take(visible):
-                try:
-                    self._dispatch_one(each)
-                    arrivals += _arrivals(each)
-                except Exception:  # whatever it is must not cost the messages behind it
-                    logger.exception("dispatch failed: phy_end=%d", each.phy_end)
+                self._dispatch_one(each)
+                arrivals += arrivals_of(each)
                 offsets.dispatched = each.phy_end
                 offsets.dispatched_ms = each.store_timestamp_ms
         self.announce(arrivals)
 
     def _dispatch_one(self, request: DispatchRequest | DispatchRun) -> None:
-        if isinstance(request, DispatchRun):
-            for dispatcher in self._dispatchers:
-                dispatcher.dispatch_run(request)
-        else:
-            for dispatch in self._dispatch:
-                dispatch(*request)
+        try:
+            if isinstance(request, DispatchRun):
+                for dispatcher in self._dispatchers:
+                    dispatcher.dispatch_run(request)
+            else:
+                for dispatch in self._dispatch:
+                    dispatch(*request)
+        except Exception:  # whatever it is must not cost the messages behind it
+            logger.exception("dispatch failed: phy_end=%d", request.phy_end)
 
     def announce(self, arrivals: Iterable[Arrival]) -> None:
         """Tell the listener of readable messages (append lock not held)."""
@@ -341,20 +343,15 @@ class DispatcherList:
                 self.on_arrival(*arrival)
 
 
-def _arrivals(request: DispatchRequest | DispatchRun) -> list[Arrival]:
-    """What the listener is told: one arrival a message, or one a tags code of a batch."""
+def arrivals_of(request: DispatchRequest | DispatchRun) -> list[Arrival]:
+    """Return what the listener is told: one arrival a message, or one a tags code of a batch."""
     queue = request.queue
-    if queue is None or queue.is_deleted:
+    if not has_queue_entry(request.sys_flag) or (queue is not None and queue.is_deleted):
         return []
     if isinstance(request, DispatchRequest):
         return [(request.topic, request.queue_id, request.queue_offset + 1, request.tags_code)]
-    return run_arrivals(request)
-
-
-def run_arrivals(run: DispatchRun) -> list[Arrival]:
-    """Return what the listener is told of a batch: once a tags code."""
-    following = run.queue_offset + len(run.entries)
+    following = request.queue_offset + len(request.entries)
     return [
-        (run.topic, run.queue.queue_id, following, code)
-        for code in {each.tags_code for each in run.entries}
+        (request.topic, request.queue.queue_id, following, code)
+        for code in {each.tags_code for each in request.entries}
     ]

@@ -7,35 +7,43 @@ Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4
 """
 
 from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.dispatch import DispatchRun, has_index_entries
+from rocketpy.store.dispatch import DispatchRun, has_index_entries, has_queue_entry
 from rocketpy.store.index_service import IndexService
+from rocketpy.store.queue_rebuild import QueueRebuilder
 
 
 class ConsumeQueueDispatcher:
     """Writes the entry that makes a message readable for consumers.
 
     Room was reserved before the append. A message whose topic was deleted while it waited for
-    the disk is left out: its queue is known as deleted.
+    the disk is left out: its queue is known as deleted. A message read from the log brings no
+    queue in hand; its entry is made as a start would make it.
     """
 
-    def dispatch(
+    def __init__(self, rebuilder: QueueRebuilder) -> None:
+        self._rebuilder = rebuilder
+
+    def dispatch(  # noqa: PLR0917 - see `rocketpy.store.dispatch.Dispatcher`
         self,
         queue: ConsumeQueue | None,
-        _topic: str,
-        _queue_id: int,
+        topic: str,
+        queue_id: int,
         queue_offset: int,
         phy_offset: int,
         size_bytes: int,
         tags_code: int,
         _store_timestamp_ms: int,
-        _sys_flag: int,
+        sys_flag: int,
         _uniq_key: str | None,
         _keys: str | None,
         _tags: str | None,
     ) -> None:
         """See `rocketpy.store.dispatch.Dispatcher.dispatch`."""
-        if queue is not None and not queue.is_deleted:
-            queue.put(queue_offset, phy_offset, size_bytes, tags_code)
+        if queue is not None:
+            if not queue.is_deleted:
+                queue.put(queue_offset, phy_offset, size_bytes, tags_code)
+        elif has_queue_entry(sys_flag):
+            self._rebuilder.put(topic, queue_id, queue_offset, phy_offset, size_bytes, tags_code)
 
     def dispatch_run(self, run: DispatchRun) -> None:
         """See `rocketpy.store.dispatch.Dispatcher.dispatch_run`."""

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from rocketpy.errors import DiskFullError
+from rocketpy.errors import ResourceShortError
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
@@ -62,7 +62,7 @@ class LogFlusher:
             except OSError as error:
                 self._latch.trip("flush of the commit log", error)
                 return False
-            self._checkpoint.physic_ms = max(self._checkpoint.physic_ms, stamp_ms)
+            self._checkpoint.log_reached(flushed, stamp_ms)
             self._offsets.flush_reached(flushed)
             return True
 
@@ -190,15 +190,15 @@ class FlushConsumeQueueService:
         """Flush queues and checkpoint; False when the disk failed now or earlier."""
         if self._latch.reason is not None:
             return False
-        stamp_ms = self._offsets.dispatched_ms
+        dispatched, stamp_ms = self._offsets.dispatched, self._offsets.dispatched_ms
         try:
             self._table.flush(1 if thorough else self._least_bytes)
             self._flush_index()
             if thorough:
-                self._checkpoint.logics_ms = max(self._checkpoint.logics_ms, stamp_ms)
+                self._checkpoint.queues_reached(dispatched, stamp_ms, self._table.count())
             self._checkpoint.flush()
-        except DiskFullError:
-            logger.debug("no space to write the checkpoint")
+        except ResourceShortError:
+            logger.debug("no space or descriptor to write queues or checkpoint")
             return False
         except OSError as error:
             self._latch.trip("flush of the consume queues", error)

@@ -5,8 +5,9 @@ log goes on behind it, and is the end of the log when it does not:
 
 - frame whole, body wrong: passed when a record or blank follows directly;
 - frame broken, but its size leads to a record or blank: passed;
-- otherwise the bytes are searched for the next record that names its own place. It counts only
-  when it is newer than the last good record (older ones are left-overs of an earlier end).
+- otherwise the bytes are searched for the next record that names its own place. Before the offset
+  that the checkpoint vouches for it counts; elsewhere only when it is newer than the last good
+  record (older ones are left-overs of an earlier end, which Apache does not erase).
 
 After a power cut this holds only for what was on disk before. Behind the last flush anything may
 be torn, and what is lost must be a suffix of the log: there the first damage is the end. When only
@@ -15,6 +16,7 @@ not say), a sector of zeros within a damaged record tells of a power cut.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rocketpy.proto.record import MAGIC_AT
 from rocketpy.proto.record_check import RecordCheck, RecordState, check_record
@@ -22,18 +24,29 @@ from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.mapped_file import MappedFile
 
 _MAGIC_START = b"\xda\xa3\x20"
-_FOREVER_MS = 1 << 62
 _FRAME_HEAD_BYTES = 8
 _SECTOR_BYTES = 512
 _PROPERTIES_HEAD_BYTES = 2
 
 
+class Vouched(NamedTuple):
+    """Up to where the log is known to be on disk.
+
+    Attributes:
+        ms: by store time, which is all that Apache's checkpoint says.
+        phy_offset: by physical offset, which is exact; None when only the time is known.
+    """
+
+    ms: int
+    phy_offset: int | None = None
+
+
 class LogScan:
-    """An iterator over (physical offset, judgement) of records, damaged bodies included.
+    """An iterator over (physical offset, record check) of records, damaged bodies included.
 
     Attributes:
         end: where the log ends; complete after the iteration.
-        last_ms: store time of the last whole record.
+        last_ms: newest store time of the whole records.
         damaged: physical offsets of records with a wrong body.
         holes: physical offset and size of bytes passed over.
     """
@@ -42,7 +55,7 @@ class LogScan:
         self,
         log: CommitLog,
         start: int,
-        vouched_ms: int,
+        vouched: Vouched,
         *,
         check_crc: bool,
         power_cut: bool | None,
@@ -52,15 +65,14 @@ class LogScan:
         Args:
             log: the log.
             start: where a record begins.
-            vouched_ms: store time up to which the log is known to be on disk.
+            vouched: up to where the log is known to be on disk.
             check_crc: whether bodies are checked.
             power_cut: whether the machine started anew since; None when that is unknown.
         """
-        self._power_cut = power_cut
-        self._search_until_ms = vouched_ms if power_cut is not False else _FOREVER_MS
         self._log = log
-        self._vouched_ms = vouched_ms
+        self._vouched = vouched
         self._check_crc = check_crc
+        self._memory_survived = power_cut is False
         self.end = start
         self.last_ms = 0
         self.damaged: list[int] = []
@@ -70,20 +82,20 @@ class LogScan:
         position = self.end
         unproven: list[tuple[int, RecordCheck]] = []
         while True:
-            found = self._log.judge(position, check_crc=self._check_crc)
+            found = self._log.check(position, check_crc=self._check_crc)
             if found is None:
                 break
-            if found.verdict is RecordState.RECORD:
+            if found.state is RecordState.RECORD:
                 if self._has_torn_text(position, found):
                     break
                 yield from self._settled(unproven) if unproven else ()
                 self.last_ms = max(self.last_ms, found.store_timestamp_ms)
                 yield position, found
-            elif found.verdict is RecordState.DAMAGED:
+            elif found.state is RecordState.DAMAGED:
                 if self._is_torn(position, found.size_bytes):
                     break
                 unproven.append((position, found))
-            elif found.verdict is not RecordState.BLANK:
+            elif found.state is not RecordState.BLANK:
                 following = self._pass(position, found)
                 if following is None:
                     break
@@ -92,12 +104,11 @@ class LogScan:
                 position = self.end = following
                 continue
             position += found.size_bytes
-            if found.verdict is not RecordState.DAMAGED:
+            if found.state is not RecordState.DAMAGED:
                 if unproven:
                     yield from self._settled(unproven)
                 self.end = position
-        keep_until_ms = max(self._vouched_ms, self._search_until_ms)
-        while unproven and unproven[0][1].store_timestamp_ms <= keep_until_ms:
+        while unproven and self._is_kept(*unproven[0]):
             self.end = unproven[0][0] + unproven[0][1].size_bytes
             yield from self._settled([unproven.pop(0)])
 
@@ -114,31 +125,46 @@ class LogScan:
         """Return where the log goes on behind bytes that are no record; None at its end."""
         if self._is_torn(position, found.size_bytes):
             return None
-        if found.verdict is RecordState.BROKEN and found.size_bytes:
+        if found.state is RecordState.BROKEN and found.size_bytes:
             following = position + found.size_bytes
-            behind = self._log.judge(following, check_crc=self._check_crc)
-            if behind is not None and behind.verdict in {RecordState.RECORD, RecordState.BLANK}:
+            behind = self._log.check(following, check_crc=self._check_crc)
+            if behind is not None and behind.state in {RecordState.RECORD, RecordState.BLANK}:
                 return following
-        until_ms = self._vouched_ms if found.verdict is RecordState.EMPTY else self._search_until_ms
-        if self.last_ms >= until_ms:
+        within_vouched = found.state is RecordState.EMPTY or not self._memory_survived
+        if within_vouched and not self._is_vouched(position):
             return None
         mapped = self._find_file(position)
         while mapped is not None:
-            following = self._search(mapped, max(position - mapped.base_offset, 0), until_ms)
+            start = max(position - mapped.base_offset, 0)
+            following = self._search(mapped, start, within_vouched=within_vouched)
             if following >= 0:
                 return following
             mapped = self._find_file(mapped.end_offset)
         return None
 
+    def _is_vouched(self, position: int) -> bool:
+        """Whether bytes that follow what was read so far are known to be on disk."""
+        if self._vouched.phy_offset is not None:
+            return position < self._vouched.phy_offset
+        return self.last_ms < self._vouched.ms
+
+    def _is_kept(self, position: int, found: RecordCheck) -> bool:
+        """Whether a damaged record stays though nothing whole follows it."""
+        if self._memory_survived:
+            return True
+        if self._vouched.phy_offset is not None:
+            return position < self._vouched.phy_offset
+        return found.store_timestamp_ms <= self._vouched.ms
+
     def _is_torn(self, position: int, size_bytes: int) -> bool:
         """Whether a power cut kept a sector of an unvouched record from the disk."""
-        if self.last_ms < self._vouched_ms:
+        if self._is_vouched(position):
             return False
         return self._lacks_sector(position + _FRAME_HEAD_BYTES, position + size_bytes)
 
     def _has_torn_text(self, position: int, found: RecordCheck) -> bool:
         """Whether it kept a part of the topic or the properties, which no checksum covers."""
-        if self.last_ms < self._vouched_ms:
+        if self._is_vouched(position):
             return False
         end = position + found.size_bytes
         properties_at = end - len(found.properties)
@@ -166,7 +192,7 @@ class LogScan:
                 return mapped
         return None
 
-    def _search(self, mapped: MappedFile, start: int, until_ms: int) -> int:
+    def _search(self, mapped: MappedFile, start: int, *, within_vouched: bool) -> int:
         """Find the next record of a file that names its own place; -1 without one."""
         at = start
         while at < mapped.size_bytes:
@@ -180,9 +206,17 @@ class LogScan:
                 continue
             phy_offset = mapped.base_offset + position
             found = check_record(mapped.view, position, phy_offset)
-            if (
-                found.verdict is RecordState.RECORD
-                and self.last_ms <= found.store_timestamp_ms <= until_ms
+            if found.state is RecordState.RECORD and self._counts(
+                phy_offset, found.store_timestamp_ms, within_vouched=within_vouched
             ):
                 return phy_offset
         return -1
+
+    def _counts(self, phy_offset: int, time_ms: int, *, within_vouched: bool) -> bool:
+        """Whether a record found by searching belongs to this log, not to an earlier end of it."""
+        vouched = self._vouched
+        if vouched.phy_offset is not None:
+            if phy_offset < vouched.phy_offset:
+                return True
+            return not within_vouched and time_ms >= self.last_ms
+        return time_ms >= self.last_ms and (not within_vouched or time_ms <= vouched.ms)

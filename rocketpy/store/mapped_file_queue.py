@@ -20,6 +20,8 @@ from rocketpy.store.mapped_file import MappedFile
 
 logger = logging.getLogger(__name__)
 
+_HEAD_BYTES = 8
+
 
 def file_name(base_offset: int) -> str:
     """Return the name of the file that starts at an offset."""
@@ -62,8 +64,11 @@ class MappedFileQueue:
         self._mutex = threading.Lock()
         self._flush_mutex = threading.Lock()  # a file is not closed while it is flushed
 
-    def load(self) -> None:
+    def load(self, *, rebuildable: bool = False) -> None:
         """Map what is there; all files count as wholly written until recovery says otherwise.
+
+        Args:
+            rebuildable: whether the content can be made again, so that files may go.
 
         Raises:
             StoreFormatError: a file of a wrong name or length, or one is missing in the middle.
@@ -71,9 +76,7 @@ class MappedFileQueue:
         names = self._store_files.list_files(self.directory)
         for name in names:
             self._check(name)
-        if names and self._store_files.size_bytes(self.directory / names[-1]) == 0:
-            logger.warning("an empty last file is removed: path=%s", self.directory / names[-1])
-            self._store_files.remove(self.directory / names.pop())
+        self._drop_unwritten(names, rebuildable=rebuildable)
         loaded: list[MappedFile] = []
         for name in names:
             path = self.directory / name
@@ -88,6 +91,30 @@ class MappedFileQueue:
                 mapped.region.rest()
             loaded.append(mapped)
         self.files = tuple(loaded)
+
+    def _drop_unwritten(self, names: list[str], *, rebuildable: bool) -> None:
+        """Remove empty files at the end: they were made, and never came to the disk.
+
+        Of several made one after the other a power cut may keep the length of a later one only;
+        it has no first record then.
+        """
+        empty = [name for name in names if not self._store_files.size_bytes(self.directory / name)]
+        if not empty:
+            return
+        behind = names[names.index(empty[0]) + 1 :]
+        if not rebuildable and any(self._has_begun(name) for name in behind if name not in empty):
+            return  # the length check says so
+        for name in (*reversed(behind), empty[0]):
+            logger.warning("a file that was never on disk is removed: %s", self.directory / name)
+            self._store_files.remove(self.directory / name)
+            names.remove(name)
+
+    def _has_begun(self, name: str) -> bool:
+        region = self._store_files.open(self.directory / name)
+        try:
+            return any(region.view[:_HEAD_BYTES])
+        finally:
+            region.close()
 
     def check_no_directories(self) -> None:
         """Refuse a directory that has the name of a file.

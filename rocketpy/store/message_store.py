@@ -9,6 +9,7 @@ remove the abort file). A simulation leaves ``start`` out and calls ``step`` of 
 Source: DefaultMessageStore (5.4.0).
 """
 
+import dataclasses
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +22,7 @@ from rocketpy.store.consume_queue_table import is_safe_topic
 from rocketpy.store.files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.parts import StoreParts
 from rocketpy.store.real_files import RealFiles
-from rocketpy.store.recovery import Recovery, RecoveryReport
+from rocketpy.store.recovery import RecoveryReport
 from rocketpy.store.results import (
     GetMessageResult,
     MessageFilter,
@@ -80,20 +81,10 @@ class MessageStore:
         self._log.load()
         self._table.load()
         parts.checkpoint.load()
+        parts.deleted.load()
         if self._index is not None:
             self._index.load(after_crash, parts.checkpoint.index_ms)
-        recovery = Recovery(
-            self._log,
-            self._table,
-            parts.checkpoint,
-            self._index,
-            parts.late_dispatchers,
-            delays_ms=parts.delays_ms,
-            check_crc=self.config.check_crc_on_recover,
-            after_crash=after_crash,
-            power_cut=power_cut,
-        )
-        self.recovery = recovery.run()
+        self.recovery = parts.recovery(after_crash=after_crash, power_cut=power_cut).run()
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         self._files.write_bytes(self._root / "abort", mark.encode())
         logger.info(
@@ -212,6 +203,24 @@ class MessageStore:
         """
         return self._writer.put_batch(batch)
 
+    def append_raw(self, phy_offset: int, data: bytes) -> int:
+        """Append a piece of another store's log exactly at the end of this one; see `replica`.
+
+        Args:
+            phy_offset: where it lay there.
+            data: records and blanks as they lay there, maybe the beginning of one.
+
+        Returns:
+            Where the next piece must begin.
+
+        Raises:
+            StoreReadOnlyError: the store takes nothing now.
+            LogGapError: the piece does not begin where the log ends.
+            StoreFormatError: the bytes are no records.
+            DiskFullError: no space.
+        """
+        return self._parts.replica.append_raw(phy_offset, data)
+
     # -- durability ------------------------------------------------------------------------
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
@@ -278,7 +287,10 @@ class MessageStore:
         """
         if self._index is None:
             return QueryIndexResult([])
-        return self._index.query(topic, key, max_count, begin_ms, end_ms, index_type)
+        found = self._index.query(topic, key, max_count, begin_ms, end_ms, index_type)
+        covers = self._parts.deleted.covers
+        kept = [each for each in found.phy_offsets if not covers(topic, each)]
+        return dataclasses.replace(found, phy_offsets=kept)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset, -1 when there is no such queue."""
@@ -333,15 +345,31 @@ class MessageStore:
     # -- maintenance -----------------------------------------------------------------------
 
     def delete_topics(self, topics: Iterable[str]) -> int:
-        """Delete the queues of topics; return how many topics had any."""
-        deleted = 0
-        for topic in topics:
-            if not is_safe_topic(topic):
-                continue
-            with self._append_lock:
-                self._writer.forget_topic(topic)
-                deleted += self._table.delete_topic(topic)
-        return deleted
+        """Delete topics with all their messages; return how many had any.
+
+        On disk when this returns. Senders wait for a rename, not for the files to go.
+
+        Raises:
+            DiskFullError: no space for a directory entry; that topic and the next are not deleted.
+            OSError: the disk failed.
+        """
+        deleted = [topic for topic in topics if is_safe_topic(topic) and self._delete_topic(topic)]
+        if deleted:
+            self._files.sync_directories()
+        return len(deleted)
+
+    def _delete_topic(self, topic: str) -> bool:
+        """Unhook a topic's queues under the lock; their files go later, beside everything."""
+        parts = self._parts
+        with self._append_lock:
+            if topic not in self._table.topics() or self._table.is_batch_topic(topic):
+                return False
+            parts.deleted.add(topic, self._offsets.appended, self._table.topic_directory(topic))
+            self._writer.forget_topic(topic)
+            queues = self._table.unhook_topic(topic)
+            parts.deleted.let_go(queues)
+        logger.info("topic is deleted: topic=%s queues=%d", topic, len(queues))
+        return True
 
     def clean_expired_consume_queues(self) -> int:
         """Delete queue files whose messages are all gone; return how many."""

@@ -9,13 +9,15 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from rocketpy.errors import DiskFullError
+from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
+from rocketpy.store.allocate_service import AllocateService
 from rocketpy.store.checkpoint import Checkpoint
-from rocketpy.store.commit_log import AllocateService, CommitLog
+from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.deleted_topics import DeletedTopics, SweepDeletedService
 from rocketpy.store.dispatch import (
     Dispatcher,
     DispatcherList,
@@ -35,7 +37,10 @@ from rocketpy.store.flush import (
 from rocketpy.store.gate import ReadOnlyLatch, WriteGate
 from rocketpy.store.index_service import IndexCatchUpService, IndexService
 from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.queue_rebuild import QueueRebuilder
 from rocketpy.store.reader import MessageReader
+from rocketpy.store.recovery import Recovery
+from rocketpy.store.replica import ReplicaWriter
 from rocketpy.store.retention import (
     CleanCommitLogService,
     CleanConsumeQueueService,
@@ -71,11 +76,12 @@ class StoreParts:
         self.checkpoint = Checkpoint(root / "checkpoint", files)
         self.stats = StoreStats(clock)
         self.index = self._make_index() if config.message_index_enable else None
-        index_dispatchers = [] if self.index is None else [IndexDispatcher(self.index)]
-        self.late_dispatchers: list[Dispatcher] = [*index_dispatchers]
-        self.dispatchers = DispatcherList(
-            [ConsumeQueueDispatcher(), *self.late_dispatchers], self.offsets, self.append_lock
-        )
+        self.deleted = DeletedTopics(root, files)
+        self.rebuilder = QueueRebuilder(self.table, self.log, self.deleted.covers)
+        self.dispatcher_list: list[Dispatcher] = [ConsumeQueueDispatcher(self.rebuilder)]
+        if self.index is not None:
+            self.dispatcher_list.append(IndexDispatcher(self.index))
+        self.dispatchers = DispatcherList(self.dispatcher_list, self.offsets, self.append_lock)
         self.offsets.on_visible = self.dispatchers.release
         self.reader = MessageReader(config, self.table, self.log, self.stats, clock)
         self.writer = MessageWriter(
@@ -88,6 +94,14 @@ class StoreParts:
             table=self.table,
             dispatchers=self.dispatchers,
             stats=self.stats,
+        )
+        self.replica = ReplicaWriter(
+            self.append_lock,
+            gate=self.gate,
+            log=self.log,
+            offsets=self.offsets,
+            dispatchers=self.dispatchers,
+            delays_ms=self.delays_ms,
         )
         self.flusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
         self.group = GroupCommitService(self.flusher, self.offsets)
@@ -135,7 +149,7 @@ class StoreParts:
         else:
             services.append(FlushRealTimeService(self.flusher, config))
         services += [self.flush_queues, SampleService(self.stats), self.clean_log]
-        dependents: list[DependentFiles] = [self.table]
+        dependents: list[DependentFiles] = [self.table, self.deleted]
         if self.index is not None:
             dependents.append(self.index)
             services.append(IndexCatchUpService(self.index, self.read_records, self.append_lock))
@@ -146,7 +160,24 @@ class StoreParts:
                 interval_ms=config.clean_resource_interval,
             )
         )
+        services.append(SweepDeletedService(self.deleted))
         return services
+
+    def recovery(self, *, after_crash: bool, power_cut: bool | None) -> Recovery:
+        """Make the recovery of what was loaded."""
+        return Recovery(
+            self.log,
+            self.table,
+            self.checkpoint,
+            rebuilder=self.rebuilder,
+            deleted=self.deleted,
+            index=self.index,
+            dispatchers=self.dispatcher_list,
+            delays_ms=self.delays_ms,
+            check_crc=self._config.check_crc_on_recover,
+            after_crash=after_crash,
+            power_cut=power_cut,
+        )
 
     def disk_ratios(self) -> DiskRatios:
         """Look at the file systems of commit log and queues."""
@@ -160,7 +191,7 @@ class StoreParts:
             return -1.0
 
     def _index_file_flushed(self, end_timestamp_ms: int) -> None:
-        self.checkpoint.index_ms = max(self.checkpoint.index_ms, end_timestamp_ms)
+        self.checkpoint.index_reached(0, end_timestamp_ms)
 
     def _flush_full_index_files(self) -> None:
         if self.index is not None:
@@ -171,7 +202,11 @@ class StoreParts:
         stop = self.offsets.dispatched
         for phy_offset, found in self.log.scan(max(start, self.log.min_phy_offset), stop):
             record = read_back(found, phy_offset, self.delays_ms)
-            if record is not None and has_index_entries(record.sys_flag):
+            if (
+                record is not None
+                and has_index_entries(record.sys_flag)
+                and not self.deleted.covers(record.topic, phy_offset)
+            ):
                 yield record
             if phy_offset + found.size_bytes - start >= max_bytes:
                 return
@@ -192,18 +227,19 @@ class StoreParts:
         except OSError as error:
             self.latch.trip("flush of the index", error)
             return False
-        except DiskFullError:
+        except ResourceShortError:
             return False
         return not self.dispatchers.pending_count and self.index.missing_from is None
 
     def close(self) -> None:
         """Let go of all files."""
         self.log.close()
+        self.checkpoint.close()
         self.table.close()
         if self.index is not None:
             try:
                 self.index.close()
-            except (OSError, DiskFullError) as error:
+            except (OSError, ResourceShortError) as error:
                 logger.error("closing the index failed: %s", error)  # noqa: TRY400 - known cause
 
 

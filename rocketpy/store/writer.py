@@ -18,7 +18,7 @@ import struct
 import threading
 from typing import Final
 
-from rocketpy.errors import DiskFullError, StoreFormatError
+from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError
 from rocketpy.proto.record import (
     FIXED_BYTES,
     HOST_FLAGS,
@@ -43,8 +43,8 @@ from rocketpy.store.consume_queue_table import ConsumeQueueTable, is_safe_topic
 from rocketpy.store.dispatch import (
     DispatcherList,
     DispatchRun,
+    arrivals_of,
     delivery_time_ms,
-    run_arrivals,
 )
 from rocketpy.store.gate import WriteGate
 from rocketpy.store.offsets import StoreOffsets
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 _QUIET_MS: Final = 10_000
 """A resource that runs short is not reported again sooner."""
-_REFUSALS: Final = (DiskFullError, StoreFormatError, struct.error, OSError)
+_REFUSALS: Final = (ResourceShortError, StoreFormatError, struct.error, OSError)
 
 
 class _Topic:
@@ -273,7 +273,7 @@ class MessageWriter:
         finally:
             self._lock_begin_ms = 0
         if is_visible:
-            self._dispatchers.announce(run_arrivals(run))
+            self._dispatchers.announce(arrivals_of(run))
         else:
             self._offsets.ask()
         elapsed_ms = self._monotonic_ms() - begin_ms
@@ -345,12 +345,15 @@ class MessageWriter:
 
     def _status_of(self, error: Exception) -> PutMessageStatus:
         """Say why one put failed; what ran short may be there for the next one."""
-        if not isinstance(error, (DiskFullError, OSError)):
+        if not isinstance(error, (ResourceShortError, OSError)):
             return PutMessageStatus.MESSAGE_ILLEGAL
         now_ms = self._monotonic_ms()
         if now_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now_ms + _QUIET_MS
-            logger.error("messages are refused: path=%s reason=%s", self._log.directory, error)
+            what = "no space" if isinstance(error, DiskFullError) else "a resource runs short"
+            logger.error(
+                "%s, messages are refused: path=%s reason=%s", what, self._log.directory, error
+            )
         return PutMessageStatus.CREATE_MAPPED_FILE_FAILED
 
     def _admit(self, topic: str) -> _Topic | None:

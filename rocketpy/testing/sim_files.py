@@ -354,11 +354,12 @@ class SimFiles:
 
     def rename(self, source: Path, target: Path) -> None:
         """See `rocketpy.store.files.StoreFiles.rename`."""
-        node = self._file(source)
+        if self._names.get(source, source) is not None:
+            self._file(source)  # there must be one
 
         def change(names: _Namespace) -> None:
-            names.pop(source, None)
-            names[target] = node
+            for path in [each for each in names if each == source or source in each.parents]:
+                names[target / path.relative_to(source)] = names.pop(path)
 
         self._change(change)
 

@@ -147,7 +147,7 @@ def test_encode_message_writes_the_same_bytes(record, decoded):
 @pytest.mark.parametrize(("record", "decoded"), RECORDS)
 def test_validated_in_place(record, decoded):
     found = check(record)
-    assert found.verdict is RecordState.RECORD
+    assert found.state is RecordState.RECORD
     assert found.size_bytes == len(record)
     assert found.topic.decode() == decoded["topic"]
     assert found.queue_id == decoded["queue_id"]

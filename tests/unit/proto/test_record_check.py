@@ -28,12 +28,12 @@ ROOM = bytes(64)
 
 
 def verdict(data: bytes, place: int = PLACE) -> RecordState:
-    return check_record(memoryview(data + ROOM), 0, place).verdict
+    return check_record(memoryview(data + ROOM), 0, place).state
 
 
 def test_a_record_is_told_with_what_queues_need() -> None:
     found = check_record(memoryview(RECORD + ROOM), 0, PLACE)
-    assert found.verdict is RecordState.RECORD
+    assert found.state is RecordState.RECORD
     assert (found.size_bytes, found.queue_id, found.queue_offset) == (len(RECORD), 0, 1)
     assert found.topic == b"Topic"
     assert found.properties.startswith(b"UNIQ_KEY")
@@ -58,18 +58,17 @@ def test_a_wrong_body_is_damage_unless_nobody_looks() -> None:
     data = RECORD[:at] + b"T" + RECORD[at + 1 :]
     assert verdict(data) is RecordState.DAMAGED
     assert (
-        check_record(memoryview(data + ROOM), 0, PLACE, check_crc=False).verdict
-        is RecordState.RECORD
+        check_record(memoryview(data + ROOM), 0, PLACE, check_crc=False).state is RecordState.RECORD
     )
     assert not is_intact(memoryview(data), PLACE)
 
 
 def test_nothing_and_blank() -> None:
-    assert check_record(memoryview(bytes(100)), 0, 0).verdict is RecordState.EMPTY
-    assert check_record(memoryview(bytes(7)), 0, 0).verdict is RecordState.EMPTY
+    assert check_record(memoryview(bytes(100)), 0, 0).state is RecordState.EMPTY
+    assert check_record(memoryview(bytes(7)), 0, 0).state is RecordState.EMPTY
     blank = struct.pack(">ii", 50, BLANK_MAGIC) + bytes(42)
     found = check_record(memoryview(blank), 0, 0)
-    assert (found.verdict, found.size_bytes) == (RecordState.BLANK, 50)
+    assert (found.state, found.size_bytes) == (RecordState.BLANK, 50)
 
 
 @pytest.mark.parametrize("size", [-1, 0, MIN_RECORD_BYTES - 1, len(RECORD) - 1, 1 << 30])
@@ -91,12 +90,12 @@ def test_one_changed_byte_never_breaks_the_check(at: int, change: int) -> None:
     data = bytearray(RECORD + ROOM)
     data[at] ^= change
     found = check_record(memoryview(data), 0, PLACE)
-    assert found.verdict in set(RecordState)
-    if found.verdict is RecordState.RECORD:
+    assert found.state in set(RecordState)
+    if found.state is RecordState.RECORD:
         assert found.size_bytes == len(RECORD)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_can_be_checked(data: bytes) -> None:
-    assert check_record(memoryview(data), 0, 0).verdict in set(RecordState)
+    assert check_record(memoryview(data), 0, 0).state in set(RecordState)
     is_intact(memoryview(data), 0)

@@ -8,7 +8,8 @@ import pytest
 from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.proto.record import topic_field
 from rocketpy.proto.record_check import RecordState
-from rocketpy.store.commit_log import AllocateService, CommitLog
+from rocketpy.store.allocate_service import AllocateService
+from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.results import PutMessage
@@ -40,9 +41,9 @@ def test_records_lie_one_after_the_other() -> None:
     log = log_on(SimFiles())
     assert [append(log) for _ in range(3)] == [0, 200, 400]
     assert (log.min_phy_offset, log.max_phy_offset) == (0, 600)
-    found = log.judge(200)
+    found = log.check(200)
     assert found is not None
-    assert (found.verdict, found.size_bytes, found.queue_id) == (RecordState.RECORD, 200, 3)
+    assert (found.state, found.size_bytes, found.queue_id) == (RecordState.RECORD, 200, 3)
     assert log.store_time_ms(200, 200) == 7
     assert log.record(400, 201) is None  # nothing was written there yet
     assert log.record(1 << 40, 10) is None
@@ -54,9 +55,9 @@ def test_a_record_that_does_not_fit_begins_the_next_file() -> None:
     log = log_on(files)
     size = FILE_BYTES // 2
     assert [append(log, size), append(log, size)] == [0, FILE_BYTES]
-    blank = log.judge(size)
+    blank = log.check(size)
     assert blank is not None
-    assert (blank.verdict, blank.size_bytes) == (RecordState.BLANK, FILE_BYTES - size)
+    assert (blank.state, blank.size_bytes) == (RecordState.BLANK, FILE_BYTES - size)
     assert files.list_files(Path("/store/commitlog")) == [f"{0:020d}", f"{FILE_BYTES:020d}"]
     assert [offset for offset, _ in log.scan(0, log.max_phy_offset)] == [0, FILE_BYTES]
     assert log.next_file_offset(size) == FILE_BYTES
@@ -102,7 +103,7 @@ def test_what_was_flushed_outlives_a_power_cut() -> None:
     append(log)
     files.power_cut(random.Random(3))
     again = log_on(files)
-    assert [again.judge(offset).verdict for offset in (0, 200, 400)] == [RecordState.RECORD] * 3  # type: ignore[union-attr]
+    assert [again.check(offset).state for offset in (0, 200, 400)] == [RecordState.RECORD] * 3  # type: ignore[union-attr]
 
 
 def test_setting_the_end_erases_what_lies_behind() -> None:
@@ -110,9 +111,9 @@ def test_setting_the_end_erases_what_lies_behind() -> None:
     for _ in range(3):
         append(log)
     log.set_end(200, 7)
-    found = log.judge(200)
+    found = log.check(200)
     assert found is not None
-    assert found.verdict is RecordState.EMPTY
+    assert found.state is RecordState.EMPTY
     assert append(log) == 200
 
 

@@ -75,6 +75,8 @@ def test_only_an_empty_last_file_is_removed() -> None:
 def test_an_empty_file_before_others_refuses_the_start_and_nothing_is_deleted(number: int) -> None:
     files = SimFiles()
     paths = with_three_files(files)
+    region = files.open(paths[2])
+    region.buffer[:8] = b"a record"
     files.write_bytes(paths[number], b"")
     with pytest.raises(StoreFormatError, match=rf"{paths[number].name} is empty.*is missing"):
         queue(files).load()

@@ -36,7 +36,7 @@ def test_a_killed_process_loses_nothing(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_power_cut_takes_no_durable_message(seed: int) -> None:
     rng = random.Random(seed)
-    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    kit = Kit(flush_disk_type="SYNC_FLUSH", sync_flush_timeout=1_000_000)
     acknowledged: list[bytes] = []
     attempted: set[bytes] = set()
     number = 0

@@ -33,7 +33,7 @@ def test_a_clean_end_reads_almost_nothing() -> None:
     sent = put(store, 50)
     store.close()
     again = kit.open()
-    assert again.recovery.record_count == 1
+    assert again.recovery.record_count == 0
     assert bodies(again) == sent
 
 
@@ -62,7 +62,7 @@ def test_the_checkpoint_saves_reading() -> None:
     sent += put(store, 5, 31)
     kit.files.kill()
     again = kit.open()
-    assert 5 < again.recovery.record_count < 36
+    assert again.recovery.record_count == 5
     assert bodies(again) == sent
 
 

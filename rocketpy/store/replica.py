@@ -1,0 +1,79 @@
+"""The log of another store, appended byte by byte: what a slave does.
+
+A master sends its log as it lies there, blanks and all, in pieces that may end within a record.
+The pieces are appended where they lay; what is whole is dispatched as recovery would do it.
+Afterwards the same pulls and look-ups give the same answers.
+
+Source: HAClient.dispatchReadRequest, CommitLog.appendData (5.4.0).
+"""
+
+import threading
+
+from rocketpy.errors import StoreReadOnlyError
+from rocketpy.proto.record_check import RecordState
+from rocketpy.store.commit_log import CommitLog
+from rocketpy.store.dispatch import Arrival, DispatcherList, arrivals_of, read_back
+from rocketpy.store.gate import WriteGate
+from rocketpy.store.offsets import StoreOffsets
+
+
+class ReplicaWriter:
+    """Appends pieces of a master's log."""
+
+    def __init__(
+        self,
+        append_lock: threading.Lock,
+        *,
+        gate: WriteGate,
+        log: CommitLog,
+        offsets: StoreOffsets,
+        dispatchers: DispatcherList,
+        delays_ms: tuple[int, ...],
+    ) -> None:
+        self._append_lock = append_lock
+        self._gate = gate
+        self._log = log
+        self._offsets = offsets
+        self._dispatchers = dispatchers
+        self._delays_ms = delays_ms
+
+    def append_raw(self, phy_offset: int, data: bytes) -> int:
+        """Append a piece of the log and dispatch the records that are whole now.
+
+        Args:
+            phy_offset: where the piece lies in the master's log; exactly where ours ends.
+            data: the bytes.
+
+        Returns:
+            Where the next piece must begin.
+
+        Raises:
+            StoreReadOnlyError: the store takes nothing now.
+            LogGapError: the piece does not begin where the log ends.
+            StoreFormatError: the bytes are no records.
+            DiskFullError: no space; nothing of what did not fit counts as appended.
+        """
+        arrivals: list[Arrival] = []
+        with self._append_lock:
+            if self._gate.refusal is not None:
+                raise StoreReadOnlyError(self._gate.refusal)
+            end = self._log.append_raw(phy_offset, data)
+            self._dispatch(end, arrivals)
+        self._dispatchers.announce(arrivals)
+        if self._offsets.appended > self._offsets.visible:
+            self._offsets.ask()
+        return end
+
+    def _dispatch(self, end: int, arrivals: list[Arrival]) -> None:
+        """Move ``appended`` over the records that are whole, and dispatch them."""
+        offsets = self._offsets
+        for phy_offset, found in self._log.whole_records(offsets.appended, end):
+            offsets.appended = phy_offset + found.size_bytes
+            if found.state is RecordState.DAMAGED:
+                self._log.report_damage(phy_offset, "the master sent it damaged")
+            if found.state is not RecordState.RECORD:
+                continue
+            offsets.appended_ms = found.store_timestamp_ms
+            request = read_back(found, phy_offset, self._delays_ms)
+            if request is not None and self._dispatchers.submit(*request):
+                arrivals += arrivals_of(request)
