@@ -18,6 +18,7 @@
         - ConnectionLostError       retriable
         - RequestTimeoutError       retriable, also a TimeoutError
         - TooManyInFlightError      retriable
+        - OffsetFileError         the file with a broadcasting group's offsets; retriable
         - ClosedError
     - StoreError                    the files on disk cannot be trusted or written
         - StoreLockedError          another process has the directory
@@ -59,6 +60,7 @@ __all__ = [
     "NoNameServerError",
     "NoPermissionError",
     "NoRouteError",
+    "OffsetFileError",
     "ProtocolError",
     "QueryNotFoundError",
     "QueueGapError",
@@ -263,6 +265,12 @@ class RequestTimeoutError(ClientError, TimeoutError):
 
 class TooManyInFlightError(ClientError):
     """The limit of unanswered requests is reached; wait for some to finish."""
+
+    retriable = True
+
+
+class OffsetFileError(ClientError):
+    """The file with a broadcasting group's offsets cannot be read or written."""
 
     retriable = True
 

@@ -220,6 +220,7 @@ class PullConsumer(_Face[AsyncPullConsumer]):
     position = _blocking(AsyncPullConsumer.position)
     pause = _blocking(AsyncPullConsumer.pause)
     resume = _blocking(AsyncPullConsumer.resume)
+    health = _blocking(AsyncPullConsumer.health)
 
     def __enter__(self) -> Self:
         self.start()

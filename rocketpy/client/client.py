@@ -151,7 +151,7 @@ class Client:
             {
                 part.group: part.health()
                 for part in self._parts
-                if isinstance(part, Consumer) and part.group in instance.consumers
+                if not isinstance(part, Producer) and part.group in instance.consumers
             },
         )
 

@@ -106,7 +106,8 @@ class ConsumerConfig:
         batch: messages a handler gets at once; above 1 it gets a list.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
         broadcast: every member gets every message; offsets stay in ``offset_dir``.
-        offset_dir: of a broadcasting group; empty means ``~/.rocketmq_offsets``.
+        offset_dir: of a broadcasting group; empty means ``~/.rocketmq_offsets``. Several such
+            members on one machine need an ``instance_name`` each.
         allocation: which member reads which queue: ``"avg"``, ``"circle"``, or a function.
         serializer: reads bodies in ``message.decode()`` and for handlers of two parameters.
         pull_batch: messages a pull asks for.

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.proto.message_queue import MessageQueue
 
 
@@ -57,10 +56,3 @@ class ClientHealth:
     def ok(self) -> bool:
         """Whether nothing fails, the consumers included."""
         return not self.failures and all(entry.ok for entry in self.consumers.values())
-
-
-def queue_health(queue: ProcessQueue, failure: str) -> QueueHealth:
-    """Return the state of one queue."""
-    return QueueHealth(
-        queue.commit_offset or 0, queue.lag, len(queue.messages), queue.last_pull_ms, failure
-    )

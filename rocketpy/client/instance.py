@@ -39,13 +39,16 @@ def local_ip() -> str:
     return address
 
 
-def make_client_id(config: ClientConfig, clock: Clock, rng: random.Random) -> str:
-    """Return ``ip@instance[@unit]``; process id and time stand in for a missing instance name."""
-    instance = config.instance_name or (
-        f"{os.getpid()}#{clock.time_ms() * 1_000_000 + rng.randrange(1_000_000)}"
-    )
+def client_identity(config: ClientConfig, instance_name: str) -> str:
+    """Return ``ip@instance[@unit]``."""
     unit = f"@{config.unit_name}" if config.unit_name else ""
-    return f"{config.client_ip or local_ip()}@{instance}{unit}"
+    return f"{config.client_ip or local_ip()}@{instance_name}{unit}"
+
+
+def make_client_id(config: ClientConfig, clock: Clock, rng: random.Random) -> str:
+    """Return the client id; process id and time stand in for a missing instance name."""
+    unique = f"{os.getpid()}#{clock.time_ms() * 1_000_000 + rng.randrange(1_000_000)}"
+    return client_identity(config, config.instance_name or unique)
 
 
 class Instance:
@@ -79,6 +82,7 @@ class Instance:
         ip = self.client_id.partition("@")[0]
         self.next_msg_id = MsgIds(ip, clock, rng).next
         self._last_route_ms = -ROUTE_MIN_PAUSE_MS
+        self._sub_version = 0
         self._route_job = PeriodicJob(
             "routes", self._refresh_routes, config.route_refresh_interval_ms
         )
@@ -106,6 +110,19 @@ class Instance:
         for job in self._jobs:
             await job.stop()
         await self.remoting.close()
+
+    @property
+    def lasting_id(self) -> str:
+        """Who this client is, the same after a restart; as Apache's clients that broadcast."""
+        return client_identity(self.config, self.config.instance_name or "DEFAULT")
+
+    def next_sub_version(self) -> int:
+        """Return the version of a new subscription: the time, but never less than the last one.
+
+        Brokers keep the subscription with the greatest version.
+        """
+        self._sub_version = max(self.clock.time_ms(), self._sub_version + 1)
+        return self._sub_version
 
     # ---- groups
 

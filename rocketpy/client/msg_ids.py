@@ -14,7 +14,8 @@ class MsgIds:
 
     Args:
         ip: the address, text.
-        clock: wall clock.
+        clock: wall clock at the start, monotonic from then on: a wall clock that is set back would
+            give ids again that were given.
         rng: tells processes apart that share address and process id (containers).
     """
 
@@ -24,11 +25,12 @@ class MsgIds:
         except ValueError:  # a client_ip that is a name
             packed = rng.randbytes(4)
         self._clock = clock
+        self._offset_ms = clock.time_ms() - clock.monotonic_ms()
         self._generator = UniqIdGenerator(packed, os.getpid(), rng.getrandbits(32))
 
     def next(self) -> str:
         """Return the next id."""
-        now_ms = self._clock.time_ms()
+        now_ms = self._offset_ms + self._clock.monotonic_ms()
         if self._generator.needs_month(now_ms):
             self._set_month(now_ms)
         return self._generator.next_id(now_ms)

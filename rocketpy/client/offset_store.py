@@ -5,13 +5,17 @@ Source: RemoteBrokerOffsetStore, LocalFileOffsetStore (5.4.0).
 
 import asyncio
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rocketpy.client.instance import Instance
-from rocketpy.errors import BadBodyError, NoRouteError, RocketPyError
+from rocketpy.errors import BadBodyError, NoRouteError, OffsetFileError, RocketPyError
 from rocketpy.proto.bodies.offset import OffsetSerializeWrapper
 from rocketpy.proto.message_queue import MessageQueue
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -80,20 +84,40 @@ class LocalOffsetStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: dict[MessageQueue, int] | None = None
+        self._turn = asyncio.Lock()
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Read the file the first time, then answer from memory."""
-        if self._offsets is None:
-            self._offsets = await asyncio.to_thread(self._read)
-        return self._offsets.get(queue)
+        """Read the file the first time, then look in memory.
+
+        Raises:
+            OffsetFileError: it is there and cannot be read.
+        """
+        async with self._turn:
+            return (await self._known()).get(queue)
 
     async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:  # noqa: ARG002
-        """Write the file if anything changed."""
-        known = self._offsets if self._offsets is not None else {}
-        merged = {**known, **offsets}
-        if merged != known:
-            self._offsets = merged
-            await asyncio.to_thread(self._write, dict(merged))
+        """Write the file if anything changed.
+
+        Raises:
+            OffsetFileError: it cannot be written; the next save tries again.
+        """
+        async with self._turn:
+            known = await self._known()
+            merged = {**known, **offsets}
+            if merged != known:
+                await self._in_thread(lambda: self._write(merged))
+                self._offsets = merged
+
+    async def _known(self) -> dict[MessageQueue, int]:
+        if self._offsets is None:
+            self._offsets = await self._in_thread(self._read)
+        return self._offsets
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(work)
+        except OSError as error:
+            raise OffsetFileError(f"offset file {self._path}: {error}") from error
 
     def _read(self) -> dict[MessageQueue, int]:
         for path in (self._path, self._path.with_name(self._path.name + ".bak")):
@@ -107,18 +131,25 @@ class LocalOffsetStore:
 
     def _write(self, offsets: dict[MessageQueue, int]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_name(self._path.name + ".tmp")
+        fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         fresh.write_bytes(OffsetSerializeWrapper(offsets).encode())
         if self._path.exists():
-            Path(self._path).replace(self._path.with_name(self._path.name + ".bak"))
-        Path(fresh).replace(self._path)
+            self._path.replace(self._path.with_name(self._path.name + ".bak"))
+        fresh.replace(self._path)
 
 
 def make_offset_store(
     instance: Instance, group: str, *, broadcast: bool, directory: str
 ) -> OffsetStore:
-    """Return the store a consumer needs; ``directory`` is for broadcasting, empty for the home."""
+    """Return the store a consumer needs.
+
+    Args:
+        instance: connections; who the client is.
+        group: whose offsets.
+        broadcast: offsets stay here.
+        directory: where, when broadcasting; empty means ``~/.rocketmq_offsets``.
+    """
     if not broadcast:
         return BrokerOffsetStore(instance, group)
     home = Path(directory) if directory else Path.home() / ".rocketmq_offsets"
-    return LocalOffsetStore(home / instance.client_id / group / "offsets.json")
+    return LocalOffsetStore(home / instance.lasting_id / group / "offsets.json")

@@ -28,6 +28,42 @@ class Limits:
     span: int = 2000
 
 
+class CacheTotal:
+    """Unfinished messages of all queues of one consumer, and their common limit.
+
+    Args:
+        limit: above it, no queue pulls.
+    """
+
+    __slots__ = ("_limit", "_waiting", "messages")
+
+    def __init__(self, limit: int) -> None:
+        self.messages = 0
+        self._limit = limit
+        self._waiting: set[ProcessQueue] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit forbids pulling more."""
+        return self.messages > self._limit
+
+    def add(self, count: int) -> None:
+        """Count messages in (or out, when negative), and wake the queues that may pull again."""
+        self.messages += count
+        if self._waiting and not self.is_full:
+            waiting, self._waiting = self._waiting, set()
+            for queue in waiting:
+                queue.look_again()
+
+    def wait(self, queue: "ProcessQueue") -> None:
+        """Have a queue look again when there is room."""
+        self._waiting.add(queue)
+
+    def forget(self, queue: "ProcessQueue") -> None:
+        """Wake a queue no more."""
+        self._waiting.discard(queue)
+
+
 class ProcessQueue:
     """Unfinished messages of one queue, by offset, with the three limits on pulling.
 
@@ -38,10 +74,11 @@ class ProcessQueue:
         limits: when :meth:`is_full`.
         serializer: for ``message.decode()``.
         give_back: what ``message.nack()`` calls; None when that is impossible.
+        total: what all queues of the consumer count in; None without a common limit.
     """
 
     __slots__ = (
-        "_give_back", "_serializer", "_space_waiter", "_started", "broker_max_offset",
+        "_give_back", "_serializer", "_space_waiter", "_started", "_total", "broker_max_offset",
         "broker_min_offset", "dropped", "last_consume_ms", "last_pull_ms", "limits", "messages",
         "next_pull_offset", "paused", "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
     )  # fmt: skip
@@ -53,11 +90,13 @@ class ProcessQueue:
         *,
         serializer: Serializer | None = None,
         give_back: "GiveBack | None" = None,
+        total: CacheTotal | None = None,
     ) -> None:
         self.queue = queue
         self.limits = limits
         self._serializer = serializer
         self._give_back = give_back
+        self._total = total
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
         self.size_bytes = 0
         self.dropped = False
@@ -67,7 +106,7 @@ class ProcessQueue:
         self.broker_min_offset = 0
         self.broker_max_offset = 0
         self.last_pull_ms = 0  # wall clock, for reports
-        self.pulled_at_ms: int | None = None  # the same moment, monotonic
+        self.pulled_at_ms = 0  # the same, or when reading began, monotonic
         self.last_consume_ms = 0  # wall clock, for reports
         self._started: dict[int, int] = {}  # offset -> when its handler began, monotonic
         self._space_waiter: asyncio.Future[None] | None = None
@@ -86,6 +125,8 @@ class ProcessQueue:
             table[message.ext.queue_offset] = message
             size_bytes += len(message.body) + _OVERHEAD_BYTES
         self.size_bytes += size_bytes
+        if self._total is not None:
+            self._total.add(len(messages))
         self.pulled_end_offset = messages[-1].ext.queue_offset + 1
 
     def remove(self, message: ReceivedMessage) -> bool:
@@ -94,8 +135,9 @@ class ProcessQueue:
             return False
         self._started.pop(message.ext.queue_offset, None)
         self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
-        if self._space_waiter is not None and self.is_full() is None:
-            self._wake()
+        if self._total is not None:
+            self._total.add(-1)
+        self.look_again()
         return True
 
     def holds(self, message: ReceivedMessage) -> bool:
@@ -161,7 +203,7 @@ class ProcessQueue:
         committed = self.commit_offset
         return 0 if committed is None else max(0, self.broker_max_offset - committed)
 
-    def is_full(self) -> Literal["messages", "size", "span"] | None:
+    def is_full(self) -> Literal["messages", "size", "span", "all"] | None:
         """Return which limit forbids pulling more, if any."""
         limits = self.limits
         if len(self.messages) > limits.messages:
@@ -170,17 +212,28 @@ class ProcessQueue:
             return "size"
         if len(self.messages) > 1 and self.span > limits.span:
             return "span"
+        if self._total is not None and self._total.is_full:
+            return "all"
         return None
+
+    def look_again(self) -> None:
+        """End a wait for space if there is some."""
+        if self._space_waiter is not None and self.is_full() is None:
+            self._wake()
 
     async def wait_for_space(self) -> None:
         """Wait until no limit forbids pulling, or the queue is dropped."""
         while not self.dropped and (self.is_full() is not None or self.paused):
             waiter = asyncio.get_running_loop().create_future()
             self._space_waiter = waiter
+            if self._total is not None:
+                self._total.wait(self)
             try:
                 await waiter
             finally:
                 self._space_waiter = None
+                if self._total is not None:
+                    self._total.forget(self)
 
     def pause(self) -> None:
         """Pull no more until :meth:`resume`."""
@@ -194,6 +247,10 @@ class ProcessQueue:
     def drop(self) -> None:
         """Give the queue up: results of messages still in hand no longer count."""
         self.dropped = True
+        if self._total is not None:
+            total, self._total = self._total, None
+            total.forget(self)
+            total.add(-len(self.messages))
         self._wake()
 
     def _wake(self) -> None:

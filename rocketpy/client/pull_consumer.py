@@ -15,24 +15,26 @@ from typing import Self
 from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import PullConsumerConfig
 from rocketpy.client.consume_service import Delivery
+from rocketpy.client.consumer_health import consumer_health
+from rocketpy.client.consumer_members import PullMember
+from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import BrokerOffsetStore
 from rocketpy.client.periodic import PeriodicJob
-from rocketpy.client.process_queue import Limits, ProcessQueue
-from rocketpy.client.pull_loop import PullLoop, PullSettings
+from rocketpy.client.process_queue import CacheTotal, Limits, ProcessQueue
+from rocketpy.client.pull_loop import PullSettings
+from rocketpy.client.queue_readers import QueueReaders
 from rocketpy.client.rebalance import Rebalancer
-from rocketpy.client.reports import PULL_PROPERTIES, nobody_handles, running_info
-from rocketpy.client.start_position import StartFinder, consume_from_where
+from rocketpy.client.start_position import StartFinder
 from rocketpy.errors import ClientError, ClosedError, ConfigError, NoRouteError, RocketPyError
-from rocketpy.proto.bodies.heartbeat import CONSUME_ACTIVELY, MODEL_CLUSTERING, ConsumerData
-from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.proto.validators import check_group
 
 logger = logging.getLogger(__name__)
+
+TAKEOVER_PAUSE_MS = 500
 
 
 class PullConsumer:
@@ -63,27 +65,53 @@ class PullConsumer:
         self._finder = StartFinder(instance, self._store, config.start)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
-        self._queues: dict[MessageQueue, ProcessQueue] = {}
-        self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
         self._arrived: deque[Delivery] = deque()
         self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
         self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
         self._last_commit_ms = instance.clock.monotonic_ms()
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
-        self._failures: dict[MessageQueue, str] = {}
         self._running = False
+        self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, span=1 << 62)
+        self._total = CacheTotal(config.max_cached_messages_all)
+        self._readers = QueueReaders(
+            instance,
+            PullSettings(
+                group=group,
+                batch=config.pull_batch,
+                suspend_ms=config.suspend_ms,
+                timeout_ms=config.pull_timeout_ms,
+                error_pause_ms=config.pull_error_pause_ms,
+                post_subscription=True,
+                commit_offset=False,
+            ),
+            self._make_queue,
+            subscription=self._subscription,
+            deliver=self._deliver,
+            reject=self._reject,
+            moved=self._restart,
+            broken=self._broken,
+        )
         self._rebalancer = Rebalancer(
             instance,
             group,
             find_allocation(config.allocation),
-            self._queues,
+            self._readers.queues,
             acquire=self._acquire,
             release=self._release,
-            takeover_pause_ms=500,
+            takeover_pause_ms=TAKEOVER_PAUSE_MS,
         )
         self._rebalance_job = PeriodicJob(
             f"rebalance {group}", self._rebalance, config.rebalance_interval_ms
+        )
+        self._member = PullMember(
+            group,
+            config,
+            subscriptions=self._subscriptions,
+            readers=self._readers,
+            positions=self._positions,
+            seek=self._restart,
+            wake=self._rebalance_job.wake,
         )
 
     # ---- life
@@ -121,9 +149,9 @@ class PullConsumer:
                 await self.commit()
             except RocketPyError as error:
                 logger.warning("last offsets of group %s were not stored: %r", self.group, error)
-        for queue in list(self._queues):
+        for queue in list(self._readers.queues):
             await self._drop(queue)
-        await self._instance.remove_consumer(self)
+        await self._instance.remove_consumer(self._member)
         self._wake()
 
     # ---- which queues
@@ -145,15 +173,15 @@ class PullConsumer:
             NoNameServerError: none answers.
         """
         self._check_running()
-        if self._queues and not self._subscribes:
+        if self._readers.queues and not self._subscribes:
             raise ClientError("subscribe and assign cannot be mixed")
         self._subscribes = True
         self._subscriptions[topic] = build_subscription(
-            topic, filter, expression_type, sub_version=self._instance.clock.time_ms()
+            topic, filter, expression_type, sub_version=self._instance.next_sub_version()
         )
         await self._instance.routes.refresh(topic)
         if self.group not in self._instance.consumers:
-            self._instance.add_consumer(self)
+            self._instance.add_consumer(self._member)
             await self._instance.heartbeat()
             self._rebalance_job.start()
         else:
@@ -171,26 +199,24 @@ class PullConsumer:
         if self._subscribes:
             raise ClientError("subscribe and assign cannot be mixed")
         wanted = set(queues)
-        for queue in self._queues.keys() - wanted:
+        for queue in self._readers.queues.keys() - wanted:
             await self._drop(queue)
-        for queue in sorted(wanted - self._queues.keys()):
+        for queue in sorted(wanted - self._readers.queues.keys()):
             await self._instance.routes.subscribe_queues(queue.topic)
             await self._acquire(queue)
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues read now."""
-        return sorted(self._queues)
+        return sorted(self._readers.queues)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Hand out nothing of these queues (of all when None) until :meth:`resume`."""
-        for queue in list(self._queues) if queues is None else queues:
-            self._checked(queue).pause()
+        self._readers.pause(None if queues is None else self._chosen(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """End a :meth:`pause`."""
-        for queue in list(self._queues) if queues is None else queues:
-            self._checked(queue).resume()
+        self._readers.resume(None if queues is None else self._chosen(queues))
         self._wake()
 
     # ---- messages
@@ -322,36 +348,15 @@ class PullConsumer:
     # ---- reading one queue
 
     async def _acquire(self, queue: MessageQueue) -> None:
-        self._begin(queue, await self._finder.find(queue))
+        self._readers.begin(queue, await self._finder.find(queue))
 
-    def _begin(self, queue: MessageQueue, offset: int) -> None:
-        config = self.config
-        limits = Limits(config.max_cached_messages, config.max_cached_bytes, span=1 << 62)
-        process_queue = ProcessQueue(queue, limits, serializer=config.serializer)
-        process_queue.next_pull_offset = offset
-        subscription = self._subscriptions.get(queue.topic) or build_subscription(queue.topic, "*")
-        loop = PullLoop(
-            self._instance,
-            process_queue,
-            subscription,
-            PullSettings(
-                group=self.group,
-                batch=config.pull_batch,
-                suspend_ms=config.suspend_ms,
-                timeout_ms=config.pull_timeout_ms,
-                error_pause_ms=config.pull_error_pause_ms,
-                post_subscription=True,
-                commit_offset=False,
-            ),
-            deliver=self._deliver,
-            reject=self._reject,
-            offset_moved=self._offset_moved,
-            on_failure=self._note_failure,
+    def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
+        return ProcessQueue(
+            queue, self._limits, serializer=self.config.serializer, total=self._total
         )
-        self._queues[queue] = process_queue
-        task = asyncio.create_task(loop.run(), name=f"rocketpy-pull-{queue}")
-        task.add_done_callback(self._loop_ended)
-        self._loops[queue] = task
+
+    def _subscription(self, topic: str) -> SubscriptionData:
+        return self._subscriptions.get(topic) or build_subscription(topic, "*")
 
     def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         self._arrived.extend([Delivery(queue, message) for message in messages])
@@ -364,43 +369,21 @@ class PullConsumer:
         logger.error("the body of %r cannot be inflated: %s", message, error)
         self._deliver(queue, [message])
 
-    def _note_failure(self, queue: ProcessQueue, error: Exception | None) -> None:
-        if error is None:
-            self._failures.pop(queue.queue, None)
-            return
-        self._failures[queue.queue] = repr(error)
-        if isinstance(error, RocketPyError) and not error.retriable:
-            self._failure = error
-            self._wake()
-
-    def _loop_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("pulling stopped by an unexpected error: %r", error, exc_info=error)
-            self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-            self._wake()
-
-    async def _offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
-        process_queue.drop()
-        if self._running and self._queues.get(process_queue.queue) is process_queue:
-            self._begin(process_queue.queue, offset)
+    def _broken(self, error: BaseException) -> None:
+        """Have the next poll say that reading does not go on by itself."""
+        self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+        self._wake()
 
     async def _restart(self, queue: MessageQueue, offset: int) -> None:
-        paused = self._checked(queue).paused
-        await self._drop(queue)
+        """Go on elsewhere in a queue; what was handed out before is committed no more."""
+        await self._readers.restart(queue, offset)
         self._positions[queue] = offset
-        self._begin(queue, offset)
-        if paused:
-            self._queues[queue].pause()
+        self._committable.pop(queue, None)
 
     async def _drop(self, queue: MessageQueue) -> None:
-        process_queue = self._queues.pop(queue)
-        process_queue.drop()
+        await self._readers.stop(queue)
         self._positions.pop(queue, None)
         self._committable.pop(queue, None)
-        task = self._loops.pop(queue, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
 
     async def _release(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
@@ -413,13 +396,13 @@ class PullConsumer:
         return None if await self._rebalancer.round(self._subscriptions) else 1_000
 
     def _checked(self, queue: MessageQueue) -> ProcessQueue:
-        found = self._queues.get(queue)
+        found = self._readers.queues.get(queue)
         if found is None:
             raise ClientError(f"{queue} is not assigned to this consumer")
         return found
 
     def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
-        chosen = list(self._queues) if queues is None else list(queues)
+        chosen = list(self._readers.queues) if queues is None else list(queues)
         for queue in chosen:
             self._checked(queue)
         return chosen
@@ -434,45 +417,6 @@ class PullConsumer:
         if not self._running:
             raise ClosedError("the pull consumer is not started, or closed")
 
-    # ---- what the instance and brokers ask
-
-    def heartbeat_data(self) -> ConsumerData:
-        """Return the group's part of the heartbeat."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=CONSUME_ACTIVELY,
-            message_model=MODEL_CLUSTERING,
-            consume_from_where=consume_from_where(self.config.start),
-            subscription_data_set=list(self._subscriptions.values()),
-        )
-
-    def wake_rebalance(self) -> None:
-        """Look at once who owns which queue."""
-        self._rebalance_job.wake()
-
-    async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets in the queues it has."""
-        for queue, offset in offsets.items():
-            if queue in self._queues:
-                await self._restart(queue, offset)
-
-    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
-        """Return the positions in a topic's queues."""
-        return {queue: at for queue, at in self._positions.items() if queue.topic == topic}
-
-    def running_info(self) -> ConsumerRunningInfo:
-        """Return the report on queues."""
-        return running_info(
-            self._queues,
-            self._subscriptions.values(),
-            {},
-            PULL_PROPERTIES,
-        )
-
-    async def consume_directly(
-        self,
-        message: MessageExt,  # noqa: ARG002
-        broker_name: str,  # noqa: ARG002
-    ) -> ConsumeMessageDirectlyResult:
-        """Refuse: nobody handles messages here."""
-        return nobody_handles("a pull consumer has no handler to call")
+    def health(self) -> ConsumerHealth:
+        """Return the state of every queue and what fails in the background."""
+        return consumer_health(self.group, self._readers, [self._rebalance_job], self._failure)

@@ -14,32 +14,21 @@ from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import ConsumeService, HandlerService, IteratorService
 from rocketpy.client.consume_stats import ConsumeStats
+from rocketpy.client.consumer_health import consumer_health
+from rocketpy.client.consumer_members import PushMember
 from rocketpy.client.handlers import Invoke, make_invoke
-from rocketpy.client.health import ConsumerHealth, queue_health
+from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import make_offset_store
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import Limits, ProcessQueue
-from rocketpy.client.pull_loop import PullLoop, PullSettings
+from rocketpy.client.pull_loop import PullSettings
+from rocketpy.client.queue_readers import QueueReaders
 from rocketpy.client.rebalance import Rebalancer
-from rocketpy.client.reports import (
-    consume_and_report,
-    nobody_handles,
-    push_properties,
-    running_info,
-    send_back_header,
-)
-from rocketpy.client.start_position import StartFinder, consume_from_where
+from rocketpy.client.reports import send_back_header
+from rocketpy.client.start_position import StartFinder
 from rocketpy.errors import ClosedError, ConfigError, NoRouteError, RocketPyError
-from rocketpy.proto.bodies.heartbeat import (
-    CONSUME_PASSIVELY,
-    MODEL_BROADCASTING,
-    MODEL_CLUSTERING,
-    ConsumerData,
-)
-from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 from rocketpy.proto.topic_names import retry_topic
@@ -83,12 +72,8 @@ class Consumer:
         self.config = config
         self._instance = instance
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._owned: dict[MessageQueue, ProcessQueue] = {}
-        self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._pull_failures: dict[MessageQueue, str] = {}
         self._failure: BaseException | None = None
         self._running = False
-        self._started_ms = 0
         self._quick_rounds = QUICK_ROUNDS
         self._stats = ConsumeStats(instance.clock)
         self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, config.max_span)
@@ -97,14 +82,23 @@ class Consumer:
         )
         self._finder = StartFinder(instance, self._store, config.start)
         self._executor: ThreadPoolExecutor | None = None
-        self._invoke: Invoke | None = None
         self._service: ConsumeService | None = None
         self._closed = asyncio.Event()
+        self._readers = QueueReaders(
+            instance,
+            _pull_settings(group, config),
+            self._make_queue,
+            subscription=self._subscriptions.__getitem__,
+            deliver=self._deliver,
+            reject=self._reject,
+            moved=self._moved,
+            broken=self._broken,
+        )
         self._rebalancer = Rebalancer(
             instance,
             group,
             None if config.broadcast else find_allocation(config.allocation),
-            self._owned,
+            self._readers.queues,
             acquire=self._acquire,
             release=self._release,
             takeover_pause_ms=config.takeover_pause_ms,
@@ -113,15 +107,15 @@ class Consumer:
             PeriodicJob(f"rebalance {group}", self._rebalance, config.rebalance_interval_ms),
             PeriodicJob(f"offsets {group}", self._persist, instance.config.persist_interval_ms),
         ]
-        self._settings = PullSettings(
-            group=group,
-            batch=config.pull_batch,
-            batch_bytes=config.pull_batch_bytes,
-            interval_ms=config.pull_interval_ms,
-            suspend_ms=config.suspend_ms,
-            timeout_ms=config.pull_timeout_ms,
-            error_pause_ms=config.pull_error_pause_ms,
-            commit_offset=not config.broadcast,
+        self._member = PushMember(
+            instance,
+            group,
+            config,
+            subscriptions=self._subscriptions,
+            readers=self._readers,
+            store=self._store,
+            stats=self._stats,
+            wake=self._wake_rebalance,
         )
         for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
             self.subscribe(topic, config.filter, config.expression_type)
@@ -154,15 +148,15 @@ class Consumer:
         reason = check_topic(topic)
         if reason is not None:
             raise ConfigError(reason, key="topic")
-        now_ms = self._instance.clock.time_ms()
+        version = self._instance.next_sub_version()
         try:
-            subscription = build_subscription(topic, filter, expression_type, sub_version=now_ms)
+            subscription = build_subscription(topic, filter, expression_type, sub_version=version)
         except ValueError as error:
             raise ConfigError(str(error), key="filter") from error
         self._subscriptions[topic] = subscription
         if self._running:
             self._instance.heartbeat_soon()
-            self.wake_rebalance()
+            self._wake_rebalance()
 
     async def start(self) -> None:
         """Join the group and begin to receive.
@@ -179,11 +173,10 @@ class Consumer:
             raise ClosedError("the consumer's client is not started, or the consumer was closed")
         if not self.config.broadcast:
             self.subscribe(retry_topic(self.group))
-        for topic in self._subscriptions:
+        for topic in list(self._subscriptions):
             await instance.routes.refresh(topic)
-        instance.add_consumer(self)
+        instance.add_consumer(self._member)
         self._running = True
-        self._started_ms = instance.clock.time_ms()
         self._service = self._make_service()
         try:
             await instance.heartbeat()
@@ -194,12 +187,15 @@ class Consumer:
 
     def _make_service(self) -> ConsumeService:
         config, clock = self.config, self._instance.clock
-        if config.handler is None:
+        invoke: Invoke | None = None
+        if config.handler is not None:
+            self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
+            invoke = make_invoke(config.handler, batch=config.batch, executor=self._executor)
+        self._member.start(invoke)
+        if invoke is None:
             return IteratorService(stats=self._stats, clock=clock)
-        self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
-        self._invoke = make_invoke(config.handler, batch=config.batch, executor=self._executor)
         return HandlerService(
-            self._invoke,
+            invoke,
             concurrency=config.concurrency,
             batch=config.batch,
             give_back=self._give_back,
@@ -215,17 +211,16 @@ class Consumer:
         self._running = False
         for job in self._jobs:
             await job.stop()
-        await self._stop_loops(list(self._loops))
+        await self._readers.silence(list(self._readers.queues))
         assert self._service is not None
         await self._service.stop(self.config.stop_timeout_s)
         try:
-            await self._store.save(self._offsets(), final=True)
+            await self.commit()
         except RocketPyError as error:
             logger.warning("last offsets of group %s were not stored: %r", self.group, error)
-        for queue in self._owned.values():
-            queue.drop()
-        self._owned.clear()
-        await self._instance.remove_consumer(self)
+        for queue in list(self._readers.queues):
+            await self._readers.stop(queue)
+        await self._instance.remove_consumer(self._member)
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
         self._closed.set()
@@ -252,18 +247,16 @@ class Consumer:
 
     def pause(self) -> None:
         """Pull no more until :meth:`resume`; what is pulled already is still delivered."""
-        for queue in self._owned.values():
-            queue.pause()
+        self._readers.pause()
 
     def resume(self) -> None:
         """Pull again."""
-        for queue in self._owned.values():
-            queue.resume()
+        self._readers.resume()
 
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues this member has now."""
-        return sorted(self._owned)
+        return sorted(self._readers.queues)
 
     @property
     def stats(self) -> ConsumeStats:
@@ -280,83 +273,38 @@ class Consumer:
         self._quick_rounds -= 1
         return UNBALANCED_PAUSE_MS if self._quick_rounds >= 0 else None
 
-    def wake_rebalance(self) -> None:
+    def _wake_rebalance(self) -> None:
         """Look at once who owns which queue."""
         if self._running:
             self._quick_rounds = QUICK_ROUNDS
             self._jobs[0].wake()
 
     async def _acquire(self, queue: MessageQueue) -> None:
-        self._begin(queue, await self._finder.find(queue))
+        self._readers.begin(queue, await self._finder.find(queue))
 
-    def _begin(self, queue: MessageQueue, offset: int) -> None:
-        process_queue = ProcessQueue(
+    def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
+        return ProcessQueue(
             queue, self._limits, serializer=self.config.serializer, give_back=self._give_back
         )
-        process_queue.next_pull_offset = offset
-        assert self._service is not None
-        loop = PullLoop(
-            self._instance,
-            process_queue,
-            self._subscriptions[queue.topic],
-            self._settings,
-            deliver=self._deliver,
-            reject=self._reject,
-            offset_moved=self._offset_moved,
-            on_failure=self._note_pull_failure,
-        )
-        self._owned[queue] = process_queue
-        task = asyncio.create_task(loop.run(), name=f"rocketpy-pull-{queue}")
-        task.add_done_callback(self._loop_ended)
-        self._loops[queue] = task
-        logger.info("group %s: reading %s from %d", self.group, queue, offset)
 
-    async def _release(self, process_queue: ProcessQueue) -> None:
-        queue = process_queue.queue
-        offset = process_queue.commit_offset
-        process_queue.drop()
-        self._owned.pop(queue, None)
-        self._pull_failures.pop(queue, None)
-        await self._stop_loops([queue])
-        logger.info("group %s: gave %s up at %s", self.group, queue, offset)
+    async def _release(self, entry: ProcessQueue) -> None:
+        offset = entry.commit_offset
+        await self._readers.stop(entry.queue)
+        logger.info("group %s: gave %s up at %s", self.group, entry.queue, offset)
         if offset is not None:
-            await self._store.save({queue: offset}, final=True)
+            await self._store.save({entry.queue: offset}, final=True)
 
-    async def _stop_loops(self, queues: list[MessageQueue]) -> None:
-        current = asyncio.current_task()
-        tasks = [task for queue in queues if (task := self._loops.pop(queue, None)) is not None]
-        waited = [task for task in tasks if task is not current]
-        for task in waited:
-            task.cancel()
-        if waited:
-            await asyncio.wait(waited)
+    async def _moved(self, queue: MessageQueue, offset: int) -> None:
+        if self._running:
+            await self._member.go_on(queue, offset)
 
-    def _loop_ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or task.exception() is None:
+    def _broken(self, error: BaseException) -> None:
+        if isinstance(error, RocketPyError):  # the broker refuses: perhaps it is not ours any more
+            self._wake_rebalance()
             return
-        error = task.exception()
-        assert error is not None
-        logger.error("pulling stopped by an unexpected error: %r", error, exc_info=error)
         self._failure = error
         if isinstance(self._service, IteratorService):
             self._service.fail(error)
-
-    async def _offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Start the queue afresh where the broker says; what is in hand no longer counts."""
-        queue = process_queue.queue
-        process_queue.drop()
-        self._loops.pop(queue, None)
-        await self._store.save({queue: offset}, final=True)
-        if self._owned.get(queue) is process_queue and self._running:
-            self._begin(queue, offset)
-
-    def _note_pull_failure(self, queue: ProcessQueue, error: Exception | None) -> None:
-        if error is None:
-            self._pull_failures.pop(queue.queue, None)
-            return
-        self._pull_failures[queue.queue] = repr(error)
-        if isinstance(error, RocketPyError) and not error.retriable:
-            self.wake_rebalance()
 
     # ---- messages
 
@@ -410,22 +358,15 @@ class Consumer:
 
     # ---- offsets
 
-    def _offsets(self) -> dict[MessageQueue, int]:
-        return {
-            queue: offset
-            for queue, entry in self._owned.items()
-            if (offset := entry.commit_offset) is not None
-        }
-
     async def _persist(self) -> int | None:
         self._stats.sample()
         await self._give_back_overdue()
-        await self._store.save(self._offsets())
+        await self._store.save(self._member.offsets())
         return None
 
     async def _give_back_overdue(self) -> None:
         since_ms = self._instance.clock.monotonic_ms() - self.config.consume_timeout_ms
-        for queue in list(self._owned.values()):
+        for queue in list(self._readers.queues.values()):
             message = queue.overdue(since_ms)
             if message is not None:
                 logger.warning("in hand for too long, giving back: %r", message)
@@ -433,67 +374,21 @@ class Consumer:
 
     async def commit(self) -> None:
         """Store the offsets now and wait for the brokers' answers."""
-        await self._store.save(self._offsets(), final=True)
-
-    # ---- what the instance and brokers ask
-
-    def heartbeat_data(self) -> ConsumerData:
-        """Return the group's part of the heartbeat."""
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=CONSUME_PASSIVELY,
-            message_model=MODEL_BROADCASTING if self.config.broadcast else MODEL_CLUSTERING,
-            consume_from_where=consume_from_where(self.config.start),
-            subscription_data_set=list(self._subscriptions.values()),
-        )
-
-    async def reset_offsets(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets in the queues it has."""
-        for queue, offset in offsets.items():
-            process_queue = self._owned.get(queue)
-            if process_queue is None:
-                continue
-            process_queue.drop()
-            await self._stop_loops([queue])
-            await self._store.save({queue: offset}, final=True)
-            if self._owned.get(queue) is process_queue and self._running:
-                self._begin(queue, offset)
-
-    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
-        """Return what would be committed now, by queue."""
-        return {queue: at for queue, at in self._offsets().items() if queue.topic == topic}
-
-    def running_info(self) -> ConsumerRunningInfo:
-        """Return the report on queues, rates and settings."""
-        return running_info(
-            self._owned,
-            self._subscriptions.values(),
-            {topic: self._stats.report(topic) for topic in self._subscriptions},
-            push_properties(
-                self._instance.name_servers.addresses, self.config.concurrency, self._started_ms
-            ),
-        )
-
-    async def consume_directly(
-        self, message: MessageExt, broker_name: str
-    ) -> ConsumeMessageDirectlyResult:
-        """Call the handler with one message, outside of any queue, and report how it went."""
-        if self._invoke is None:
-            return nobody_handles("this consumer has no handler to call")
-        queue = MessageQueue(message.topic, broker_name, message.queue_id)
-        received = ReceivedMessage(message, queue, serializer=self.config.serializer)
-        return await consume_and_report(self._invoke, received, self._instance.clock)
+        await self._store.save(self._member.offsets(), final=True)
 
     def health(self) -> ConsumerHealth:
         """Return the state of every queue and what fails in the background."""
-        failures = {job.name: repr(job.failure) for job in self._jobs if job.failure is not None}
-        if self._failure is not None:
-            failures["pulling"] = repr(self._failure)
-        return ConsumerHealth(
-            self.group,
-            {
-                queue: queue_health(entry, self._pull_failures.get(queue, ""))
-                for queue, entry in self._owned.items()
-            },
-            failures,
-        )
+        return consumer_health(self.group, self._readers, self._jobs, self._failure)
+
+
+def _pull_settings(group: str, config: ConsumerConfig) -> PullSettings:
+    return PullSettings(
+        group=group,
+        batch=config.pull_batch,
+        batch_bytes=config.pull_batch_bytes,
+        interval_ms=config.pull_interval_ms,
+        suspend_ms=config.suspend_ms,
+        timeout_ms=config.pull_timeout_ms,
+        error_pause_ms=config.pull_error_pause_ms,
+        commit_offset=not config.broadcast,
+    )

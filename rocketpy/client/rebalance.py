@@ -112,7 +112,7 @@ class Rebalancer:
         return java_sorted(await self._instance.api.consumer_ids(address, self._group))
 
     def _is_expired(self, queue: ProcessQueue) -> bool:
-        if queue.pulled_at_ms is None or queue.paused or queue.is_full() is not None:
+        if queue.paused or queue.is_full() is not None:
             return False
         idle_ms = self._instance.clock.monotonic_ms() - queue.pulled_at_ms
         if idle_ms > PULL_EXPIRED_MS:

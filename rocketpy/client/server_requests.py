@@ -5,9 +5,9 @@ Source: ClientRemotingProcessor (5.4.0). 39 (transaction check) and 326 (reply) 
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rocketpy.client.members import GroupMember
+from rocketpy.client.seams import Remoting
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
@@ -20,9 +20,6 @@ from rocketpy.proto.headers.client import (
 )
 from rocketpy.proto.headers.offset import ResetOffsetRequestHeader
 from rocketpy.proto.message import decode_message
-
-if TYPE_CHECKING:
-    from rocketpy.client.seams import Remoting
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +34,7 @@ class ServerRequests:
     def __init__(self, find: Callable[[str], GroupMember | None]) -> None:
         self._find = find
 
-    def register(self, remoting: "Remoting") -> None:
+    def register(self, remoting: Remoting) -> None:
         """Take over the codes this class answers."""
         remoting.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self.members_changed)
         remoting.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self.reset_offsets)

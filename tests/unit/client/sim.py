@@ -49,9 +49,10 @@ class SimLoop(asyncio.SelectorEventLoop):
 class SimClock:
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
+        self.wall_step_ms = 0  # as when somebody sets the machine's clock
 
     def time_ms(self) -> int:
-        return START_MS + round(self._loop.time() * 1000)
+        return START_MS + self.wall_step_ms + round(self._loop.time() * 1000)
 
     def monotonic_ms(self) -> int:
         return round(self._loop.time() * 1000)

@@ -10,6 +10,8 @@ from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import Retry, ToDLQ
 from rocketpy.client.serializers import json as json_serializer
 from rocketpy.errors import ClientError, ClosedError, NoNameServerError
+from rocketpy.proto import fastjson
+from rocketpy.proto.command import make_request
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import FakeCluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, of_topic, until
@@ -255,7 +257,10 @@ def test_results_of_a_queue_given_up_do_not_count() -> None:
             async with consumer:
                 await until(lambda: len(of_topic(consumer)) == 1)
                 await pass_time(1)
-                await consumer.reset_offsets({MessageQueue("t", "b0", 0): 2})
+                body = fastjson.dumps({"offsetTable": {MessageQueue("t", "b0", 0): 2}})
+                reset = {"group": "c", "topic": "t", "timestamp": "0", "isForce": "false"}
+                client._running().remoting.receive(make_request(220, reset, body, oneway=True))
+                await pass_time(0.1)
                 assert cluster.offsets["c", "b0", "t", 0] == 2
                 await consumer.commit()
                 assert cluster.offsets["c", "b0", "t", 0] == 2

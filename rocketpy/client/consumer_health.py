@@ -1,0 +1,34 @@
+"""The health of a consumer, put together from what it is made of."""
+
+from collections.abc import Sequence
+
+from rocketpy.client.health import ConsumerHealth, QueueHealth
+from rocketpy.client.periodic import PeriodicJob
+from rocketpy.client.process_queue import ProcessQueue
+from rocketpy.client.queue_readers import QueueReaders
+
+
+def consumer_health(
+    group: str,
+    readers: QueueReaders,
+    jobs: Sequence[PeriodicJob],
+    failure: BaseException | None,
+) -> ConsumerHealth:
+    """Return the state of every queue and what fails in the background."""
+    failures = {job.name: repr(job.failure) for job in jobs if job.failure is not None}
+    if failure is not None:
+        failures["pulling"] = repr(failure)
+    return ConsumerHealth(
+        group,
+        {
+            queue: _queue_health(entry, readers.failures.get(queue, ""))
+            for queue, entry in readers.queues.items()
+        },
+        failures,
+    )
+
+
+def _queue_health(queue: ProcessQueue, failure: str) -> QueueHealth:
+    return QueueHealth(
+        queue.commit_offset or 0, queue.lag, len(queue.messages), queue.last_pull_ms, failure
+    )

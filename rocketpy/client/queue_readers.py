@@ -1,0 +1,165 @@
+"""The queues that one consumer reads now: a process queue and a pull loop each.
+
+A queue's life, as the consumer sees it:
+
+    from       event                                                    to
+    (none)     begin: it is ours, and where to begin is known           READING
+    READING    a pull fails in a way that passes: failures says so      READING
+    READING    restart: a reset, a seek, an offset outside the queue    READING, afresh
+    READING    a pull loop ends by a fault of ours: broken is told      BROKEN
+    BROKEN     restart, or nobody pulled it for two minutes             READING, afresh
+    any        stop: it is not ours any more, or the consumer closes    (none)
+
+Afresh means a new process queue: messages of the old one still in hand no longer count.
+
+Source: RebalanceImpl.processQueueTable, PullMessageService (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from rocketpy.client.instance import Instance
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.process_queue import ProcessQueue
+from rocketpy.client.pull_loop import PullLoop, PullSettings
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.subscription import SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+
+class QueueReaders:
+    """Begins, restarts and stops to read queues.
+
+    Args:
+        instance: connections and routes.
+        settings: the same for all pulls.
+        make_queue: makes an empty process queue.
+        subscription: says what is wanted of a topic.
+        deliver: takes messages that are in their process queue already.
+        reject: takes a message whose body cannot be inflated.
+        moved: told the right offset of a queue when the broker says that ours is outside of it.
+        broken: told of a failure that does not pass by itself.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        settings: PullSettings,
+        make_queue: Callable[[MessageQueue], ProcessQueue],
+        *,
+        subscription: Callable[[str], SubscriptionData],
+        deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
+        reject: Callable[[ProcessQueue, ReceivedMessage, Exception], Awaitable[None]],
+        moved: Callable[[MessageQueue, int], Awaitable[None]],
+        broken: Callable[[BaseException], None],
+    ) -> None:
+        self._instance = instance
+        self._settings = settings
+        self._make_queue = make_queue
+        self._subscription = subscription
+        self._deliver = deliver
+        self._reject = reject
+        self._moved = moved
+        self._broken = broken
+        self._queues: dict[MessageQueue, ProcessQueue] = {}
+        self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._failures: dict[MessageQueue, str] = {}
+        self._paused: set[MessageQueue] = set()
+        self._all_paused = False
+        self.queues: Mapping[MessageQueue, ProcessQueue] = MappingProxyType(self._queues)
+        self.failures: Mapping[MessageQueue, str] = MappingProxyType(self._failures)
+
+    def begin(self, queue: MessageQueue, offset: int) -> None:
+        """Read a queue from an offset on."""
+        assert queue not in self._queues, queue
+        entry = self._make_queue(queue)
+        entry.next_pull_offset = offset
+        entry.pulled_at_ms = self._instance.clock.monotonic_ms()
+        if self._all_paused or queue in self._paused:
+            entry.pause()
+        loop = PullLoop(
+            self._instance,
+            entry,
+            self._subscription(queue.topic),
+            self._settings,
+            deliver=self._deliver,
+            reject=self._reject,
+            offset_moved=self._offset_moved,
+            on_failure=self._note,
+        )
+        self._queues[queue] = entry
+        task = asyncio.create_task(loop.run(), name=f"rocketpy-pull-{queue}")
+        task.add_done_callback(self._loop_ended)
+        self._loops[queue] = task
+        logger.info("group %s: reading %s from %d", self._settings.group, queue, offset)
+
+    async def stop(self, queue: MessageQueue) -> None:
+        """Read a queue no more; what is in hand no longer counts. An unknown one does nothing."""
+        entry = self._queues.pop(queue, None)
+        if entry is None:
+            return
+        entry.drop()
+        self._failures.pop(queue, None)
+        self._paused.discard(queue)
+        await self.silence([queue])
+
+    async def restart(self, queue: MessageQueue, offset: int) -> None:
+        """Go on with another offset of a queue that is read, paused or not as it was."""
+        was_paused = queue in self._paused
+        await self.stop(queue)
+        if queue in self._queues:
+            return  # somebody else began it while we waited for the loop
+        if was_paused:
+            self._paused.add(queue)
+        self.begin(queue, offset)
+
+    async def silence(self, queues: Iterable[MessageQueue]) -> None:
+        """End the pull loops of queues; their messages in hand still count."""
+        current = asyncio.current_task()
+        tasks = [task for queue in queues if (task := self._loops.pop(queue, None)) is not None]
+        waited = [task for task in tasks if task is not current]
+        for task in waited:
+            task.cancel()
+        if waited:
+            await asyncio.wait(waited)
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull no more of these queues (of all that there are and will be when None)."""
+        if queues is None:
+            self._all_paused = True
+        for queue in list(self._queues) if queues is None else queues:
+            self._paused.add(queue)
+            self._queues[queue].pause()
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """End a :meth:`pause`."""
+        if queues is None:
+            self._all_paused = False
+            self._paused.clear()
+        for queue in list(self._queues) if queues is None else queues:
+            self._paused.discard(queue)
+            self._queues[queue].resume()
+
+    async def _offset_moved(self, entry: ProcessQueue, offset: int) -> None:
+        if self._queues.get(entry.queue) is entry:
+            await self._moved(entry.queue, offset)
+
+    def _note(self, entry: ProcessQueue, error: Exception | None) -> None:
+        if self._queues.get(entry.queue) is not entry:
+            return
+        if error is None:
+            self._failures.pop(entry.queue, None)
+            return
+        self._failures[entry.queue] = repr(error)
+        if isinstance(error, RocketPyError) and not error.retriable:
+            self._broken(error)
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error("pulling stopped by an unexpected error: %r", error, exc_info=error)
+        self._broken(error)
