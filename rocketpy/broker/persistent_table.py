@@ -1,70 +1,105 @@
 """What the tables of topics and groups share: a lock, a version, and a file written as a whole."""
 
 import threading
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rocketpy.broker.document import DataVersion, JsonDocument
 from rocketpy.proto.json_body import Body
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.json_file import UnchangingJson
 
+E = TypeVar("E", bound=Body)
 
-class PersistentTable:
-    """A table of named entries in one JSON file, written with each change.
 
-    Whoever derives from it changes its entries under `_lock` and calls `_changed` then.
+class PersistentTable(ABC, Generic[E]):
+    """A table of named entries in one JSON file; safe from any thread, reads take no lock.
+
+    The file is written with each change, and nobody sees the change before: who is told that a
+    topic or group is there may count on it after a kill. When the file cannot be written the
+    change did not happen, and whoever wanted it tries again.
+
+    Attributes:
+        entries: what everybody sees; replaced as a whole, never changed.
     """
 
-    def __init__(self, file: JsonDocument, clock: Clock) -> None:
+    def __init__(self, file: JsonDocument, clock: Clock, entries: Mapping[str, E]) -> None:
+        self.entries: Mapping[str, E] = dict(entries)
         self._file = file
         self._clock = clock
         self._lock = threading.RLock()
         self._version = DataVersion(clock.time_ms())
-        self._is_gathering = False
-        self._is_unwritten = False
+        self._depth = 0
+        self._draft: dict[str, E] | None = None
+        self._to_tell: list[Callable[[], None]] = []
         self._documents: dict[str, tuple[Body, UnchangingJson]] = {}
 
     def persist(self) -> None:
-        """Write the file."""
+        """Write the file.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
         with self._lock:
-            self._save()
+            self._file.save(self._content(self.entries))
 
     @contextmanager
     def one_write(self) -> Iterator[None]:
-        """Keep others from changing the table, and write its file once for all changes inside."""
+        """Keep others from changing the table, and write its file once for all changes inside.
+
+        Raises:
+            StoreError: the file cannot be written; nothing changed then.
+        """
+        told: list[Callable[[], None]] = []
         with self._lock:
-            self._is_gathering = True
+            self._depth += 1
             try:
                 yield
             finally:
-                self._is_gathering = False
-                if self._is_unwritten:
-                    self._save()
+                self._depth -= 1
+                if self._depth == 0:
+                    told = self._write_draft()
+        for tell in told:
+            tell()
+
+    def _write_draft(self) -> list[Callable[[], None]]:
+        draft, told = self._draft, self._to_tell
+        self._draft, self._to_tell = None, []
+        if draft is not None:
+            self._version.bump(self._clock)
+            self._file.save(self._content(draft))
+            self.entries = draft
+        return told
 
     @property
     def data_version(self) -> dict[str, int]:
         """The table's DataVersion as JSON."""
         return self._version.to_json()
 
-    def _content(self) -> dict[str, Any]:
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, E]]:
+        """Change the entries that are yielded: a copy that takes their place once it is on disk."""
+        with self.one_write():
+            if self._draft is None:
+                self._draft = dict(self.entries)
+            yield self._draft
+
+    def _current(self) -> Mapping[str, E]:
+        """The entries with the changes so far; under the lock."""
+        return self.entries if self._draft is None else self._draft
+
+    @abstractmethod
+    def _content(self, entries: Mapping[str, E]) -> dict[str, Any]:
         """Return what the file holds."""
-        raise AssertionError("a table says what its file holds")
 
-    def _changed(self) -> None:
-        """Count a change and write the file."""
-        self._version.bump(self._clock)
-        self._save()
-
-    def _save(self) -> None:
-        self._is_unwritten = self._is_gathering
-        if not self._is_gathering:
-            self._file.save(self._content())
-
-    def _document(self, name: str, entry: Body) -> UnchangingJson:
-        """Return an entry as it is written; made once, for the file is written with each change."""
-        known = self._documents.get(name)
-        if known is None or known[0] is not entry:
-            known = self._documents[name] = entry, UnchangingJson(entry.to_json())
-        return known[1]
+    def _table(self, entries: Mapping[str, E]) -> dict[str, UnchangingJson]:
+        """Return the entries as they are written; made once each, for all are written each time."""
+        table: dict[str, UnchangingJson] = {}
+        for name, entry in entries.items():
+            known = self._documents.get(name)
+            if known is None or known[0] is not entry:
+                known = self._documents[name] = entry, UnchangingJson(entry.to_json())
+            table[name] = known[1]
+        return table

@@ -3,6 +3,8 @@
 Source: SubscriptionGroupManager.java, SubscriptionGroupConfig.java (5.4.0).
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,14 +35,14 @@ _GROUP_CHARS: Final = frozenset(
 _READ_FORBIDDEN_INDEX: Final = 0
 
 
-class SubscriptionGroupTable(PersistentTable):
+class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
     """Every consumer group of this broker; safe from any thread, reads take no lock."""
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self._config = config
-        super().__init__(file, clock)
+        system = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
+        super().__init__(file, clock, system)
         self._said_full = False
-        self._groups = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
 
     def configure(self, config: BrokerConfig) -> None:
@@ -51,10 +53,11 @@ class SubscriptionGroupTable(PersistentTable):
         """Read subscriptionGroup.json."""
         value = as_table(self._file.load())
         with self._lock:
-            for name, entry in as_table(value.get("subscriptionGroupTable")).items():
-                self._groups[name] = replace(
-                    SubscriptionGroupConfig.from_json(entry), group_name=name
-                )
+            loaded = {
+                name: replace(SubscriptionGroupConfig.from_json(entry), group_name=name)
+                for name, entry in as_table(value.get("subscriptionGroupTable")).items()
+            }
+            self.entries = {**self.entries, **loaded}
             for group, topics in as_table(value.get("forbiddenTable")).items():
                 self._forbidden[group] = {
                     topic: as_int(bits, 0) for topic, bits in as_table(topics).items()
@@ -63,11 +66,15 @@ class SubscriptionGroupTable(PersistentTable):
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """A group, or None."""
-        return self._groups.get(group)
+        return self.entries.get(group)
 
     def get_or_create(self, group: str) -> SubscriptionGroupConfig | None:
-        """A group, created when that is allowed and the name is a good one; else None."""
-        found = self._groups.get(group)
+        """A group, created when that is allowed and the name is a good one; else None.
+
+        Raises:
+            StoreError: the file cannot be written; nobody knows the group.
+        """
+        found = self.entries.get(group)
         if found is not None:
             return found
         if not self._config.auto_create_subscription_group and not group.startswith("CID_RMQ_SYS_"):
@@ -77,16 +84,17 @@ class SubscriptionGroupTable(PersistentTable):
         if not group or len(group) > _MAX_GROUP_CHARS or not _GROUP_CHARS.issuperset(group):
             return None
         with self._lock:
-            found = self._groups.get(group)
+            found = self._current().get(group)
             if found is None:
                 found = SubscriptionGroupConfig(group)
-                self._put(found)
+                with self._changing() as groups:
+                    groups[group] = found
         return found
 
     def _is_full(self) -> bool:
         """Whether no client may create another group; operators still may."""
         limit = self._config.max_groups_for_auto_create
-        if len(self._groups) < limit:
+        if len(self.entries) < limit:
             self._said_full = False
             return False
         if not self._said_full:
@@ -96,7 +104,7 @@ class SubscriptionGroupTable(PersistentTable):
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
         """A copy of the whole table."""
-        return dict(self._groups)
+        return dict(self.entries)
 
     def to_json(self) -> dict[str, Any]:
         """The content of subscriptionGroup.json, which is also the body of request 201."""
@@ -107,18 +115,28 @@ class SubscriptionGroupTable(PersistentTable):
         }
 
     def put(self, group: SubscriptionGroupConfig) -> None:
-        """Create or replace a group and write the file."""
-        with self._lock:
-            self._put(group)
+        """Create or replace a group and write the file.
+
+        Raises:
+            StoreError: the file cannot be written; the table is as it was.
+        """
+        with self._changing() as groups:
+            groups[group.group_name] = replace(group)
 
     def delete(self, group: str) -> SubscriptionGroupConfig | None:
-        """Forget a group; the one that was there, or None."""
+        """Forget a group; the one that was there, or None.
+
+        Raises:
+            StoreError: the file cannot be written; the group is still there.
+        """
         with self._lock:
-            old = self._groups.pop(group, None)
+            old = self._current().get(group)
+            if old is None:
+                return None
+            forbidden = {name: bits for name, bits in self._forbidden.items() if name != group}
+            with self._forbidding(forbidden), self._changing() as groups:
+                del groups[group]
             self._documents.pop(group, None)
-            self._forbidden.pop(group, None)
-            if old is not None:
-                self._changed()
         return old
 
     def is_forbidden(self, group: str, topic: str) -> bool:
@@ -129,27 +147,37 @@ class SubscriptionGroupTable(PersistentTable):
         return bool(bits >> _READ_FORBIDDEN_INDEX & 1)
 
     def set_forbidden(self, group: str, topic: str, forbidden: bool) -> None:
-        """Forbid or allow a group to read a topic, and write the file."""
+        """Forbid or allow a group to read a topic, and write the file.
+
+        Raises:
+            StoreError: the file cannot be written; nothing changed.
+        """
+        bit = 1 << _READ_FORBIDDEN_INDEX
         with self._lock:
-            topics = self._forbidden.setdefault(group, {})
-            if forbidden:
-                topics[topic] = topics.get(topic, 0) | 1 << _READ_FORBIDDEN_INDEX
-            else:
-                topics[topic] = topics.get(topic, 0) & ~(1 << _READ_FORBIDDEN_INDEX)
-                if not topics[topic]:
-                    del topics[topic]
+            table = {name: dict(topics) for name, topics in self._forbidden.items()}
+            topics = table.setdefault(group, {})
+            bits = topics.get(topic, 0)
+            topics[topic] = bits | bit if forbidden else bits & ~bit
+            if not topics[topic]:
+                del topics[topic]
             if not topics:
-                self._forbidden.pop(group, None)
-            self._changed()
+                del table[group]
+            with self._forbidding(table), self._changing():
+                pass
 
-    def _put(self, group: SubscriptionGroupConfig) -> None:
-        self._groups[group.group_name] = replace(group)
-        self._changed()
+    @contextmanager
+    def _forbidding(self, table: dict[str, dict[str, int]]) -> Iterator[None]:
+        """Let another table of what is forbidden be written; it counts only if it was."""
+        before, self._forbidden = self._forbidden, table
+        try:
+            yield
+        except BaseException:
+            self._forbidden = before
+            raise
 
-    def _content(self) -> dict[str, Any]:
-        table = {name: self._document(name, group) for name, group in self.all().items()}
+    def _content(self, entries: Mapping[str, SubscriptionGroupConfig]) -> dict[str, Any]:
         return {
             "dataVersion": self._version.to_json(),
-            "forbiddenTable": {group: dict(topics) for group, topics in self._forbidden.items()},
-            "subscriptionGroupTable": table,
+            "forbiddenTable": self._forbidden,
+            "subscriptionGroupTable": self._table(entries),
         }

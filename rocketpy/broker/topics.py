@@ -7,8 +7,9 @@ template's permission without that bit.
 Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -42,7 +43,7 @@ NOT_SENDABLE_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {
 }
 
 
-class TopicTable(PersistentTable):
+class TopicTable(PersistentTable[TopicConfig]):
     """Every topic of this broker; safe from any thread, reads take no lock.
 
     Attributes:
@@ -54,36 +55,38 @@ class TopicTable(PersistentTable):
         self.on_change: Callable[[TopicConfig], None] | None = None
         self.on_delete: Callable[[str], None] | None = None
         self._config = config
-        super().__init__(file, clock)
         self._said_full = False
         self._system = {one.topic_name: one for one in system_topics(config)}
-        self._topics: dict[str, TopicConfig] = dict(self._system)
+        super().__init__(file, clock, self._system)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (auto-creation on or off)."""
         self._config = config
         # A broker that started without auto-creation has no topic to inherit from yet.
         for topic in system_topics(config):
-            if topic.topic_name == AUTO_CREATE_TOPIC and topic.topic_name not in self._topics:
+            if topic.topic_name == AUTO_CREATE_TOPIC and topic.topic_name not in self.entries:
                 self._put_if_absent(topic)
 
     def load(self) -> None:
         """Read topics.json; topics that every broker has are added when it lacks them."""
         value = as_table(self._file.load())
         with self._lock:
-            for name, entry in as_table(value.get("topicConfigTable")).items():
-                self._topics[name] = replace(TopicConfig.from_json(entry), topic_name=name)
-            for name, topic in self._system.items():
-                self._topics.setdefault(name, topic)
+            self.entries = {
+                **self._system,
+                **{
+                    name: replace(TopicConfig.from_json(entry), topic_name=name)
+                    for name, entry in as_table(value.get("topicConfigTable")).items()
+                },
+            }
             self._version.load(value.get("dataVersion"))
 
     def get(self, topic: str) -> TopicConfig | None:
         """A topic, or None."""
-        return self._topics.get(topic)
+        return self.entries.get(topic)
 
     def all(self) -> dict[str, TopicConfig]:
         """A copy of the whole table."""
-        return dict(self._topics)
+        return dict(self.entries)
 
     def is_system(self, topic: str) -> bool:
         """Whether the name belongs to the broker itself."""
@@ -97,20 +100,29 @@ class TopicTable(PersistentTable):
         }
 
     def put(self, topic: TopicConfig) -> None:
-        """Create or replace a topic, write the file, report the change."""
-        with self._lock:
-            self._put(topic)
-        self._report(topic)
+        """Create or replace a topic, write the file, report the change.
+
+        Raises:
+            StoreError: the file cannot be written; the table is as it was.
+        """
+        with self._changing() as topics:
+            self._put(topics, topic)
 
     def delete(self, topic: str) -> TopicConfig | None:
-        """Forget a topic; the one that was there, or None."""
+        """Forget a topic; the one that was there, or None.
+
+        Raises:
+            StoreError: the file cannot be written; the topic is still there.
+        """
         with self._lock:
-            old = self._topics.pop(topic, None)
+            old = self._current().get(topic)
+            if old is None:
+                return None
+            with self._changing() as topics:
+                del topics[topic]
+                if self.on_delete is not None:
+                    self._to_tell.append(partial(self.on_delete, topic))
             self._documents.pop(topic, None)
-            if old is not None:
-                self._changed()
-        if old is not None and self.on_delete is not None:
-            self.on_delete(topic)
         return old
 
     def create_on_send(
@@ -127,14 +139,17 @@ class TopicTable(PersistentTable):
         Returns:
             The topic (perhaps created by another thread meanwhile), or None when it may
             not be created.
+
+        Raises:
+            StoreError: the file cannot be written; nobody knows the topic.
         """
-        source = self._topics.get(template)
+        source = self.get(template)
         if source is None or not source.perm & PERM_INHERIT:
-            return self._topics.get(topic)
+            return self.get(topic)
         if template == AUTO_CREATE_TOPIC and not self._config.auto_create_topic_enable:
-            return self._topics.get(topic)
+            return self.get(topic)
         if self._is_full():
-            return self._topics.get(topic)
+            return self.get(topic)
         nums = max(0, min(client_queue_nums, source.write_queue_nums))
         created = TopicConfig(
             topic_name=topic,
@@ -149,7 +164,7 @@ class TopicTable(PersistentTable):
     def _is_full(self) -> bool:
         """Whether no send may create another topic; operators still may. Apache has no bound."""
         limit = self._config.max_topics_for_auto_create
-        if len(self._topics) < limit:
+        if len(self.entries) < limit:
             self._said_full = False
             return False
         if not self._said_full:
@@ -172,8 +187,12 @@ class TopicTable(PersistentTable):
         perm: int = PERM_READ | PERM_WRITE,
         topic_sys_flag: int = 0,
     ) -> TopicConfig:
-        """Ensure a retry or dead-letter topic; whatever exists already stays as it is."""
-        found = self._topics.get(topic)
+        """Ensure a retry or dead-letter topic; whatever exists already stays as it is.
+
+        Raises:
+            StoreError: the file cannot be written; nobody knows the topic.
+        """
+        found = self.get(topic)
         if found is not None:
             return found
         created = TopicConfig(
@@ -187,25 +206,23 @@ class TopicTable(PersistentTable):
 
     def _put_if_absent(self, topic: TopicConfig) -> TopicConfig:
         with self._lock:
-            found = self._topics.get(topic.topic_name)
+            found = self._current().get(topic.topic_name)
             if found is not None:
                 return found
-            self._put(topic)
-        self._report(topic)
-        return topic
+            with self._changing() as topics:
+                return self._put(topics, topic)
 
-    def _put(self, topic: TopicConfig) -> None:
-        topic = replace(topic, attributes=dict(topic.attributes))
-        self._topics[topic.topic_name] = topic
-        self._changed()
-
-    def _content(self) -> dict[str, Any]:
-        table = {name: self._document(name, topic) for name, topic in self.all().items()}
-        return {"dataVersion": self._version.to_json(), "topicConfigTable": table}
-
-    def _report(self, topic: TopicConfig) -> None:
+    def _put(self, topics: dict[str, TopicConfig], topic: TopicConfig) -> TopicConfig:
+        own = topics[topic.topic_name] = replace(topic, attributes=dict(topic.attributes))
         if self.on_change is not None:
-            self.on_change(topic)
+            self._to_tell.append(partial(self.on_change, own))
+        return own
+
+    def _content(self, entries: Mapping[str, TopicConfig]) -> dict[str, Any]:
+        return {
+            "dataVersion": self._version.to_json(),
+            "topicConfigTable": self._table(entries),
+        }
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:

@@ -268,7 +268,7 @@ def test_no_live_setting_is_without_a_test() -> None:
 
 def test_auto_creation_can_be_turned_on_later() -> None:
     kit = Kit()
-    kit.parts.topics._topics.pop("TBW102")
+    kit.parts.topics.delete("TBW102")
     assert kit.send("a") == 17
     kit.update(autoCreateTopicEnable="true")
     assert kit.send("b") == 0

@@ -3,6 +3,7 @@ import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.subscription_groups import SYSTEM_GROUPS, SubscriptionGroupTable
+from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
@@ -99,3 +100,37 @@ def test_clients_create_no_groups_without_end() -> None:
         assert groups.get_or_create("c") is None
     assert [one["event"] for one in events] == ["no more groups are created by clients"]
     assert groups.get_or_create("a") is not None
+
+
+def test_what_cannot_be_written_did_not_happen() -> None:
+    class FullFile(MemoryFile):
+        has_space = True
+
+        def save(self, value: object) -> None:
+            if not self.has_space:
+                raise DiskFullError("no space")
+            super().save(value)
+
+    file = FullFile()
+    groups = SubscriptionGroupTable(BrokerConfig(broker_name="b"), file, FakeClock())
+    groups.put(SubscriptionGroupConfig("kept"))
+    groups.set_forbidden("kept", "T", True)
+    file.has_space = False
+    for change in (
+        lambda: groups.get_or_create("new"),
+        lambda: groups.delete("kept"),
+        lambda: groups.set_forbidden("kept", "T", False),
+        lambda: groups.set_forbidden("kept", "U", True),
+    ):
+        with pytest.raises(DiskFullError):
+            change()
+    assert groups.get("new") is None
+    assert groups.get("kept") is not None
+    assert groups.is_forbidden("kept", "T")
+    assert not groups.is_forbidden("kept", "U")
+    file.has_space = True
+    assert groups.get_or_create("new") is not None
+    groups.delete("kept")
+    assert not groups.is_forbidden("kept", "T")
+    assert set(file.value["subscriptionGroupTable"]) >= {"new"}
+    assert file.value["forbiddenTable"] == {}

@@ -1,0 +1,209 @@
+"""Sending as an operation on values: what is stored, and when the sender may be told."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.put_transforms import PutTransform
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.send import SendOperation
+from rocketpy.broker.operation.send_admission import SendAdmission
+from rocketpy.broker.operation.send_request import SendRequest, Sent
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.properties import encode_properties
+from rocketpy.store.results import PutMessage, PutMessageResult
+from tests.unit.broker.fakes import FakeClock, FakeStore, MemoryFile
+
+UNIQ = "AC1100010001000000000000000000FF"
+PLAIN = encode_properties({"UNIQ_KEY": UNIQ, "WAIT": "true"})
+HOST = b"\x7f\0\0\1\0\0\0\1"
+
+
+class Kit:
+    def __init__(self, *transforms: PutTransform, sync_flush: bool = False) -> None:
+        config = BrokerConfig(broker_name="b", broker_cluster_name="C")
+        clock = FakeClock()
+        self.topics = TopicTable(config, MemoryFile(), clock)
+        self.topics.put(TopicConfig("T", 4, 4))
+        self.store = FakeStore()
+        self.admission = SendAdmission(self.topics, config, clock, max_body_bytes=1000)
+        self.topics.on_delete = self.admission.forget
+        self.announcing: list[Callable[[], None]] = []
+        self.counted: list[tuple[str, int, int]] = []
+        self.operation = SendOperation(
+            self.store,
+            self.admission,
+            transforms,
+            lambda *one: self.counted.append(one),
+            config=config,
+            sync_flush=sync_flush,
+            when_announced=self.announcing.append,
+            clock=clock,
+            rng=random.Random(1),
+        )
+
+    def send(self, topic: str = "T", properties: bytes = PLAIN, **more: Any) -> Sent | Refusal:
+        request = SendRequest(
+            topic, 0, b"x", properties, HOST, "127.0.0.1:1", 0, 0, 5,
+            template="TBW102", template_queue_nums=4,
+        )  # fmt: skip
+        return self.operation.send(request._replace(**more))
+
+    def send_plain(self, queue_id: int = 0, properties: bytes = PLAIN) -> Sent | Refusal | None:
+        return self.operation.send_plain(
+            self.operation.known["T"], "T", queue_id, b"x", properties, HOST, 0, 0, 5, 0
+        )
+
+    def settle(self, sent: Sent | Refusal) -> list[Refusal | None]:
+        assert isinstance(sent, Sent)
+        told: list[Refusal | None] = []
+        self.operation.when_settled(sent, told.append)
+        return told
+
+
+def test_both_ways_store_the_same_message() -> None:
+    kit = Kit()
+    assert isinstance(kit.send(), Sent)
+    assert isinstance(kit.send_plain(), Sent)
+    long_way, short_way = kit.store.puts
+    assert long_way == short_way
+    assert kit.counted == [("T", 1, 200)] * 2
+
+
+def test_the_short_way_leaves_the_unusual_alone() -> None:
+    kit = Kit()
+    kit.send()
+    kit.store.puts.clear()
+    assert kit.send_plain(queue_id=4) is None
+    assert kit.send_plain(queue_id=-1) is None
+    assert kit.send_plain(properties=b"A\x01b\x02") is None
+    assert kit.send_plain(properties=PLAIN + b"DELAY\x013\x02") is None
+    assert kit.send_plain(properties=PLAIN + b"A\x01" + b"x" * 33_000 + b"\x02") is None
+    assert kit.store.puts == []
+
+
+def test_a_plain_message_passes_no_transform_and_others_pass_all_in_order() -> None:
+    passed: list[str] = []
+
+    def first(message: PutMessage, properties: Any, request: SendRequest) -> Refusal | None:
+        passed.append(f"first {message.topic} {properties['DELAY']} {request.topic}")
+        message.topic, message.queue_id = "SCHEDULE_TOPIC_XXXX", 7
+        return None
+
+    def second(message: PutMessage, _properties: Any, _request: SendRequest) -> Refusal | None:
+        passed.append(f"second {message.topic}")
+        return Refusal(13, "no") if message.flag else None
+
+    kit = Kit(first, second)
+    kit.send()
+    kit.send_plain()
+    assert passed == []
+    sent = kit.send(properties=PLAIN + b"DELAY\x013\x02")
+    assert passed == ["first T 3 T", "second SCHEDULE_TOPIC_XXXX"]
+    assert isinstance(sent, Sent)
+    assert (sent.queue_id, kit.store.puts[-1].topic) == (7, "SCHEDULE_TOPIC_XXXX")
+    assert kit.send(properties=PLAIN + b"DELAY\x013\x02", flag=1) == Refusal(13, "no")
+    assert len(kit.store.puts) == 3
+
+
+def test_a_message_stored_while_its_topic_is_deleted_is_not_acknowledged() -> None:
+    kit = Kit()
+    kit.send()
+    put = kit.store.put_message
+
+    def put_late(message: PutMessage) -> PutMessageResult:
+        kit.topics.delete("T")
+        return put(message)
+
+    kit.operation._put = put_late
+    refused = kit.send_plain()
+    assert isinstance(refused, Refusal)
+    assert refused.code == 17
+    assert kit.store.deleted == ["T"], "the queue that the put made goes too"
+    assert kit.counted == [("T", 1, 200)]
+
+
+def test_a_batch_stored_while_its_topic_is_deleted_is_not_acknowledged() -> None:
+    kit = Kit()
+    kit.send()
+    put = kit.store.put_batch
+
+    def put_late(batch: Any) -> PutMessageResult:
+        kit.topics.delete("T")
+        return put(batch)
+
+    kit.store.put_batch = put_late  # type: ignore[method-assign]
+    refused = kit.send(is_batch=True, body=encode_batch([BatchItem(0, b"x", PLAIN)]))
+    assert isinstance(refused, Refusal)
+    assert refused.code == 17
+    assert kit.store.deleted == ["T"]
+
+
+def test_a_topic_deleted_and_made_again_meanwhile_is_there() -> None:
+    kit = Kit()
+    kit.send()
+    put = kit.store.put_message
+
+    def put_late(message: PutMessage) -> PutMessageResult:
+        kit.topics.delete("T")
+        kit.topics.put(TopicConfig("T", 4, 4))
+        return put(message)
+
+    kit.operation._put = put_late
+    assert isinstance(kit.send_plain(), Sent)
+
+
+def test_the_first_message_of_a_topic_waits_for_the_name_servers() -> None:
+    kit = Kit()
+    sent = kit.send("New")
+    told = kit.settle(sent)
+    assert told == []
+    kit.announcing[0]()
+    assert told == [None]
+    again = kit.send("New")
+    assert isinstance(again, Sent)
+    assert not again.is_new_topic
+    assert again.durable_at == 0
+
+
+def test_with_sync_flush_the_first_message_of_a_topic_waits_for_both() -> None:
+    for announced_first in (True, False):
+        kit = Kit(sync_flush=True)
+        told = kit.settle(kit.send("New"))
+        ((_, durable),) = kit.store.waiting
+        (announced,) = kit.announcing
+        steps: list[Callable[[], None]] = [announced, lambda durable=durable: durable(True)]  # type: ignore[misc]
+        for step in steps if announced_first else reversed(steps):
+            assert told == []
+            step()
+        assert told == [None]
+
+
+def test_a_failed_flush_is_told_also_to_the_first_sender_of_a_topic() -> None:
+    kit = Kit(sync_flush=True)
+    told = kit.settle(kit.send("New"))
+    kit.store.waiting[0][1](False)
+    kit.announcing[0]()
+    assert [one.code for one in told if one] == [10]
+
+
+def test_what_waits_for_the_disk_keeps_no_message() -> None:
+    kit = Kit(sync_flush=True)
+    body = b"a body that must not be kept" * 10
+    kit.settle(kit.send(body=body))
+    kit.store.puts.clear()
+    (_, callback) = kit.store.waiting[0]
+    assert body not in _reachable(callback)
+
+
+def _reachable(function: Any) -> list[Any]:
+    """What a closure holds on to."""
+    found: list[Any] = []
+    for cell in getattr(function, "__closure__", None) or ():
+        found.append(cell.cell_contents)
+        if isinstance(cell.cell_contents, tuple):
+            found += cell.cell_contents
+    return found
