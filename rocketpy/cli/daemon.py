@@ -20,6 +20,8 @@ import structlog
 from rocketpy.errors import ConfigError
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet
+from rocketpy.runtime.descriptors import raise_descriptor_limit
+from rocketpy.runtime.heap import give_back_big_blocks
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,6 +112,8 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
     """
     import uvloop  # noqa: PLC0415 - only a daemon needs it, and --help should be quick
 
+    give_back_big_blocks()
+    _logger.info("descriptors", limit=raise_descriptor_limit())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(server, addresses))
 

@@ -40,15 +40,36 @@ class Admission:
         return self._count
 
     def admit(self, ip: str) -> bool:
-        """Count one more connection; return False when a limit is reached, and log why."""
+        """Count one more connection; return False, and log why, when its address has too many.
+
+        One too many in all is counted as well: the selector makes room for it or refuses it.
+        """
         with self._lock:
-            refusal = self._refusal(ip)
-            if refusal is None:
-                self._by_ip[ip] = self._by_ip.get(ip, 0) + 1
-                self._count += 1
-                return True
+            of_ip_count = self._by_ip.get(ip, 0)
+            if of_ip_count >= self._max_per_ip_count > 0:
+                self._log_refusal(
+                    f"{of_ip_count} connections from {ip} (serverMaxConnectionsPerIp)"
+                )
+                return False
+            self._by_ip[ip] = of_ip_count + 1
+            self._count += 1
+            return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are more connections than may be."""
+        return self._count > self._max_count > 0
+
+    def refuse(self, ip: str) -> None:
+        """Take back what `admit` counted: there was no room, and nobody to send away for it."""
+        is_over = self.is_over
+        self.release(ip)
+        with self._lock:
+            if is_over:
+                refusal = f"{self._max_count} connections are open (serverMaxConnections)"
+            else:
+                refusal = "only the reserve of file descriptors is left"
             self._log_refusal(refusal)
-            return False
 
     def release(self, ip: str) -> None:
         """Count one connection less."""
@@ -59,14 +80,6 @@ class Admission:
                 self._by_ip[ip] = left_count
             else:
                 del self._by_ip[ip]
-
-    def _refusal(self, ip: str) -> str | None:
-        if self._count >= self._max_count > 0:
-            return f"{self._max_count} connections are open (serverMaxConnections)"
-        of_ip_count = self._by_ip.get(ip, 0)
-        if of_ip_count >= self._max_per_ip_count > 0:
-            return f"{of_ip_count} connections from {ip} (serverMaxConnectionsPerIp)"
-        return None
 
     def _log_refusal(self, refusal: str) -> None:
         self._refused_count += 1

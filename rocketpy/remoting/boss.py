@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 
 from rocketpy.remoting.admission import Admission
+from rocketpy.runtime.descriptors import DescriptorGauge
 
 _log = logging.getLogger(__name__)
 
@@ -25,18 +26,22 @@ class Boss:
         self,
         listener: socket.socket,
         admission: Admission,
-        hand_over: Callable[[socket.socket, str], None],
+        hand_over: Callable[[socket.socket, str, bool], None],
+        descriptors: DescriptorGauge,
     ) -> None:
         """Take a listening socket.
 
         Args:
             listener: non-blocking, already listening; closed by `stop`.
             admission: counts and limits.
-            hand_over: gets each admitted socket and its IP address; must `release` it later.
+            hand_over: gets each admitted socket, its IP address and whether descriptors are
+                short; must `release` it later.
+            descriptors: tells when they are.
         """
         self._listener = listener
         self._admission = admission
         self._hand_over = hand_over
+        self._descriptors = descriptors
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -65,7 +70,7 @@ class Boss:
             ip = address[0]
             if self._admission.admit(ip):
                 sock.setblocking(False)
-                self._hand_over(sock, ip)
+                self._hand_over(sock, ip, self._descriptors.take())
             else:
                 sock.close()
 

@@ -48,8 +48,8 @@ class ChannelHost(Protocol):
         """Take a deferred response that was set; any thread."""
         ...
 
-    def wrote_much(self) -> None:
-        """Look at what lies unsent; on the channel's loop."""
+    def wrote_much(self, size_bytes: int) -> None:
+        """Look at what lies unsent, as a big frame was written; on the channel's loop."""
         ...
 
 
@@ -241,7 +241,7 @@ class Channel:
         data = frame if isinstance(frame, bytes) else _joined(frame)
         self._transport.write(data)
         if len(data) > _JOINED_FRAME_BYTES:
-            self._host.wrote_much()
+            self._host.wrote_much(len(data))
         if not self._is_writable:
             waiting_bytes = self._transport.get_write_buffer_size()
             if waiting_bytes > self._hard_limit_bytes:

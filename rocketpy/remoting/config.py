@@ -97,8 +97,9 @@ class RemotingServerConfig:
         write_buffer_high_water_mark: bytes waiting for one peer at which reading from it pauses.
         write_buffer_low_water_mark: bytes waiting at which reading goes on.
         write_buffer_hard_limit_bytes: bytes waiting at which the peer is cut off.
-        memory_limit_bytes: what all peers together may make the server hold: unfinished input,
-            requests in hand, unsent output (half of it). Over it those that hold most are cut off.
+        server_memory_limit_bytes: what all peers together may make the server hold: unfinished
+            input, requests in hand, unsent output (half of it). Over it those that hold most are
+            cut off. 0 is no limit.
         write_stall_timeout_ms: a peer above the high mark that takes nothing this long is cut off.
         frame_timeout_ms: a frame that is not whole this long after its first byte, and has gained
             less than 64 KiB in as long, closes its connection.
@@ -123,7 +124,7 @@ class RemotingServerConfig:
     write_buffer_high_water_mark: int = MIB
     write_buffer_low_water_mark: int = MIB // 4
     write_buffer_hard_limit_bytes: int = 64 * MIB
-    memory_limit_bytes: int = 512 * MIB
+    server_memory_limit_bytes: int = 512 * MIB
     write_stall_timeout_ms: int = 30_000
     first_frame_timeout_ms: int = 15_000
     frame_timeout_ms: int = 30_000

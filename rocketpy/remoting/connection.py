@@ -13,7 +13,6 @@ Source: NettyServerHandler, NettyClientHandler, NettyRemotingAbstract (5.4.0).
 """
 
 import asyncio
-import collections
 import logging
 from collections.abc import Awaitable
 from typing import Protocol, cast
@@ -22,27 +21,25 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.business import SWEEP_INTERVAL_MS, BusinessPool
 from rocketpy.remoting.channel import ROCKETPY_FIELD, Channel
+from rocketpy.remoting.completed_responses import CompletedResponses
 from rocketpy.remoting.connection_watch import ConnectionWatch
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.dispatch import (
     Processor,
     ProcessorTable,
-    Response,
     Responses,
-    go_away,
     overloaded,
+    send_away,
 )
 from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, request_bytes
 from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch
 from rocketpy.remoting.transport import WriteTransport
+from rocketpy.remoting.unsent_output import UnsentOutput
 from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
-
-# Peers up to this version do not know GO_AWAY (V5_3_1).
-_LAST_VERSION_WITHOUT_GO_AWAY = 475
 
 
 class ConnectionOwner(Protocol):
@@ -104,13 +101,14 @@ class Connection(asyncio.Protocol):
         self._watch: ConnectionWatch
         self._owner = owner
         self._loop = loop
+        self._budget = owner.budget
         self._limits = owner.limits
         self._reader = CommandReader(owner.limits.max_frame_bytes)
         self._counted_pending_bytes = 0
         self._routes = owner.table.routes
         self._byte_handler = owner.table.byte_handler
-        self._completed: collections.deque[tuple[DeferredResponse, object]] = collections.deque()
-        self._completion_is_scheduled = False
+        self._completed: CompletedResponses
+        self._unsent = UnsentOutput()
 
     # ---- asyncio.Protocol
 
@@ -132,6 +130,8 @@ class Connection(asyncio.Protocol):
                 # Was on its way when we stopped reading.
                 self.in_hand.suspend(self.in_hand.number(), commands)
                 self._count()
+            elif self._budget.is_exhausted:
+                self._suspend(commands)
             else:
                 self._dispatch(commands)
         if reader.pending_bytes != self._counted_pending_bytes:
@@ -161,6 +161,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail waiting calls, let go of what is held and tell the owner."""
         self._let_go()
+        self._budget.release(self)
         if self.is_attached:
             self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
         self._owner.closed(self)
@@ -182,6 +183,7 @@ class Connection(asyncio.Protocol):
             hard_limit_bytes=limits.hard_limit_bytes,
             host=self,
         )
+        self._completed = CompletedResponses(self.channel, self._deferred_done)
         self._watch = ConnectionWatch(self, limits, self._owner.now_ms())
         self.is_attached = True
 
@@ -228,19 +230,29 @@ class Connection(asyncio.Protocol):
         if not self.has_first_command:
             self._first_command(commands[0])
         if self._owner.is_draining:
-            commands = self._send_away(commands)
+            responses = Responses(self.channel)
+            commands = send_away(commands, responses)
+            self._finish(responses)
         leftover = self._serve(commands)
         if leftover:
             # Numbered after the batches that `_serve` handed over: they came before.
-            self.in_hand.suspend(self.in_hand.number(), leftover)
-        if leftover or self.in_hand.is_full:
-            self._count()
+            self._suspend(leftover)
+        elif self.in_hand.is_full:
             self._update_reading()
+
+    def _suspend(self, commands: list[RemotingCommand]) -> None:
+        """Keep requests until the peer, what is in hand and the budget allow to go on."""
+        self.in_hand.suspend(self.in_hand.number(), commands)
+        self._count()
+        self._update_reading()
+        if self._budget.is_exhausted:
+            self.turns.add(self.channel, self._go_on)
 
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """Serve requests inline or hand them to their pools; return those that have to wait."""
         responses = Responses(self.channel)
         routes = self._routes
+        budget = self._budget
         room_count = self.in_hand.room_count
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
         leftover: list[RemotingCommand] = []
@@ -259,7 +271,7 @@ class Connection(asyncio.Protocol):
                     room_count -= responses.later_count
                     self._finish(responses)
                     responses = Responses(self.channel)
-                    if room_count <= 0 or not self.channel.is_writable:
+                    if room_count <= 0 or not self.channel.is_writable or budget.is_exhausted:
                         leftover = commands[index + 1 :]
                         break
             else:
@@ -283,18 +295,6 @@ class Connection(asyncio.Protocol):
         if not command.flag & 1 and command.ext_fields.get(ROCKETPY_FIELD) == "1":
             self.channel.is_rocketpy = True
             self.channel.offers_msgpack = True
-
-    def _send_away(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
-        """Answer GO_AWAY to those who know it; return what is still to be served."""
-        kept = []
-        responses = Responses(self.channel)
-        for command in commands:
-            if command.flag & 3 or command.version <= _LAST_VERSION_WITHOUT_GO_AWAY:
-                kept.append(command)
-            else:
-                responses.add(command, go_away(command))
-        self._finish(responses)
-        return kept
 
     def _hand_over(
         self,
@@ -332,28 +332,15 @@ class Connection(asyncio.Protocol):
         self._done(responses, batch.count, batch.size_bytes)
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:
-        """Take a deferred response; any thread. Many set together wake the loop once."""
-        self._completed.append((deferred, response))
-        if not self._completion_is_scheduled:
-            self._completion_is_scheduled = True
-            self.channel.call_soon(self._take_completed)
+        """Take a deferred response that was set; any thread."""
+        self._completed.add(deferred, response)
 
-    def wrote_much(self) -> None:
+    def wrote_much(self, size_bytes: int) -> None:
         """Count what lies unsent."""
+        self._unsent.wrote(size_bytes)
         self._count()
 
-    def _take_completed(self) -> None:
-        # First: what is appended from now on schedules another call.
-        self._completion_is_scheduled = False
-        responses = Responses(self.channel)
-        count = 0
-        while self._completed:
-            deferred, response = self._completed.popleft()
-            count += 1
-            try:
-                responses.add(deferred.request, cast("Response", response))
-            except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
-                responses.add_error(deferred.request, error)
+    def _deferred_done(self, responses: Responses, count: int) -> None:
         self._done(responses, count, count * DEFERRED_BYTES)
 
     def _finish(self, responses: Responses) -> None:
@@ -441,8 +428,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes written and not yet taken by the peer; 0 before there is a transport."""
-        return self.transport.get_write_buffer_size() if self.is_attached else 0
+        """What frames hold that the peer has not taken wholly; 0 before there is a transport."""
+        if not self.is_attached:
+            return 0
+        return self._unsent.held_bytes(self.transport.get_write_buffer_size())
 
     def held_bytes(self) -> int:
         """Return what this connection holds: unfinished input, requests in hand, unsent output."""
@@ -466,13 +455,13 @@ class Connection(asyncio.Protocol):
 
     def _count(self) -> None:
         if self.channel.is_open:
-            self._owner.budget.count(self)
+            self._budget.count(self)
 
     def _let_go(self) -> None:
         self.in_hand.clear()
-        self._completed.clear()
+        if self.is_attached:
+            self._completed.clear()
         self._reader.drop()
-        self._owner.budget.release(self)
 
     # ---- time
 

@@ -32,6 +32,8 @@ ByteHandler: TypeAlias = Callable[[Channel, bytes], tuple[int, bytes]]
 served (whole frames, from the start) and the bytes of their responses. May serve nothing."""
 
 _ONEWAY = 2
+# Peers up to this version do not know GO_AWAY (V5_3_1).
+_LAST_VERSION_WITHOUT_GO_AWAY = 475
 
 
 class Route(NamedTuple):
@@ -169,6 +171,17 @@ def waited_too_long(waited_ms: int, queued_count: int) -> str:
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
         f"period in queue: {waited_ms}ms, size of queue: {queued_count}"
     )
+
+
+def send_away(commands: Sequence[RemotingCommand], responses: Responses) -> list[RemotingCommand]:
+    """Answer GO_AWAY to requests whose sender knows it; return what is still to be served."""
+    kept = []
+    for command in commands:
+        if command.flag & 3 or command.version <= _LAST_VERSION_WITHOUT_GO_AWAY:
+            kept.append(command)
+        else:
+            responses.add(command, go_away(command))
+    return kept
 
 
 def go_away(command: RemotingCommand) -> RemotingCommand:

@@ -35,6 +35,12 @@ class MemoryBudget:
 
     Holders tell by `count` when what they hold has changed noticeably. In between the numbers may
     be too high, so all holders are asked again before anybody is refused or loses anything.
+
+    Who is cut off still counts until it is gone: the memory is free only then. Until it is,
+    `is_exhausted` says that nobody should be given more.
+
+    Attributes:
+        is_exhausted: more is held than allowed, those being cut off included.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -43,8 +49,11 @@ class MemoryBudget:
         self._unsent_limit_bytes = limit_bytes // 2
         self._held: dict[Holder, int] = {}
         self._unsent: dict[Holder, int] = {}
+        self._ending: dict[Holder, int] = {}
         self._held_bytes = 0
         self._unsent_bytes = 0
+        self._ending_bytes = 0
+        self.is_exhausted = False
 
     @property
     def held_bytes(self) -> int:
@@ -53,6 +62,8 @@ class MemoryBudget:
 
     def count(self, holder: Holder) -> None:
         """Note what a holder holds now; cut off the greediest when that is too much in all."""
+        if holder in self._ending:
+            return
         before_bytes = self._held_bytes
         self._note(holder)
         if before_bytes < self._held_bytes > self._limit_bytes > 0:
@@ -63,15 +74,25 @@ class MemoryBudget:
 
     def release(self, holder: Holder) -> None:
         """Forget a holder that is gone."""
-        self._held_bytes -= self._held.pop(holder, 0)
-        self._unsent_bytes -= self._unsent.pop(holder, 0)
+        self._forget(holder)
+        self._ending_bytes -= self._ending.pop(holder, 0)
+        self._look()
 
     def is_output_full(self) -> bool:
         """Whether so much lies unsent for all peers that no more should be added now."""
+        if self.is_exhausted:
+            return True
         if not self._is_output_over():
             return False
         self._note_all(self._unsent)
         return self._is_output_over()
+
+    def _look(self) -> None:
+        self.is_exhausted = self._held_bytes + self._ending_bytes > self._limit_bytes > 0
+
+    def _forget(self, holder: Holder) -> None:
+        self._held_bytes -= self._held.pop(holder, 0)
+        self._unsent_bytes -= self._unsent.pop(holder, 0)
 
     def make_room_for_output(self) -> None:
         """Cut off peers that take nothing, greediest first, until output may be added."""
@@ -86,7 +107,7 @@ class MemoryBudget:
 
     def _note(self, holder: Holder) -> None:
         held_bytes, unsent_bytes = holder.held_bytes(), holder.unsent_bytes
-        self.release(holder)
+        self._forget(holder)
         if held_bytes:
             self._held[holder] = held_bytes
             self._held_bytes += held_bytes
@@ -100,5 +121,8 @@ class MemoryBudget:
 
     def _give_up(self, holder: Holder) -> None:
         held_bytes = self._held[holder]
-        self.release(holder)
+        self._forget(holder)
+        self._ending[holder] = held_bytes
+        self._ending_bytes += held_bytes
+        self._look()
         holder.give_up(held_bytes)

@@ -66,7 +66,7 @@ class Network(Protocol):
         Each selector is bound to the loop it is to live on (`Selector.bind`, on that loop) before
         it gets a connection. For each new peer: ask `admission.admit`; when it says yes, take a
         protocol from `Selector.new_connection` and give it a transport, on the selector's loop;
-        when it says no, close.
+        when either says no, close.
 
         Raises:
             StartError: the port is taken, or the address is not ours.

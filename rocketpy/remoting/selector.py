@@ -7,6 +7,7 @@ Source: the selector event loop group of NettyRemotingServer (5.4.0).
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 _SWEEP_INTERVAL_S = 1.0
 _DRAIN_TICK_S = 0.01
 _QUIET_TICKS = 2
+_LOOKED_AT = 1_000
 
 Factory = Callable[[Connection], asyncio.Protocol]
 
@@ -66,6 +68,8 @@ class Selector:
         self._listeners = listeners
         self._wrap = wrap
         self._announced: set[Connection] = set()
+        # Oldest first. Those that did send a request are dropped when somebody looks.
+        self._silent: dict[Connection, None] = {}
         self._ips: dict[Connection, str] = {}
         self._tasks: set[asyncio.Future[None]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -76,16 +80,25 @@ class Selector:
         self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
-    def new_connection(self, ip: str) -> asyncio.Protocol:
+    def new_connection(self, ip: str, *, is_crowded: bool = False) -> asyncio.Protocol:
         """Return the protocol of a new, admitted connection, which is to get a transport.
 
-        Whoever cannot give it one calls its `connection_lost`.
+        Whoever cannot give it one calls its `connection_lost`. When there is no room for one more,
+        the oldest peer that never sent a valid request goes.
 
         Args:
             ip: the peer's address as it was admitted; released when the connection is gone.
+            is_crowded: whether the system has little room left for connections.
+
+        Raises:
+            ConnectionRefusedError: no room, and nobody to send away; the peer is to be closed.
         """
+        if (is_crowded or self._admission.is_over) and not self._send_away_silent():
+            self._admission.refuse(ip)
+            raise ConnectionRefusedError("no room for one more connection")
         connection = Connection(self, self.loop)
         self.connections.add(connection)
+        self._silent[connection] = None
         self._ips[connection] = ip
         return self._wrap(connection)
 
@@ -101,6 +114,7 @@ class Selector:
     def closed(self, connection: Connection) -> None:
         """Tell the listeners, if they knew of it: a connection is gone."""
         self.connections.discard(connection)
+        self._silent.pop(connection, None)
         ip = self._ips.pop(connection, None)
         if ip is not None:
             self._admission.release(ip)
@@ -151,6 +165,17 @@ class Selector:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
+
+    def _send_away_silent(self) -> bool:
+        """End the oldest connection that never sent a valid request; False when there is none."""
+        for connection in list(itertools.islice(self._silent, _LOOKED_AT)):
+            if not connection.is_attached:
+                continue
+            del self._silent[connection]
+            if not connection.has_first_command:
+                connection.channel.abort("no room, and it never sent a request")
+                return True
+        return False
 
     def _attached(self) -> list[Connection]:
         """Return the connections that have a transport."""

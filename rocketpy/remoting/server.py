@@ -165,7 +165,7 @@ class RemotingServer:
                 admission=self._admission,
                 listeners=self._listeners,
                 wrap=wrap,
-                memory_limit_bytes=config.memory_limit_bytes // count,
+                memory_limit_bytes=config.server_memory_limit_bytes // count,
             )
             for _ in range(count)
         ]

@@ -5,6 +5,7 @@ Source: the boss and selector event loop groups of NettyRemotingServer (5.4.0).
 
 import asyncio
 import errno
+import functools
 import socket
 import ssl
 import threading
@@ -15,6 +16,8 @@ from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.boss import Boss
 from rocketpy.remoting.network import ListenEndpoint, Listening
 from rocketpy.remoting.selector import Selector
+from rocketpy.runtime.clock import SystemClock
+from rocketpy.runtime.descriptors import DescriptorGauge
 
 
 class SocketNetwork:
@@ -71,7 +74,8 @@ class SocketListening:
                 thread = SelectorThread(selector, f"{name}-selector-{index}")
                 self._threads.append(thread)
                 thread.start()
-        self._boss = Boss(listener, admission, self._hand_over)
+        descriptors = DescriptorGauge(SystemClock())
+        self._boss = Boss(listener, admission, self._hand_over, descriptors)
         self._boss.start(loop)
 
     @property
@@ -91,21 +95,25 @@ class SocketListening:
         else:
             await self._own_selector.drain(grace_ms)
 
-    def _hand_over(self, sock: socket.socket, ip: str) -> None:
+    def _hand_over(self, sock: socket.socket, ip: str, is_crowded: bool) -> None:
         if self._threads:
-            self._threads[self._next_thread].adopt(sock, ip)
+            self._threads[self._next_thread].adopt(sock, ip, is_crowded=is_crowded)
             self._next_thread = (self._next_thread + 1) % len(self._threads)
         else:
-            adopt(self._own_selector, sock, ip)
+            adopt(self._own_selector, sock, ip, is_crowded=is_crowded)
 
 
-def adopt(selector: Selector, sock: socket.socket, ip: str) -> None:
+def adopt(selector: Selector, sock: socket.socket, ip: str, *, is_crowded: bool) -> None:
     """Give an admitted socket to a selector; on the selector's loop."""
-    selector.spawn(_adopt(selector, sock, ip))
+    try:
+        protocol = selector.new_connection(ip, is_crowded=is_crowded)
+    except ConnectionRefusedError:
+        sock.close()
+    else:
+        selector.spawn(_attach(selector, protocol, sock))
 
 
-async def _adopt(selector: Selector, sock: socket.socket, ip: str) -> None:
-    protocol = selector.new_connection(ip)
+async def _attach(selector: Selector, protocol: asyncio.Protocol, sock: socket.socket) -> None:
     try:
         await selector.loop.connect_accepted_socket(lambda: protocol, sock)
     except OSError as error:
@@ -125,9 +133,10 @@ class SelectorThread:
         """Start the thread; sockets may be handed over at once."""
         self._thread.start()
 
-    def adopt(self, sock: socket.socket, ip: str) -> None:
+    def adopt(self, sock: socket.socket, ip: str, *, is_crowded: bool) -> None:
         """Hand an admitted socket over; on any thread."""
-        self._loop.call_soon_threadsafe(adopt, self.selector, sock, ip)
+        call = functools.partial(adopt, self.selector, sock, ip, is_crowded=is_crowded)
+        self._loop.call_soon_threadsafe(call)
 
     async def stop(self, grace_ms: int) -> None:
         """Drain the selector, then end its loop and thread."""

@@ -172,9 +172,11 @@ LIMITS = ConnectionLimits(
 
 
 class FakeOwner:
-    def __init__(self, loop: FakeLoop, limits: ConnectionLimits = LIMITS) -> None:
-        self.budget = MemoryBudget(0)
-        self.turns = WriteTurns(loop, self.now_ms)
+    def __init__(
+        self, loop: FakeLoop, limits: ConnectionLimits = LIMITS, memory_limit_bytes: int = 0
+    ) -> None:
+        self.budget = MemoryBudget(memory_limit_bytes)
+        self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
         self.table = ProcessorTable()
         self.limits = limits
         self.is_draining = False
@@ -211,9 +213,9 @@ class FakeOwner:
 class Rig:
     """A connection on a fake loop with a fake transport."""
 
-    def __init__(self, limits: ConnectionLimits = LIMITS) -> None:
+    def __init__(self, limits: ConnectionLimits = LIMITS, memory_limit_bytes: int = 0) -> None:
         self.loop = FakeLoop()
-        self.owner = FakeOwner(self.loop, limits)
+        self.owner = FakeOwner(self.loop, limits, memory_limit_bytes)
         self.transport = FakeTransport()
         self.connection = Connection(self.owner, self.loop)  # type: ignore[arg-type]
 
@@ -232,7 +234,7 @@ class FakeHost:
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         raise AssertionError("nothing is deferred here")
 
-    def wrote_much(self) -> None:
+    def wrote_much(self, size_bytes: int) -> None:
         self.big_writes += 1
 
 

@@ -7,7 +7,6 @@ import pytest
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.memory_budget import MemoryBudget
 from tests.unit.remoting.fakes import LIMITS, ManualClock, Rig, codes, echo, feed, request
 
 
@@ -196,9 +195,7 @@ def test_everything_a_connection_holds_is_told_to_the_budget() -> None:
 def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rig = Rig()
-    rig.owner.budget = MemoryBudget(10_000)
-    rig.open()
+    rig = Rig(memory_limit_bytes=10_000).open()
     frame = encode_command(make_request(10, None, bytes(20_000)))
     rig.connection.data_received(frame[:9_000])
     assert rig.connection.channel.is_open
@@ -209,12 +206,40 @@ def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
     assert "the greediest cut off peer=10.0.0.7:4321 held_bytes=11000" in caplog.text
 
 
+def test_while_the_budget_is_exhausted_requests_wait_for_their_turn() -> None:
+    rig = Rig().open()
+    rig.owner.table.register(10, echo, None)
+    rig.owner.budget.is_exhausted = True
+    feed(rig, request(10, 1))
+    rig.loop.run()
+    assert not rig.transport.is_reading
+    rig.owner.budget.is_exhausted = False
+    rig.loop.advance(0.02)
+    assert codes(rig) == [(1, 0)]
+    assert rig.transport.is_reading
+
+
 def test_a_big_response_is_counted_at_once() -> None:
     rig = Rig().open()
-    rig.transport.buffered = 600_000
+    rig.transport.buffered = 700_000
     rig.owner.table.register(11, big, None)
     feed(rig, request(11, 1))
-    assert rig.owner.budget.held_bytes == 600_000
+    assert rig.owner.budget.held_bytes == 700_000
+
+
+def test_a_big_response_is_held_until_its_last_byte_has_left() -> None:
+    rig = Rig().open()
+    rig.transport.buffered = 2_000_000
+    rig.owner.table.register(11, big, None)
+    feed(rig, request(11, 1))
+    feed(rig, request(11, 2))
+    frame_bytes = len(rig.transport.writes[0])
+    rig.transport.buffered = frame_bytes + 1
+    assert rig.connection.unsent_bytes == 2 * frame_bytes
+    rig.transport.buffered = 1
+    assert rig.connection.unsent_bytes == frame_bytes
+    rig.transport.buffered = 0
+    assert rig.connection.unsent_bytes == 0
 
 
 def test_hard_limit_cuts_the_peer_off() -> None:

@@ -36,6 +36,20 @@ def test_over_the_limit_those_who_hold_most_lose_first_and_only_as_many_as_neede
     assert budget.held_bytes == 750
 
 
+def test_nobody_gets_more_until_those_cut_off_are_gone() -> None:
+    budget = MemoryBudget(1000)
+    greedy, other = Peer(800), Peer(500)
+    counted(budget, greedy, other)
+    assert greedy.lost == 800
+    assert budget.is_exhausted
+    assert budget.is_output_full()
+    budget.count(greedy)
+    assert budget.held_bytes == 500
+    budget.release(greedy)
+    assert not budget.is_exhausted
+    assert not budget.is_output_full()
+
+
 def test_old_numbers_cost_nobody_a_connection() -> None:
     budget = MemoryBudget(1000)
     sent_meanwhile = Peer(0, 900)

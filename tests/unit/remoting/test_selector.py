@@ -2,6 +2,7 @@ from typing import Any, cast
 
 import pytest
 
+from rocketpy.proto.command import encode_command, make_request
 from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.connection import Connection
@@ -24,12 +25,14 @@ class Listener:
         raise ValueError("listener trouble")
 
 
-def make_selector(listeners: list[Any], memory_limit_bytes: int = 1000) -> Selector:
+def make_selector(
+    listeners: list[Any], memory_limit_bytes: int = 1000, max_connections: int = 0
+) -> Selector:
     selector = Selector(
         ProcessorTable(),
         LIMITS,
         ManualClock(),
-        admission=Admission(0, 0, ManualClock()),
+        admission=Admission(max_connections, 0, ManualClock()),
         listeners=listeners,
         wrap=lambda connection: connection,
         memory_limit_bytes=memory_limit_bytes,
@@ -90,3 +93,56 @@ def test_the_sweep_comes_back_every_second() -> None:
         clock.now += 1_000
         loop.advance(1.0)
     assert transport.is_closed  # no first request in 15 s
+
+
+def arrive(selector: Selector, *, is_crowded: bool = False) -> tuple[Connection, FakeTransport]:
+    assert selector._admission.admit("10.0.0.7")
+    connection = selector.new_connection("10.0.0.7", is_crowded=is_crowded)
+    assert isinstance(connection, Connection)
+    transport = FakeTransport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    return connection, transport
+
+
+@pytest.mark.parametrize("why", ["crowded", "over the limit"])
+def test_without_room_the_oldest_that_never_sent_a_request_goes(why: str) -> None:
+    selector = make_selector([], max_connections=3 if why == "over the limit" else 0)
+    honest, honest_transport = arrive(selector)
+    honest.data_received(encode_command(make_request(1)))
+    older, older_transport = arrive(selector)
+    newer, newer_transport = arrive(selector)
+    for _ in range(2):
+        arrive(selector, is_crowded=why == "crowded")[0].has_first_command = True
+    assert older_transport.is_aborted
+    assert newer_transport.is_aborted
+    for connection in (older, newer):
+        connection.connection_lost(None)
+    assert not honest_transport.is_closing()
+    assert selector._admission.count == 3
+
+
+def test_without_room_and_anybody_silent_the_newcomer_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    selector = make_selector([])
+    arrive(selector)[0].has_first_command = True
+    with pytest.raises(ConnectionRefusedError):
+        arrive(selector, is_crowded=True)
+    assert selector._admission.count == 1
+    assert "only the reserve of file descriptors is left" in caplog.text
+
+
+def test_stalled_peers_make_room_for_those_who_wait_to_send() -> None:
+    selector = make_selector([], memory_limit_bytes=10_000)
+    stuck, stuck_transport = connect(selector, 6_000)
+    stuck.pause_writing()
+    waiting, _ = connect(selector)
+    seen: list[int] = []
+    waiting.channel.when_writable(lambda: seen.append(1))
+    loop = cast("FakeLoop", cast("object", selector.loop))
+    loop.run()
+    assert seen == []
+    selector.sweep(2_000)
+    assert stuck_transport.is_aborted
+    loop.advance(0.01)
+    assert seen == [1]

@@ -1,0 +1,155 @@
+"""Peers that make a broker hold memory: a process of its own, measured from outside."""
+
+import contextlib
+import resource
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketpy.proto.command import encode_command
+from tests.bad_input.kit import Wire, daemon, log_until, pull_header
+
+MIB = 1 << 20
+ESTABLISHED = 1
+LOOPBACK = "127.0.0.1"
+
+
+class Daemon:
+    """A broker with default limits, except for those given."""
+
+    def __init__(self, process: "subprocess.Popen[str]", address: str) -> None:
+        self.process = process
+        self.address = address
+
+    def memory(self) -> int:
+        """Bytes that are the process's own; mapped files are the page cache's."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        (line,) = [line for line in status.splitlines() if line.startswith("RssAnon")]
+        return int(line.split()[1]) << 10
+
+    def peer(self) -> Wire:
+        peer = Wire(self.address)
+        assert peer.call(7_777).code == 3
+        return peer
+
+
+@contextlib.contextmanager
+def broker(store: Path, *more: str, descriptors: tuple[int, int] | None = None) -> Iterator[Daemon]:
+    settings = [f"storePathRootDir={store}", "listenPort=0", f"bindAddress={LOOPBACK}",
+                f"brokerIP1={LOOPBACK}", "mappedFileSizeCommitLog=67108864",
+                "mappedFileSizeConsumeQueue=20000", "maxHashSlotNum=1000", "maxIndexNum=5000",
+                *more]  # fmt: skip
+    arguments = ["broker", *(word for text in settings for word in ("-D", text))]
+    with daemon(*arguments) as process:
+        if descriptors is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, descriptors)
+        yield Daemon(process, log_until(process, "ready")[-1]["broker"])
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.02)
+
+
+def is_established(peer: Wire) -> bool:
+    return peer.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == ESTABLISHED
+
+
+def write_what_it_takes(peer: Wire, data: bytes) -> None:
+    with contextlib.suppress(ConnectionError):
+        peer.write(data)
+
+
+def test_frames_that_never_end_stay_within_the_budget(tmp_path: Path) -> None:
+    """Over 512 MiB in all the greediest lose theirs; honest connections do not notice."""
+    unfinished = struct.pack(">i", 16 * MIB - 4) + bytes(16 * MIB - 1_000)
+    with broker(tmp_path / "s") as served, contextlib.ExitStack() as stack:
+        honest = stack.enter_context(served.peer())
+        assert honest.send(b"before").code == 0
+        before = served.memory()
+        peers = [stack.enter_context(served.peer()) for _ in range(60)]
+        highest = 0
+        for peer in peers:
+            write_what_it_takes(peer, unfinished)
+            highest = max(highest, served.memory())
+        assert honest.send(b"after").code == 0
+        assert highest - before < 640 * MIB
+        until(lambda: sum(map(is_established, peers)) <= 32, "512 MiB are 32 frames of 16 MiB")
+        assert sum(map(is_established, peers)) > 16, "no more than needed are cut off"
+
+
+def test_a_frame_that_makes_no_progress_is_given_up(tmp_path: Path) -> None:
+    unfinished = struct.pack(">i", 16 * MIB - 4) + bytes(16 * MIB - 1_000)
+    settings = ("frameTimeoutMs=2000",)
+    with broker(tmp_path / "s", *settings) as served, contextlib.ExitStack() as stack:
+        honest = stack.enter_context(served.peer())
+        before = served.memory()
+        peers = [stack.enter_context(served.peer()) for _ in range(10)]
+        for peer in peers:
+            peer.write(unfinished)
+        until(lambda: served.memory() - before > 120 * MIB, "they are held")
+
+        def are_gone() -> bool:
+            for peer in peers:
+                write_what_it_takes(peer, b"x")  # a byte now and then is no progress
+            return not any(map(is_established, peers))
+
+        until(are_gone, "a frame must make progress")
+        until(lambda: served.memory() - before < 40 * MIB, "their memory is back")
+        assert honest.send(b"after").code == 0
+
+
+@pytest.mark.parametrize("count", [20, 200])
+def test_peers_that_never_read_are_gone_when_they_are_cut_off(tmp_path: Path, count: int) -> None:
+    """Reset on both sides at once, what the kernel had queued included."""
+    settings = ("writeStallTimeoutMs=2000", "maxTransferBytesOnMessageInMemory=8388608")
+    with broker(tmp_path / "s", *settings) as served, contextlib.ExitStack() as stack:
+        honest = stack.enter_context(served.peer())
+        for _ in range(2):
+            assert honest.send(bytes(4 * MIB - 100)).code == 0
+        before = highest = served.memory()
+        peers = []
+        for _ in range(count):
+            peer = Wire(served.address)
+            peers.append(stack.enter_context(peer))
+            peer.write(b"".join(encode_command(peer.request(11, pull_header())) for _ in range(4)))
+            highest = max(highest, served.memory())
+
+        def are_gone() -> bool:
+            nonlocal highest
+            highest = max(highest, served.memory())
+            return not any(map(is_established, peers))
+
+        until(are_gone, "cut off and gone")
+        until(lambda: served.memory() - before < 60 * MIB, "their memory is back")
+        assert highest - before < 640 * MIB
+        assert honest.send(b"after").code == 0
+
+
+@pytest.mark.parametrize("limits", [(256, 256), (256, 4096)], ids=["hard", "soft"])
+def test_idle_connections_leave_descriptors_for_the_store_and_for_honest_peers(
+    tmp_path: Path, limits: tuple[int, int]
+) -> None:
+    """The soft limit is raised; near the hard one those go who never sent a request."""
+    with broker(tmp_path / "s", descriptors=limits) as served, contextlib.ExitStack() as stack:
+        early = stack.enter_context(served.peer())
+        idle = [stack.enter_context(Wire(served.address)) for _ in range(300)]
+        honest = [stack.enter_context(served.peer()) for _ in range(20)]
+        for number, peer in enumerate([early, *honest]):
+            assert peer.send(b"x", f"Topic{number}").code == 0
+            assert peer.bodies(f"Topic{number}") == [b"x"]
+        kept_count = sum(map(is_established, idle))
+        assert kept_count == 300 if limits[1] == 4096 else 100 < kept_count < 200
+
+
+def test_many_connections_from_one_address_are_no_offence(tmp_path: Path) -> None:
+    with broker(tmp_path / "s") as served, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(served.peer()) for _ in range(600)]
+        assert all(peer.call(7_777).code == 3 for peer in (peers[0], peers[-1]))

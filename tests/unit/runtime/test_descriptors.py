@@ -1,0 +1,67 @@
+import os
+import subprocess
+import sys
+
+from rocketpy.runtime.descriptors import DescriptorGauge, raise_descriptor_limit
+
+RAISED = """
+import resource
+from rocketpy.runtime.descriptors import raise_descriptor_limit
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+print(raise_descriptor_limit() == hard == resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+NEAR = """
+import os, resource
+from rocketpy.runtime.clock import SystemClock
+from rocketpy.runtime.descriptors import DescriptorGauge
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+gauge = DescriptorGauge(SystemClock())
+taken = []
+while not gauge.take():
+    taken.append(os.open("/dev/null", os.O_RDONLY))
+print(len(taken))
+while True:
+    try:
+        os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        break
+print(gauge.take(), DescriptorGauge(SystemClock()).take())
+"""
+
+
+def printed(script: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    return done.stdout.split()
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    assert printed(RAISED) == ["True"]
+
+
+def test_raising_it_again_changes_nothing() -> None:
+    assert raise_descriptor_limit() == raise_descriptor_limit()
+
+
+def test_the_gauge_keeps_a_quarter_in_reserve_and_works_when_nothing_is_left() -> None:
+    taken, *short = printed(NEAR)
+    assert 120 <= int(taken) <= 150
+    assert short == ["True", "True"]
+
+
+def test_with_many_left_nothing_is_short() -> None:
+    class Clock:
+        def time_ms(self) -> int:
+            return 0
+
+        def monotonic_ms(self) -> int:
+            return 0
+
+    gauge = DescriptorGauge(Clock())
+    assert not any(gauge.take() for _ in range(100))
