@@ -103,6 +103,7 @@ class FakeCluster:
         self.members: dict[str, dict[str, FakeRemoting]] = defaultdict(dict)
         self.script: dict[int, list[Any]] = defaultdict(list)
         self.requests: list[tuple[str, RemotingCommand]] = []
+        self.times: list[tuple[int, RemotingCommand]] = []
         self.sent_back: list[dict[str, str]] = []
         self.supports_send_back = True
         self.latency_ms = 1
@@ -116,6 +117,15 @@ class FakeCluster:
 
     def of_code(self, code: int) -> list[RemotingCommand]:
         return [request for _, request in self.requests if request.code == code]
+
+    def pause_ms(self, code: int, **ext: str) -> int:
+        """Time between the second and the third request of a code."""
+        times = [
+            at
+            for at, request in self.times
+            if request.code == code and ext.items() <= request.ext_fields.items()
+        ]
+        return times[2] - times[1]
 
     def put(
         self, topic: str, body: bytes, queue_id: int = 0, broker: str = "b0", **ext: Any
@@ -146,6 +156,7 @@ class FakeCluster:
         self, remoting: "FakeRemoting", address: str, request: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
         self.requests.append((address, request))
+        self.times.append((self.clock.monotonic_ms(), request))
         await pass_time(self.latency_ms / 1000)
         if address in self.down:
             raise ConnectError(f"{address} is down")

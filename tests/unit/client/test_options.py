@@ -1,0 +1,260 @@
+"""Every option of a producer and of the client itself has an effect."""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy.client.config import ClientConfig, ProducerConfig
+from rocketpy.client.name_servers import find_addresses
+from rocketpy.client.serializers import json as json_serializer
+from rocketpy.client.serializers import plain
+from rocketpy.errors import IllegalMessageError, RequestTimeoutError, RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.remoting.config import RemotingClientConfig
+from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.steps import fill, nothing
+
+SEND, STORE, ROUTE, HEARTBEAT = 310, 15, 105, 34
+
+Observer = Callable[[FakeCluster, dict[str, Any]], Awaitable[Any]]
+
+
+# ---- producers
+
+
+async def send(cluster: FakeCluster, options: dict[str, Any], body: Any = b"x" * 5000) -> Any:
+    async with cluster.client() as client:
+        await client.producer(**options).send("t", body)
+    return cluster.of_code(SEND)[-1]
+
+
+async def sent_group(cluster: FakeCluster, options: dict[str, Any]) -> str:
+    return (await send(cluster, options)).ext_fields["a"]
+
+
+async def sent_flag(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    return int((await send(cluster, options)).ext_fields["f"])
+
+
+async def sent_bytes(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    text = "".join(f"{{'id': {n}, 'customer': {n * n % 1009}}}" for n in range(3000)).encode()
+    return len((await send(cluster, options, text)).body)
+
+
+async def sent_body(cluster: FakeCluster, options: dict[str, Any]) -> bytes:
+    try:
+        return (await send(cluster, options, {"a": 1})).body
+    except IllegalMessageError:
+        return b""
+
+
+async def attempts(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    cluster.script[SEND] = [1] * 20
+    with pytest.raises(RocketPyError):
+        await send(cluster, options)
+    return len(cluster.of_code(SEND))
+
+
+async def attempts_when_busy(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    cluster.script[SEND] = [2] * 20
+    with pytest.raises(RocketPyError):
+        await send(cluster, {"timeout_s": 10, **options})
+    return len(cluster.of_code(SEND))
+
+
+async def gave_up_after(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    cluster.script[SEND] = ["lost"] * 20
+    began = cluster.clock.monotonic_ms()
+    with pytest.raises(RequestTimeoutError):
+        await send(cluster, options)
+    return (cluster.clock.monotonic_ms() - began) // 1000
+
+
+async def too_large(cluster: FakeCluster, options: dict[str, Any]) -> bool:
+    try:
+        await send(cluster, options)
+    except IllegalMessageError:
+        return True
+    return False
+
+
+async def at_once(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    cluster.latency_ms = 1000
+    async with cluster.client() as client:
+        producer = client.producer(timeout_s=60, **options)
+        sends = [asyncio.create_task(producer.send("t", b"x" * 100)) for _ in range(20)]
+        await pass_time(0.5)
+        most = producer.in_flight
+        await asyncio.gather(*sends)
+        return most
+
+
+async def sends_to_failed(cluster: FakeCluster, options: dict[str, Any]) -> bool:
+    """Whether any of ten sends goes to the broker that failed before."""
+    async with cluster.client() as client:
+        producer = client.producer(retries=0, **options)
+        await producer.send("t", b"x", queue=MessageQueue("t", "b1", 0))
+        cluster.script[SEND] = [1]
+        with pytest.raises(RocketPyError):
+            await producer.send("t", b"x", queue=MessageQueue("t", "b0", 0))
+        await pass_time(15)  # 5.x forgets a failure after 10 s, 4.x after minutes
+        results = [await producer.send("t", b"x") for _ in range(10)]
+    return any(result.queue.broker_name == "b0" for result in results)
+
+
+PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
+    "group": ("", "h", sent_group, "g", "h"),
+    "timeout_s": (2, 5, gave_up_after, 2, 5),
+    "retries": (0, 4, attempts, 1, 5),
+    "flow_control_retry": ("none", "immediate", attempts_when_busy, 1, 3),
+    "latency_fault": (False, True, sends_to_failed, True, False),
+    "max_message_bytes": (5000, 4999, too_large, False, True),
+    "compress_over_bytes": (0, 4096, sent_flag, 0, 1 | 3 << 8),
+    "compression": ("zlib", "zstd", sent_flag, 1 | 3 << 8, 1 | 2 << 8),
+    "max_in_flight": (3, 7, at_once, 3, 7),
+    "max_in_flight_bytes": (300, 700, at_once, 3, 7),
+    "serializer": (plain, json_serializer, sent_body, b"", b'{"a":1}'),
+}
+
+
+@pytest.mark.parametrize("option", sorted(PRODUCER))
+def test_option_of_a_producer(option: str) -> None:
+    one, two, observe, seen_one, seen_two = PRODUCER[option]
+    for value, seen in ((one, seen_one), (two, seen_two)):
+        brokers = 2 if option == "latency_fault" else 1
+
+        async def main(cluster: FakeCluster, value: Any = value) -> Any:
+            return await observe(cluster, {option: value})
+
+        assert run_sim(main, brokers=brokers) == seen
+
+
+def test_latency_profile_says_for_how_long_a_broker_is_avoided() -> None:
+    async def main(cluster: FakeCluster) -> list[bool]:
+        return [
+            await sends_to_failed(cluster, {"latency_fault": True, "latency_profile": profile})
+            for profile in ("4.x", "5.x")
+        ]
+
+    assert run_sim(main, brokers=2) == [False, True]
+
+
+def test_compression_level_makes_bodies_smaller() -> None:
+    async def main(cluster: FakeCluster) -> list[int]:
+        return [await sent_bytes(cluster, {"compression_level": level}) for level in (1, 9)]
+
+    fast, small = run_sim(main)
+    assert small < fast
+
+
+# ---- the client itself
+
+
+async def client_id(cluster: FakeCluster, options: dict[str, Any]) -> str:
+    async with cluster.client(**{"instance_name": "i", **options}) as client:
+        return client.client_id
+
+
+async def route_pause(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    async with cluster.client(**options) as client:
+        await client.producer().send("t", b"x")
+        await pass_time(200)
+    return round(cluster.pause_ms(ROUTE, topic="t") / 1000)
+
+
+async def heartbeat_pause(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    async with cluster.client(**options) as client:
+        await client.producer().send("t", b"x")
+        await pass_time(200)
+    return round(cluster.pause_ms(HEARTBEAT) / 1000)
+
+
+async def stored_after(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    fill(cluster, 1)
+    async with cluster.client(**options) as client:
+        consumer = client.consumer("t", group="c", start="earliest", handler=nothing)
+        async with consumer:
+            await pass_time(1)
+            cluster.times.clear()
+            cluster.put("t", b"x")
+            await pass_time(60)
+    return round(next(at for at, request in cluster.times if request.code == STORE) / 1000)
+
+
+async def queues_created(cluster: FakeCluster, options: dict[str, Any]) -> str:
+    async with cluster.client(**options) as client:
+        await client.producer().send("new", b"x")
+    return cluster.of_code(SEND)[0].ext_fields["d"]
+
+
+async def asked_for(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    cluster.script[ROUTE] = ["lost"] * 3
+    began = cluster.clock.monotonic_ms()
+    async with cluster.client(**options) as client:
+        with pytest.raises(RocketPyError):
+            await client.producer(timeout_s=60).send("t", b"x")
+        return (cluster.clock.monotonic_ms() - began) // 1000
+
+
+CLIENT: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
+    "instance_name": ("i", "j", client_id, "10.0.0.1@i", "10.0.0.1@j"),
+    "unit_name": ("", "u", client_id, "10.0.0.1@i", "10.0.0.1@i@u"),
+    "api_timeout_ms": (1_000, 4_000, asked_for, 1, 4),
+    "route_refresh_interval_ms": (10_000, 40_000, route_pause, 10, 40),
+    "heartbeat_interval_ms": (10_000, 40_000, heartbeat_pause, 10, 40),
+    "persist_interval_ms": (5_000, 20_000, stored_after, 5, 20),
+    "default_topic_queues": (4, 9, queues_created, "4", "9"),
+}
+
+
+@pytest.mark.parametrize("option", sorted(CLIENT))
+def test_option_of_the_client(option: str) -> None:
+    one, two, observe, seen_one, seen_two = CLIENT[option]
+    for value, seen in ((one, seen_one), (two, seen_two)):
+
+        async def main(cluster: FakeCluster, value: Any = value) -> Any:
+            return await observe(cluster, {option: value})
+
+        assert run_sim(main, queues=1) == seen
+
+
+def test_client_ip_and_group_are_what_brokers_see() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        async with cluster.client(instance_name="i") as client:
+            assert client.client_id == "10.0.0.1@i"
+            await client.producer().send("t", b"x")
+        assert cluster.of_code(SEND)[0].ext_fields["a"] == "g"
+
+    run_sim(main)
+
+
+def test_name_servers_come_from_the_option_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "a:1;b")
+
+    assert find_addresses(None) == ("a:1", "b:9876")
+    assert find_addresses("c:2") == ("c:2",)
+    assert find_addresses(["c:2", "d"]) == ("c:2", "d:9876")
+
+
+async def test_remoting_is_the_settings_of_the_connections() -> None:
+    limited = RemotingClientConfig(client_async_semaphore_value=7)
+    async with rocketpy.connect("127.0.0.1:1", remoting=limited) as client:
+        assert client._running().remoting.config is limited  # type: ignore[attr-defined]
+
+
+def test_no_option_of_the_client_or_of_producers_is_left_out() -> None:
+    here = {"name_servers", "group", "remoting", "client_ip"}
+    assert CLIENT.keys() | here == {each.name for each in dataclasses.fields(ClientConfig)}
+    here = {"latency_profile", "compression_level"}
+    assert PRODUCER.keys() | here == {each.name for each in dataclasses.fields(ProducerConfig)}
+
+
+def test_an_option_that_is_none_is_told_at_once() -> None:
+    with pytest.raises(TypeError, match="retires"):
+        rocketpy.connect("a:1", retires=3)  # type: ignore[call-arg]
