@@ -15,8 +15,8 @@ each field is read and written is worked out when the class is made.
 Source: RemotingSerializable of 5.4.0.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import field, fields
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -28,11 +28,11 @@ from typing import (
     dataclass_transform,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 from rocketpy.errors import BadBodyError
 from rocketpy.proto import fastjson
+from rocketpy.proto.declared import Declared, declare
 from rocketpy.proto.message_queue import MessageQueue
 
 Convert = Callable[[Any], Any]
@@ -47,13 +47,10 @@ class _FieldSpec(NamedTuple):
     write: Convert | None
 
 
-class Body:
+class Body(Declared):
     """Base of all JSON bodies; see the module's text."""
 
     __slots__ = ()
-
-    wire_names: ClassVar[Mapping[str, str]] = {}
-    """Keys that are not the field's name in camel case."""
 
     specs: ClassVar[tuple[_FieldSpec, ...]] = ()
 
@@ -122,20 +119,13 @@ _B = TypeVar("_B", bound=Body)
 @dataclass_transform(field_specifiers=(field,))
 def body(cls: type[_B]) -> type[_B]:
     """Make a body class: a slotted dataclass with its JSON forms worked out."""
-    made = dataclass(slots=True)(cls)
-    hints = get_type_hints(made)
+    made = declare(cls, kw_only=False)
     specs = []
     for item in fields(made):  # type: ignore[arg-type]  # it is a dataclass since two lines ago
-        read, write = _codec(hints[item.name])
-        key = made.wire_names.get(item.name, _camel_case(item.name))
-        specs.append(_FieldSpec(item.name, key, read, write))
+        read, write = _codec(item.type)
+        specs.append(_FieldSpec(item.name, made.wire_name(item.name), read, write))
     made.specs = tuple(sorted(specs, key=lambda spec: spec.key))
     return made
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _codec(hint: Any) -> tuple[Convert, Convert | None]:  # noqa: ANN401 - a type hint
