@@ -18,7 +18,9 @@ from rocketpy.proto.command import make_request
 from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
 from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
+    AddWritePermOfBrokerResponseHeader,
     WipeWritePermOfBrokerRequestHeader,
+    WipeWritePermOfBrokerResponseHeader,
 )
 from rocketpy.runtime.properties_file import format_properties, read_properties
 
@@ -126,14 +128,20 @@ async def wipe_write_permission(servers: Servers, broker: str) -> int:
     header = WipeWritePermOfBrokerRequestHeader(broker_name=broker)
     code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
     responses = await servers.tell_namesrvs(code, header)
-    return max(int(each.ext_fields.get("wipeTopicCount", "0")) for each in responses.values())
+    headers = [
+        WipeWritePermOfBrokerResponseHeader.from_ext(each.ext_fields) for each in responses.values()
+    ]
+    return max(each.wipe_topic_count for each in headers)
 
 
 async def add_write_permission(servers: Servers, broker: str) -> int:
     """Undo :meth:`wipe_write_permission` (327); returns how many topics that concerns."""
     header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
     responses = await servers.tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-    return max(int(each.ext_fields.get("addTopicCount", "0")) for each in responses.values())
+    headers = [
+        AddWritePermOfBrokerResponseHeader.from_ext(each.ext_fields) for each in responses.values()
+    ]
+    return max(each.add_topic_count for each in headers)
 
 
 # ---- configuration

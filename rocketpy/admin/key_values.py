@@ -10,6 +10,7 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers.namesrv import (
     DeleteKVConfigRequestHeader,
     GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
@@ -24,7 +25,7 @@ async def kv_get(servers: Servers, namespace: str, key: str) -> str | None:
         if error.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         raise
-    return response.ext_fields.get("value")
+    return GetKVConfigResponseHeader.from_ext(response.ext_fields).value
 
 
 async def kv_list(servers: Servers, namespace: str) -> dict[str, str]:

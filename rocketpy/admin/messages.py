@@ -13,8 +13,14 @@ from rocketpy.admin.servers import Servers, checked
 from rocketpy.errors import ClientError, QueryNotFoundError
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import make_request
+from rocketpy.proto.headers.offset import (
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+)
 from rocketpy.proto.headers.pull import (
     PullMessageRequestHeader,
+    PullMessageResponseHeader,
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
@@ -204,15 +210,14 @@ async def _begin(
 ) -> int:
     if offset is not None:
         return offset
-    ext_fields = {"topic": queue.topic, "queueId": str(queue.queue_id)}
-    request = make_request(RequestCode.GET_MIN_OFFSET, ext_fields)
-    low = checked(await servers.invoke(address, request))
-    begin = max(0, int(low.ext_fields.get("offset", "0")))
+    first = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    low = await servers.ask(address, RequestCode.GET_MIN_OFFSET, first)
+    begin = max(0, OffsetResponseHeader.from_ext(low.ext_fields).offset)
     if back is None:
         return begin
-    request = make_request(RequestCode.GET_MAX_OFFSET, dict(ext_fields))
-    high = checked(await servers.invoke(address, request))
-    return max(begin, int(high.ext_fields.get("offset", "0")) - back)
+    last = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+    high = await servers.ask(address, RequestCode.GET_MAX_OFFSET, last)
+    return max(begin, OffsetResponseHeader.from_ext(high.ext_fields).offset - back)
 
 
 async def _read_many(
@@ -248,11 +253,13 @@ async def _read(
     )
     request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
     response = await servers.invoke(address, request)
-    next_offset = int(response.ext_fields.get("nextBeginOffset", str(offset)))
+    if response.code not in _NOTHING_THERE:
+        checked(response)
+    next_offset = PullMessageResponseHeader.from_ext(response.ext_fields).next_begin_offset
     if response.code in _NOTHING_THERE:
         at_end = response.code == ResponseCode.PULL_NOT_FOUND
         return [], offset if at_end else next_offset
-    return decode_messages(checked(response).body), next_offset
+    return decode_messages(response.body), next_offset
 
 
 async def _known_address(servers: Servers, host: str) -> str | None:

@@ -15,6 +15,7 @@ from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.topic import TopicStatsTable
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.offset import (
+    OffsetResponseHeader,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -127,7 +128,7 @@ async def _offset_at(servers: Servers, address: str, queue: MessageQueue, time_m
         topic=queue.topic, queue_id=queue.queue_id, timestamp=time_ms
     )
     response = await servers.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-    return int(response.ext_fields.get("offset", "0"))
+    return OffsetResponseHeader.from_ext(response.ext_fields).offset
 
 
 async def clone_offsets(

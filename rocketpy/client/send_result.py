@@ -6,10 +6,10 @@ Source: SendResult, SendStatus, MQClientAPIImpl.processSendResponse (5.4.0).
 from enum import IntEnum
 from typing import NamedTuple
 
-from rocketpy.errors import BadBodyError
+from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.headers.send import SendMessageResponseHeader
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import PROPERTY_MSG_REGION
 
 
 class SendStatus(IntEnum):
@@ -59,20 +59,19 @@ def read_send_response(
     status = _STATUSES.get(response.code)
     if status is None:
         return None
-    ext = response.ext_fields
     try:
-        queue_id = int(ext["queueId"])
-        if queue_id != queue.queue_id:
-            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-        return SendResult(
-            status,
-            msg_id,
-            ext["msgId"],
-            queue,
-            int(ext["queueOffset"]),
-            ext.get("transactionId"),
-            ext.get(PROPERTY_MSG_REGION) or "DefaultRegion",
-            ext.get("recallHandle"),
-        )
-    except (KeyError, ValueError) as error:
-        raise BadBodyError(f"send answer without {error}") from error
+        header = SendMessageResponseHeader.from_ext(response.ext_fields)
+    except HeaderFieldError as error:
+        raise BadBodyError(f"the response to a send: {error}") from error
+    if header.queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
+    return SendResult(
+        status,
+        msg_id,
+        header.msg_id,
+        queue,
+        header.queue_offset,
+        header.transaction_id,
+        header.region_id or "DefaultRegion",
+        header.recall_handle,
+    )

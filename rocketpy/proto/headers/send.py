@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rocketpy.proto.headers.base import Header, Int32, Int64, header
+from rocketpy.proto.properties import PROPERTY_MSG_REGION
 
 
 @header
@@ -53,7 +54,9 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
 
 @header
 class SendMessageResponseHeader(Header):
-    """Response to 10, SEND_MESSAGE."""
+    """Response to 10, SEND_MESSAGE; ``region_id`` goes under the property's name."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"region_id": PROPERTY_MSG_REGION}
 
     msg_id: str
     queue_id: Int32
@@ -61,6 +64,7 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
+    region_id: str | None = None
 
 
 @header

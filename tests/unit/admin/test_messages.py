@@ -5,6 +5,7 @@ from rocketpy.errors import ClientError, QueryNotFoundError, SystemFaultError
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.headers.pull import PullMessageResponseHeader
 from rocketpy.proto.message import MessageExt, encode_message
 from rocketpy.proto.message_id import encode_message_id
 from rocketpy.proto.message_queue import MessageQueue
@@ -31,16 +32,21 @@ def record(offset: int, *, keys: str = "k", unique: str = "U", stored_ms: int = 
 def give_queue(remoting: FakeRemoting, address: str, low: int, high: int) -> None:
     """A queue with the offsets low..high-1, of which a pull gives three at most."""
 
+    def at(offset: int) -> dict[str, str]:
+        return PullMessageResponseHeader(
+            suggest_which_broker_id=0, next_begin_offset=offset, min_offset=low, max_offset=high
+        ).to_ext()
+
     def pull(request: RemotingCommand) -> RemotingCommand:
         fields = request.ext_fields
         begin = int(fields["queueOffset"])
         if int(fields["queueId"]) != 0 or begin >= high:
-            return make_response(request, 19, "", {"nextBeginOffset": str(begin)})
+            return make_response(request, 19, "", at(begin))
         if begin < low:
-            return make_response(request, 21, "", {"nextBeginOffset": str(low)})
+            return make_response(request, 21, "", at(low))
         end = min(high, begin + min(3, int(fields["maxMsgNums"])))
         body = b"".join(record(at) for at in range(begin, end))
-        return make_response(request, 0, None, {"nextBeginOffset": str(end)}, body)
+        return make_response(request, 0, None, at(end), body)
 
     remoting.response_with(RequestCode.PULL_MESSAGE, pull, at=address)
     remoting.response(RequestCode.GET_MIN_OFFSET, at=address, ext={"offset": str(low)})
