@@ -25,6 +25,7 @@ from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.remoting.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.live_settings import LiveSettings
@@ -43,11 +44,18 @@ class NameServer:
         config: its settings.
         clock: time.
         rng: spreads the pauses between connection attempts to brokers.
+        network: where it listens and how it connects; the machine's when None.
     """
 
     def __init__(
-        self, config: NamesrvConfig, *, clock: Clock, rng: random.Random | None = None
+        self,
+        config: NamesrvConfig,
+        *,
+        clock: Clock,
+        rng: random.Random | None = None,
+        network: Network | None = None,
     ) -> None:
+        self._network = network
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads pauses, no secret
         self.settings = NamesrvSettings(config, LiveSettings(config.live_settings_file))
@@ -56,7 +64,7 @@ class NameServer:
         self.settings.add_listener(self._apply)
         self.kv = KvConfig(config.kv_config_file)
         self._notifier = MinBrokerNotifier(self.settings, self._make_client)
-        self._remoting = RemotingServer(config.server, clock=clock, name="namesrv")
+        self._remoting = RemotingServer(config.server, clock=clock, name="namesrv", network=network)
         self._remoting.add_listener(self)
         self._services: LoopServices | None = None
         self._register_processors(config)
@@ -65,7 +73,9 @@ class NameServer:
         self.routes.limits = RouteLimits(config.max_topics, config.max_brokers)
 
     def _make_client(self) -> RemotingClient:
-        return RemotingClient(RemotingClientConfig(), clock=self._clock, rng=self._rng)
+        return RemotingClient(
+            RemotingClientConfig(), clock=self._clock, rng=self._rng, network=self._network
+        )
 
     def _register_processors(self, config: NamesrvConfig) -> None:
         client_pool = BusinessPool(

@@ -49,9 +49,7 @@ FAULTS = frozenset(
 )
 """Every kind of fault a seed may meet."""
 
-NOT_YET: frozenset[str] = frozenset(
-    {"delete", "deleted-stay", "clock-back", "descriptors", "end-in-open", "flip"}
-)
+NOT_YET: frozenset[str] = frozenset({"descriptors", "flip"})
 """Kinds that the store does not withstand yet; a name goes when its fault is mended."""
 
 

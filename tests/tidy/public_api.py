@@ -23,6 +23,10 @@ MODULES = (
     "rocketpy.testing",
     "rocketpy.testing.cluster",
     "rocketpy.testing.plugin",
+    "rocketpy.testing.sim_cluster",
+    "rocketpy.testing.sim_files",
+    "rocketpy.testing.sim_loop",
+    "rocketpy.testing.sim_network",
     "rocketpy.errors",
 )
 

@@ -1,0 +1,292 @@
+"""A whole cluster in memory: real name server, real brokers, real clients, simulated world.
+
+Everything that runs is the production code; what is simulated is time, network and disks
+(`SimLoop`, `SimNetwork`, `SimFiles`). A scenario of hours takes milliseconds, and the same seed
+repeats it exactly.
+
+Example:
+    >>> from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+    >>> async def scenario(cluster: SimCluster) -> int:
+    ...     cluster.create_topic("orders")
+    ...     async with cluster.client() as client:
+    ...         producer = client.producer()
+    ...         await producer.send("orders", b"before")
+    ...         cluster.brokers[0].lose_power()
+    ...         await cluster.brokers[0].start()
+    ...         await producer.send("orders", b"after")
+    ...     return cluster.message_count("orders")
+    >>> run_simulation(scenario, properties={"flushDiskType": "SYNC_FLUSH"})
+    2
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.client.client import Client
+from rocketpy.client.config import ClientConfig
+from rocketpy.errors import ClosedError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.server import NameServer
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.runtime.config import Sources, load
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.testing.sim_files import ProcessEndedError, SimFiles
+from rocketpy.testing.sim_loop import LoopClock, SimLoop, SimProcess
+from rocketpy.testing.sim_network import SimHost, SimNetwork
+
+T = TypeVar("T")
+
+_NAME_SERVER_HOST: Final = "10.0.0.1"
+_NAME_SERVER_PORT: Final = 9876
+_BROKER_PORT: Final = 10911
+_LIMIT_S: Final = 24 * 3_600.0
+
+TINY_STORE: Mapping[str, str] = {
+    "mappedFileSizeCommitLog": str(256 << 10),
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+    "maxMessageSize": str(64 << 10),
+}
+"""File sizes fit for a disk of byte arrays."""
+
+
+class SimBroker:
+    """One broker's machine: a host, a disk, a clock, and the process of the moment.
+
+    Attributes:
+        name: broker name.
+        host: its place in the network.
+        files: its disk.
+        clock: its clock.
+    """
+
+    def __init__(self, cluster: "SimCluster", number: int, properties: Mapping[str, str]) -> None:
+        self.name = f"broker-{chr(ord('a') + number)}"
+        self.host: SimHost = cluster.network.host(f"10.0.0.{11 + number}")
+        self.clock = LoopClock(cluster.loop)
+        self.files = SimFiles(self.clock)
+        self._loop = cluster.loop
+        self._properties = {
+            "brokerName": self.name,
+            "brokerIP1": self.host.name,
+            "bindAddress": self.host.name,
+            "listenPort": str(_BROKER_PORT),
+            "namesrvAddr": cluster.namesrv,
+            "storePathRootDir": f"/{self.name}",
+            **TINY_STORE,
+            **properties,
+        }
+        self._broker: Broker | None = None
+        self._process: SimProcess | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"{self.host.name}:{_BROKER_PORT}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None and self._process.is_alive
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that runs now.
+
+        Raises:
+            ClosedError: none does.
+        """
+        if self._broker is None or not self.is_running:
+            raise ClosedError(f"{self.name} does not run")
+        return self._broker
+
+    async def start(self) -> None:
+        """Start a process on the disk that is there.
+
+        Raises:
+            ProcessEndedError: it ended while it started (`end_after`).
+        """
+        assert not self.is_running, f"{self.name} runs"
+        self.host.boot()
+        self.files.start_process()
+        self._process = SimProcess(self.name)
+        self._broker = self._process.call(self._make_broker)
+        task = self._process.spawn(self._broker.start())
+        while not task.done() and self._process.is_alive:
+            await asyncio.wait([task], timeout=1.0)
+        if not self._process.is_alive:
+            raise ProcessEndedError(f"{self.name} ended while it started")
+        task.result()
+
+    async def stop(self) -> None:
+        """Stop cleanly."""
+        assert self._process is not None
+        await self._process.spawn(self.broker.stop())
+        self._process.kill()
+
+    def kill(self) -> None:
+        """``kill -9``: the disk's page cache survives, the kernel resets the connections."""
+        assert self._process is not None
+        self._process.kill()
+        self.host.kill_process()
+        self.files.kill()
+
+    def lose_power(self) -> None:
+        """Lose what is not on the disk; nobody in the network is told."""
+        assert self._process is not None
+        self._process.kill()
+        self.host.lose_power()
+        self.files.power_cut(self._loop.rng)
+
+    def end_after(self, operations: int, *, power: bool = False) -> None:
+        """Kill the process (or lose power) in the middle of what it does to its disk.
+
+        Args:
+            operations: changes of the disk that still work.
+            power: power is lost, instead of the process only.
+        """
+        self.files.end_process_after(operations, self.lose_power if power else self.kill)
+
+    def _make_broker(self) -> Broker:
+        overrides = tuple(f"{key}={value}" for key, value in self._properties.items())
+        kinds = [BrokerConfig, MessageStoreConfig, RemotingServerConfig]
+        loaded = load(Sources(overrides=overrides), kinds)
+        return Broker(
+            loaded.get(BrokerConfig),
+            store_config=loaded.get(MessageStoreConfig),
+            server_config=loaded.get(RemotingServerConfig),
+            clock=self.clock,
+            rng=random.Random(self._loop.rng.random()),  # noqa: S311 - repeats, guards nothing
+            files=self.files,
+            network=self.host,
+            threads=False,
+        )
+
+
+class SimCluster:
+    """A name server and brokers on one `SimLoop`.
+
+    Args:
+        loop: the loop of the simulation.
+        brokers: how many masters; they are named ``broker-a``, ``broker-b``, ...
+        properties: broker.conf keys for every broker, over `TINY_STORE`.
+
+    Attributes:
+        loop: the loop; `SimLoop.errors` are those that nobody took.
+        network: where everything meets.
+        brokers: the brokers' machines.
+        clock: the clock of the clients.
+    """
+
+    def __init__(
+        self, loop: SimLoop, *, brokers: int = 1, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self.loop = loop
+        self.network = SimNetwork(loop)
+        self.clock = LoopClock(loop)
+        self.brokers = [SimBroker(self, each, properties or {}) for each in range(brokers)]
+        self._name_server: NameServer | None = None
+        self._process = SimProcess("namesrv")
+        self._client_count = 0
+
+    @property
+    def namesrv(self) -> str:
+        """``host:port`` of the name server."""
+        return f"{_NAME_SERVER_HOST}:{_NAME_SERVER_PORT}"
+
+    async def start(self) -> None:
+        """Start the name server, then the brokers, and wait until they are registered."""
+        self._process = SimProcess("namesrv")
+        server = RemotingServerConfig(bind_address=_NAME_SERVER_HOST, listen_port=_NAME_SERVER_PORT)
+        self._name_server = NameServer(
+            NamesrvConfig(data_dir="/simulated", server=server),
+            clock=LoopClock(self.loop),
+            rng=random.Random(self.loop.rng.random()),  # noqa: S311 - repeats, guards nothing
+            network=self.network.host(_NAME_SERVER_HOST),
+        )
+        await self._process.spawn(self._name_server.start())
+        for broker in self.brokers:
+            await broker.start()
+
+    async def stop(self) -> None:
+        """Stop everything that runs."""
+        for broker in self.brokers:
+            if broker.is_running:
+                await broker.stop()
+        if self._name_server is not None:
+            await self._process.spawn(self._name_server.stop())
+            self._name_server = None
+
+    def client(self, **options: Any) -> Client:  # noqa: ANN401 - the fields of ClientConfig
+        """Return a client on a host of its own; start it with ``async with``.
+
+        Args:
+            options: fields of `rocketpy.client.config.ClientConfig`.
+        """
+        self._client_count += 1
+        host = self.network.host(f"10.0.1.{self._client_count}")
+        rng = random.Random(self.loop.rng.random())  # noqa: S311 - repeats, guards nothing
+        options = {"client_ip": host.name, "instance_name": f"{self._client_count}", **options}
+        config = ClientConfig(**{"name_servers": (self.namesrv,), **options})
+
+        def make_remoting() -> RemotingClient:
+            settings = config.remoting or RemotingClientConfig()
+            return RemotingClient(settings, clock=self.clock, rng=rng, network=host)
+
+        return Client(config, clock=self.clock, rng=rng, make_remoting=make_remoting)
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create a topic on every running broker."""
+        for each in self.brokers:
+            config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
+            each.broker.parts.topics.put(config)
+
+    def message_count(self, topic: str) -> int:
+        """Return how many messages of a topic the running brokers hold."""
+        total = 0
+        for each in self.brokers:
+            parts = each.broker.parts
+            config = parts.topics.get(topic)
+            for queue_id in range(config.write_queue_nums if config else 0):
+                total += max(0, parts.store.max_offset(topic, queue_id))
+                total -= max(0, parts.store.min_offset(topic, queue_id))
+        return total
+
+
+def run_simulation(
+    scenario: Callable[[SimCluster], Coroutine[Any, Any, T]],
+    *,
+    seed: int = 0,
+    brokers: int = 1,
+    properties: Mapping[str, str] | None = None,
+) -> T:
+    """Run a scenario on a fresh cluster and return its result.
+
+    Args:
+        scenario: gets the started cluster; a day of virtual time at most.
+        seed: decides everything that is not decided by the scenario.
+        brokers: see `SimCluster`.
+        properties: see `SimCluster`.
+    """
+    loop = SimLoop(seed)  # type: ignore[abstract]  # sockets and signals stay abstract on purpose
+
+    async def main() -> T:
+        cluster = SimCluster(loop, brokers=brokers, properties=properties)
+        await cluster.start()
+        async with asyncio.timeout(_LIMIT_S):
+            result = await scenario(cluster)
+        await cluster.stop()
+        return result
+
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.end_tasks()
+        loop.close()
