@@ -24,6 +24,7 @@ Invariants:
 Source: IndexFile.java, IndexHeader.java, 5.4.0.
 """
 
+import bisect
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -284,40 +285,48 @@ class IndexFile:
         """Whether any message of this file may lie in the window (both ends included)."""
         return begin_ms <= self._end_ms and end_ms >= self._begin_ms
 
-    def select(
-        self, found: list[int], key_hash: int, max_count: int, begin_ms: int, end_ms: int
-    ) -> None:
-        """Append matching physical offsets, newest first, until ``found`` has ``max_count``.
+    def newest(self, key_hash: int) -> int:
+        """Return the number of the newest entry of a hash's chain; 0 without one."""
+        number: int = _unpack_slot(
+            self._buffer, HEADER_BYTES + SLOT_BYTES * (key_hash % self._slots)
+        )[0]
+        return number
 
-        A place that is already the newest in ``found`` is not added again: after a
-        crash the last message can be indexed twice.
-        """
-        buffer, count = self._buffer, self._count
-        slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % self._slots)
-        (number,) = _unpack_slot(buffer, slot_at)
-        above = count
-        while 0 < number < above and len(found) < max_count:
-            entry_hash, phy_offset, seconds, previous = _ENTRY.unpack_from(
-                buffer, self._entries_at + ENTRY_BYTES * number
-            )
-            stored_ms = self._begin_ms + seconds * 1000
-            if seconds < 0 or stored_ms < begin_ms:
-                return
-            if (
-                entry_hash == key_hash
-                and stored_ms <= end_ms
-                and (not found or found[-1] != phy_offset)
-            ):
-                found.append(phy_offset)
-            above = number
-            number = previous
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Return key hash, physical offset, seconds since the begin, and the one before it."""
+        found: tuple[int, int, int, int] = _ENTRY.unpack_from(
+            self._buffer, self._entries_at + ENTRY_BYTES * number
+        )
+        return found
+
+    def entries_bytes(self, start: int, stop: int) -> bytes:
+        """Return a copy of the entries from one number to before another."""
+        at = self._entries_at
+        return bytes(self._region.view[at + ENTRY_BYTES * start : at + ENTRY_BYTES * stop])
+
+    def first_at(self, time_ms: int, low: int, high: int) -> int:
+        """Return the first entry from ``low`` to before ``high`` not stored before a time."""
+        seconds = -((self._begin_ms - time_ms) // 1_000)
+        return bisect.bisect_left(range(high), seconds, low, high, key=self._seconds_of)
+
+    def _seconds_of(self, number: int) -> int:
+        return self.entry(number)[2]
+
+    @property
+    def count(self) -> int:
+        """Number that the next entry gets."""
+        return self._count
 
     def flush(self) -> None:
         """Put everything written so far on disk."""
         self._region.flush()
 
+    def rest(self) -> None:
+        """Give up what only writing needs."""
+        self._region.rest()
+
     def close(self) -> None:
-        """Unmap the file; the object is of no use afterwards."""
+        """Let go of the file; a look-up that is under way still reads it."""
         self._region.close()
 
     def _allocate(self, end: int) -> None:

@@ -24,15 +24,16 @@ Source: IndexService.java, 5.4.0.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from rocketpy.errors import DiskFullError, StoreFormatError
+from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.proto.tags import IndexKeyHasher
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import Region, StoreFiles
 from rocketpy.store.index_file import IndexFile, IndexHeader, index_file_bytes
+from rocketpy.store.index_lookup import IndexLookup
 from rocketpy.store.results import BatchEntry, QueryIndexResult
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class IndexService:
         max_index_count: int,
         clock: Clock,
         files: StoreFiles,
-        on_file_flushed: Callable[[int], None] | None = None,
+        on_file_flushed: Callable[[int, int], None] | None = None,
         query_max: int = _QUERY_MAX,
     ) -> None:
         """Build the service; `load` opens the files.
@@ -83,8 +84,8 @@ class IndexService:
             max_index_count: entries a file, the unused first one included (``maxIndexNum``).
             clock: its wall time names new files.
             files: the file system.
-            on_file_flushed: called with a full file's end timestamp (ms) once it is on
-                disk; the checkpoint's ``indexMsgTimestamp``.
+            on_file_flushed: called once a full file is on disk, with the place in the log and
+                the store time (ms) of the last message it names, for the checkpoint.
             query_max: most offsets one query returns (``maxMsgsNumBatch``).
         """
         self._directory = directory
@@ -95,12 +96,11 @@ class IndexService:
         self._on_file_flushed = on_file_flushed
         self._query_max = query_max
         self._hasher = IndexKeyHasher()
-        self._query_hasher = IndexKeyHasher()
         self._index_files: tuple[IndexFile, ...] = ()
         self._current: IndexFile | None = None
         self._unflushed_full: list[IndexFile] = []
         self._missing_from: int | None = None
-        self._retire_lock = threading.Lock()
+        self._files_lock = threading.Lock()
         self._flush_lock = threading.Lock()
 
     @property
@@ -119,28 +119,40 @@ class IndexService:
         """The header of every file, oldest first."""
         return [file.header for file in self._index_files]
 
-    def load(self, after_crash: bool, index_msg_timestamp: int) -> None:
+    def load(self, after_crash: bool, index_msg_timestamp: int, index_phy_offset: int = 0) -> None:
         """Open the files of the directory.
 
         Args:
             after_crash: the store was not closed; delete what nothing vouches for.
             index_msg_timestamp: the checkpoint's, ms.
+            index_phy_offset: the checkpoint's, of the last message named by a vouched file; it
+                decides when it is not 0, because store times can be equal or go down.
 
         Raises:
             StoreFormatError: a file has the wrong length, and there was no crash.
+            ResourceShortError: no descriptor or memory.
         """
+
+        def mark(file: IndexFile) -> int:
+            return file.end_phy_offset if index_phy_offset else file.end_timestamp_ms
+
+        vouched = index_phy_offset or index_msg_timestamp
         loaded: list[IndexFile] = []
         trusted = True
         for name in self._names():
-            if trusted and after_crash:
-                file = self._open_trusted(name, index_msg_timestamp)
-                trusted = file is not None and file.end_timestamp_ms < index_msg_timestamp
-            else:
-                file = self._open(name) if trusted else None
+            file = self._open(name, may_be_broken=after_crash) if trusted else None
+            if after_crash and file is not None:
+                if not file.is_full or mark(file) > vouched:
+                    file.close()
+                    file = None
+                trusted = file is not None and mark(file) < vouched
             if file is None:
+                trusted = False
                 self._files.remove(self._directory / name)
             else:
                 loaded.append(file)
+        for file in loaded[:-1]:
+            file.rest()
         self._index_files = tuple(loaded)
         self._current = loaded[-1] if loaded else None
 
@@ -207,7 +219,7 @@ class IndexService:
                     self._hasher.hash(topic, uniq_key), phy_offset, store_timestamp_ms
                 ):
                     return
-            except DiskFullError:
+            except ResourceShortError:
                 self._fall_behind(phy_offset)
                 return
         hashes = self._hashes(topic, uniq_key, keys, tags)
@@ -240,7 +252,7 @@ class IndexService:
             try:
                 if current.put_run(hashes, phy_offsets, store_timestamp_ms):
                     return
-            except DiskFullError:
+            except ResourceShortError:
                 self._fall_behind(phy_offsets[0])
                 return
         for each, phy_offset in zip(entries, phy_offsets, strict=True):
@@ -253,6 +265,10 @@ class IndexService:
             return False
         self._missing_from = message.phy_offset + message.size_bytes
         return True
+
+    def replayed_to(self, phy_offset: int) -> None:
+        """Take note that nothing before an offset is missing any more."""
+        self._missing_from = phy_offset
 
     def end_replay(self) -> None:
         """Take messages as they come again; nothing is missing any more."""
@@ -267,7 +283,7 @@ class IndexService:
         end_ms: int,
         index_type: str | None = None,
     ) -> QueryIndexResult:
-        """Return where messages with a key may be, newest first.
+        """Return where messages with a key may be, newest first; no lock is taken.
 
         Args:
             topic: the stored topic.
@@ -277,22 +293,28 @@ class IndexService:
             end_ms: latest store time.
             index_type: "T" looks for a tag.
         """
-        max_count = min(max_count, self._query_max)
         key = f"T#{key}" if index_type == INDEX_TYPE_TAG else key
-        found: list[int] = []
-        with self._retire_lock:
-            key_hash = self._query_hasher.hash(topic, key)
-            files = self._index_files
-            for file in reversed(files):
-                if len(found) >= max_count:
-                    break
-                if file.covers(begin_ms, end_ms):
-                    file.select(found, key_hash, max_count, begin_ms, end_ms)
-                if file.begin_timestamp_ms < begin_ms:
-                    break
-            if not files:
-                return QueryIndexResult(found, 0, 0)
-            return QueryIndexResult(found, files[-1].end_timestamp_ms, files[-1].end_phy_offset)
+        files = self._index_files
+        is_behind = self._missing_from is not None
+        lookup = IndexLookup(
+            IndexKeyHasher().hash(topic, key), min(max_count, self._query_max), begin_ms, end_ms
+        )
+        for file in reversed(files):
+            if lookup.is_done:
+                break
+            if file.covers(begin_ms, end_ms):
+                lookup.look_into(file)
+            if file.begin_timestamp_ms < begin_ms:
+                break
+        if not lookup.is_complete:
+            logger.warning("an index look-up was ended, the time range is large: topic=%s", topic)
+        last = files[-1] if files else None
+        return QueryIndexResult(
+            lookup.phy_offsets,
+            last.end_timestamp_ms if last else 0,
+            last.end_phy_offset if last else 0,
+            is_complete=lookup.is_complete and not is_behind,
+        )
 
     def flush_full_files(self) -> None:
         """Put files that became full on disk, and report their end timestamps."""
@@ -300,8 +322,9 @@ class IndexService:
             while self._unflushed_full:
                 file = self._unflushed_full[0]
                 file.flush()
+                file.rest()
                 if self._on_file_flushed is not None:
-                    self._on_file_flushed(file.end_timestamp_ms)
+                    self._on_file_flushed(file.end_phy_offset, file.end_timestamp_ms)
                 self._unflushed_full.pop(0)
 
     def flush(self) -> None:
@@ -315,7 +338,7 @@ class IndexService:
     def close(self) -> None:
         """Flush and unmap every file."""
         self.flush()
-        with self._retire_lock:
+        with self._files_lock:
             files, self._index_files, self._current = self._index_files, (), None
             for file in files:
                 file.close()
@@ -325,16 +348,14 @@ class IndexService:
 
         The last file always stays.
         """
-        with self._flush_lock, self._retire_lock:
-            count = 0
-            while (
-                count < len(self._index_files) - 1
-                and self._index_files[count].end_phy_offset < min_phy_offset
-            ):
-                count += 1
-            expired = self._index_files[:count]
-            self._index_files = self._index_files[count:]
-            for file in expired:
+        with self._flush_lock:
+            with self._files_lock:
+                files = self._index_files
+                count = 0
+                while count < len(files) - 1 and files[count].end_phy_offset < min_phy_offset:
+                    count += 1
+                self._index_files = files[count:]
+            for file in files[:count]:
                 if file in self._unflushed_full:
                     self._unflushed_full.remove(file)
                 file.close()
@@ -368,7 +389,7 @@ class IndexService:
             while done < len(hashes):
                 current = self._roll()
                 done += current.put(hashes[done:], phy_offset, store_timestamp_ms)
-        except DiskFullError:
+        except ResourceShortError:
             return False
         return True
 
@@ -382,13 +403,13 @@ class IndexService:
             file.begin_after(
                 full.end_timestamp_ms if full else 0, full.end_phy_offset if full else 0
             )
-        except DiskFullError:
+        except ResourceShortError:
             file.close()
             self._files.remove(path)
             raise
         if full is not None:
             self._unflushed_full.append(full)
-        with self._retire_lock:  # deletion replaces the tuple as well
+        with self._files_lock:  # deletion replaces the tuple as well; both do it at once
             self._index_files = (*self._index_files, file)
         self._current = file
         return file
@@ -405,8 +426,14 @@ class IndexService:
         names = self._files.list_files(self._directory)
         return sorted(name for name in names if len(name) == _NAME_DIGITS and name.isdigit())
 
-    def _open(self, name: str) -> IndexFile:
-        return self._wrap(name, self._files.open(self._directory / name))
+    def _open(self, name: str, *, may_be_broken: bool) -> IndexFile | None:
+        """Open a file; None when it is broken and may be."""
+        try:
+            return self._wrap(name, self._files.open(self._directory / name))
+        except StoreFormatError:
+            if may_be_broken:
+                return None
+            raise
 
     def _wrap(self, name: str, region: Region) -> IndexFile:
         return IndexFile(
@@ -415,66 +442,3 @@ class IndexService:
             max_hash_slots=self._max_hash_slots,
             max_index_count=self._max_index_count,
         )
-
-    def _open_trusted(self, name: str, index_msg_timestamp: int) -> IndexFile | None:
-        try:
-            file = self._open(name)
-        except StoreFormatError:
-            return None
-        if file.is_full and file.end_timestamp_ms <= index_msg_timestamp:
-            return file
-        file.close()
-        return None
-
-
-class IndexCatchUpService:
-    """Reads messages that the index missed back from the commit log, a slice a step."""
-
-    name: Final = "IndexCatchUpService"
-
-    def __init__(
-        self,
-        index: IndexService,
-        read_records: Callable[[int, int], Iterable[IndexedMessage]],
-        append_lock: threading.Lock,
-        *,
-        slice_bytes: int = 1 << 20,
-        idle_ms: int = 1_000,
-    ) -> None:
-        """Build the service.
-
-        Args:
-            index: what to complete.
-            read_records: messages of the log from a physical offset on, about that many
-                bytes of them; nothing when the offset is the end of what was dispatched.
-            append_lock: held by whoever puts messages into the index.
-            slice_bytes: how much log one step reads.
-            idle_ms: pause when nothing is missing, or when the disk is full.
-        """
-        self._index = index
-        self._read_records = read_records
-        self._append_lock = append_lock
-        self._slice_bytes = slice_bytes
-        self._idle_ms = idle_ms
-
-    def step(self, now_ms: int) -> int:
-        """Read one slice; see `rocketpy.runtime.service.Service.step`."""
-        missing_from = self._index.missing_from
-        if missing_from is None:
-            return now_ms + self._idle_ms
-        count = 0
-        for message in self._read_records(missing_from, self._slice_bytes):
-            if not self._index.replay(message):
-                return now_ms + self._idle_ms
-            count += 1
-        return now_ms if count or not self._finish() else now_ms + self._idle_ms
-
-    def _finish(self) -> bool:
-        """End the replay unless a message came in between."""
-        with self._append_lock:
-            missing_from = self._index.missing_from
-            assert missing_from is not None
-            for _ in self._read_records(missing_from, 1):
-                return False
-            self._index.end_replay()
-            return True

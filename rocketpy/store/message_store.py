@@ -83,7 +83,9 @@ class MessageStore:
         parts.checkpoint.load()
         parts.deleted.load()
         if self._index is not None:
-            self._index.load(after_crash, parts.checkpoint.index_ms)
+            self._index.load(
+                after_crash, parts.checkpoint.index_ms, parts.checkpoint.index_phy_offset
+            )
         self.recovery = parts.recovery(after_crash=after_crash, power_cut=power_cut).run()
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         self._files.write_bytes(self._root / "abort", mark.encode())

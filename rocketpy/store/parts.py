@@ -6,7 +6,6 @@ Source: DefaultMessageStore (5.4.0), its constructor and its list of services.
 import datetime as dt
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 from rocketpy.errors import ResourceShortError
@@ -21,9 +20,6 @@ from rocketpy.store.deleted_topics import DeletedTopics, SweepDeletedService
 from rocketpy.store.dispatch import (
     Dispatcher,
     DispatcherList,
-    DispatchRequest,
-    has_index_entries,
-    read_back,
 )
 from rocketpy.store.dispatchers import ConsumeQueueDispatcher, IndexDispatcher
 from rocketpy.store.files import StoreFiles
@@ -35,7 +31,8 @@ from rocketpy.store.flush import (
     LogFlusher,
 )
 from rocketpy.store.gate import ReadOnlyLatch, WriteGate
-from rocketpy.store.index_service import IndexCatchUpService, IndexService
+from rocketpy.store.index_catch_up import IndexCatchUpService, LogSlices
+from rocketpy.store.index_service import IndexService
 from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.queue_rebuild import QueueRebuilder
 from rocketpy.store.reader import MessageReader
@@ -123,7 +120,7 @@ class StoreParts:
             max_index_count=self._config.max_index_num,
             clock=self._clock,
             files=self._files,
-            on_file_flushed=self._index_file_flushed,
+            on_file_flushed=self.checkpoint.index_reached,
             query_max=self._config.max_msgs_num_batch,
         )
 
@@ -152,7 +149,8 @@ class StoreParts:
         dependents: list[DependentFiles] = [self.table, self.deleted]
         if self.index is not None:
             dependents.append(self.index)
-            services.append(IndexCatchUpService(self.index, self.read_records, self.append_lock))
+            slices = LogSlices(self.log, self.offsets, self.deleted, self.delays_ms)
+            services.append(IndexCatchUpService(self.index, slices.read, self.append_lock))
         services.append(
             CleanConsumeQueueService(
                 lambda: self.log.min_phy_offset,
@@ -190,26 +188,9 @@ class StoreParts:
         except OSError:
             return -1.0
 
-    def _index_file_flushed(self, end_timestamp_ms: int) -> None:
-        self.checkpoint.index_reached(0, end_timestamp_ms)
-
     def _flush_full_index_files(self) -> None:
         if self.index is not None:
             self.index.flush_full_files()
-
-    def read_records(self, start: int, max_bytes: int) -> Iterator[DispatchRequest]:
-        """Yield messages for the index from an offset on, about so many bytes of them."""
-        stop = self.offsets.dispatched
-        for phy_offset, found in self.log.scan(max(start, self.log.min_phy_offset), stop):
-            record = read_back(found, phy_offset, self.delays_ms)
-            if (
-                record is not None
-                and has_index_entries(record.sys_flag)
-                and not self.deleted.covers(record.topic, phy_offset)
-            ):
-                yield record
-            if phy_offset + found.size_bytes - start >= max_bytes:
-                return
 
     def delete_expired_now(self) -> None:
         """Delete expired commit log files soon, whatever the hour."""

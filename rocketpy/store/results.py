@@ -182,8 +182,11 @@ class QueryIndexResult:
         phy_offsets: newest first.
         last_update_timestamp_ms: store time of the newest indexed message.
         last_update_phy_offset: physical offset of the newest indexed message.
+        is_complete: False when there may be more: the index is still being completed, or the
+            time range was too large for one look-up.
     """
 
     phy_offsets: list[int]
     last_update_timestamp_ms: int = 0
     last_update_phy_offset: int = 0
+    is_complete: bool = True

@@ -130,7 +130,6 @@ class _SimFile:
         self._files = files
         self._path = path
         self._node = node
-        self._process = files.process_number
         self.size_bytes = len(node.memory)
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -157,7 +156,6 @@ class _SimFile:
 
     def close(self) -> None:
         self._files.open_files -= 1
-        self._files.give_descriptor(self._process)
 
 
 class _SimLock:
@@ -178,8 +176,9 @@ class SimFiles:
 
     Attributes:
         capacity_bytes: space for allocated pages; None for plenty.
-        descriptor_limit: files that may be open at a time; None for plenty. Over it opening
-            and creating raise ResourceShortError.
+        descriptor_limit: mapped files that may be open at a time; None for plenty. Over it
+            opening and creating raise ResourceShortError. A plain file, open for a moment, gets
+            one of those that a store keeps back.
         open_count: files that are open.
         on_flush: called with the path before each flush; it may raise OSError.
         flush_count: flushes that worked.
@@ -298,7 +297,6 @@ class SimFiles:
     def create_file(self, path: Path, size_bytes: int) -> _SimFile:
         """See `rocketpy.store.files.StoreFiles.create_file`."""
         self.make_directories(path.parent)
-        self._take_descriptor(path)
         node = _Node(bytearray(size_bytes), self._clock.time_ms())
         self._change(lambda names: names.__setitem__(path, node), node)
         self.open_files += 1
@@ -307,7 +305,6 @@ class SimFiles:
     def open_file(self, path: Path) -> _SimFile:
         """See `rocketpy.store.files.StoreFiles.open_file`."""
         node = self._file(path)
-        self._take_descriptor(path)
         self.open_files += 1
         return _SimFile(self, path, node)
 

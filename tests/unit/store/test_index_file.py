@@ -7,6 +7,7 @@ import pytest
 
 from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.store.index_file import IndexFile, index_file_bytes
+from rocketpy.store.index_lookup import IndexLookup
 from rocketpy.store.real_files import RealFiles
 
 SLOTS = 100
@@ -25,9 +26,9 @@ def open_again(path: Path) -> IndexFile:
 
 
 def found(file: IndexFile, key_hash: int, begin_ms: int = 0, end_ms: int = FOREVER) -> list[int]:
-    places: list[int] = []
-    file.select(places, key_hash, 64, begin_ms, end_ms)
-    return places
+    lookup = IndexLookup(key_hash, 64, begin_ms, end_ms)
+    lookup.look_into(file)
+    return lookup.phy_offsets
 
 
 def apache_entries(data: bytes) -> list[tuple[int, int, int]]:

@@ -1,16 +1,18 @@
 """Every message is found by its keys: over many files, after a crash, after a full disk."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from rocketpy.errors import DiskFullError
-from rocketpy.store.files import Region
-from rocketpy.store.index_service import IndexCatchUpService, IndexService
+from rocketpy.errors import DiskFullError, ResourceShortError
+from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.store.index_catch_up import IndexCatchUpService, LogSlice
+from rocketpy.store.index_lookup import IndexLookup
+from rocketpy.store.index_service import IndexService
 from rocketpy.store.real_files import RealFiles
+from rocketpy.store.real_region import RealRegion
 
 FOREVER = (1 << 63) - 1
 
@@ -30,10 +32,11 @@ class FullableFiles(RealFiles):
     """Real files on a disk that can be declared full."""
 
     full = False
+    refusal: type[ResourceShortError] = DiskFullError
 
-    def create(self, path: Path, size_bytes: int) -> Region:
+    def create(self, path: Path, size_bytes: int) -> RealRegion:
         if self.full:
-            raise DiskFullError("full")
+            raise self.refusal("full")
         return super().create(path, size_bytes)
 
 
@@ -68,8 +71,9 @@ def open_index(
     path: Path,
     *,
     files: RealFiles | None = None,
-    flushed: list[int] | None = None,
+    flushed: list[tuple[int, int]] | None = None,
     crash_at_ms: int | None = None,
+    crash_at_phy: int = 0,
     count: int = 50,
 ) -> IndexService:
     index = IndexService(
@@ -78,9 +82,9 @@ def open_index(
         max_index_count=count,
         clock=FakeClock(),
         files=files or RealFiles(),
-        on_file_flushed=None if flushed is None else flushed.append,
+        on_file_flushed=None if flushed is None else lambda *each: flushed.append(each),
     )
-    index.load(crash_at_ms is not None, crash_at_ms or 0)
+    index.load(crash_at_ms is not None, crash_at_ms or 0, crash_at_phy)
     return index
 
 
@@ -148,13 +152,13 @@ def test_repeats_change_nothing(tmp_path: Path) -> None:
 
 def test_after_a_crash_only_full_vouched_files_are_kept(tmp_path: Path) -> None:
     messages = [message(number) for number in range(100)]
-    flushed: list[int] = []
+    flushed: list[tuple[int, int]] = []
     index = open_index(tmp_path, flushed=flushed)
     for each in messages:
         put(index, each)
     index.flush_full_files()
     ends = [header.end_timestamp_ms for header in index.headers]
-    assert flushed == ends[:-1]
+    assert flushed == [(each.end_phy_offset, each.end_timestamp_ms) for each in index.headers[:-1]]
     kept_end = index.headers[4].end_phy_offset
 
     again = open_index(tmp_path, crash_at_ms=ends[4])  # the first object is the killed process
@@ -189,6 +193,55 @@ def test_of_files_that_end_at_the_vouched_time_only_the_first_is_kept(tmp_path: 
     assert len(again.headers) == 1
 
 
+def test_a_place_in_the_log_vouches_better_than_a_time(tmp_path: Path) -> None:
+    """Store times of several lives may be equal, or go down when the clock was set back."""
+    index = open_index(tmp_path)
+    for number in range(100):
+        put(index, replace(message(number), store_timestamp_ms=1_000_000 - number))
+    vouched = index.headers[4].end_phy_offset
+    again = open_index(tmp_path, crash_at_ms=2_000_000, crash_at_phy=vouched)
+    assert len(again.headers) == 5
+    assert again.end_phy_offset == vouched
+
+
+def test_a_look_up_needs_no_lock_and_survives_deletion(tmp_path: Path) -> None:
+    messages = [message(number) for number in range(100)]
+    index = open_index(tmp_path)
+    for each in messages:
+        put(index, each)
+    files = index._index_files
+    with index._files_lock, index._flush_lock:
+        assert places(index, "key-3") == [300]
+    index.delete_expired(FOREVER)
+    index.close()
+    lookup = IndexLookup(IndexKeyHasher().hash("Orders", "key-3"), 64, 0, FOREVER)
+    for file in reversed(files):  # as a look-up that began before the deletion
+        lookup.look_into(file)
+    assert lookup.phy_offsets == [300]
+
+
+def test_a_look_up_says_when_messages_are_still_missing(tmp_path: Path) -> None:
+    index = open_index(tmp_path, crash_at_ms=0)
+    index.begin_recovery(first_phy_offset=2_000, min_phy_offset=0)
+    assert not index.query("Orders", "key-1", 64, 0, FOREVER).is_complete
+    run(IndexCatchUpService(index, FakeLog([message(1)]).read, threading.Lock()), 3)
+    assert index.query("Orders", "key-1", 64, 0, FOREVER).is_complete
+
+
+def test_the_system_s_refusal_of_a_new_file_only_delays_indexing(tmp_path: Path) -> None:
+    files = FullableFiles()
+    files.refusal = ResourceShortError
+    log = FakeLog([message(number) for number in range(80)])
+    index = open_index(tmp_path, files=files)
+    for each in log.messages:
+        files.full = each.phy_offset >= 2_000
+        put(index, each)
+    assert index.missing_from is not None
+    files.full = False
+    run(IndexCatchUpService(index, log.read, threading.Lock()), 5)
+    assert_all_found(index, log.messages)
+
+
 def test_entries_beyond_the_end_of_the_log_go(tmp_path: Path) -> None:
     messages = [message(number) for number in range(100)]
     index = open_index(tmp_path)
@@ -221,12 +274,11 @@ class FakeLog:
     def __init__(self, messages: list[Message]) -> None:
         self.messages = messages
 
-    def read(self, phy_offset: int, max_bytes: int) -> Iterator[Message]:
-        left = max_bytes
-        for each in self.messages:
-            if each.phy_offset >= phy_offset and left > 0:
-                left -= each.size_bytes
-                yield each
+    def read(self, phy_offset: int, max_bytes: int) -> LogSlice:
+        log_end = max((each.phy_offset + 100 for each in self.messages), default=0)
+        end = min(phy_offset + max_bytes, max(log_end, phy_offset))
+        found = [each for each in self.messages if phy_offset <= each.phy_offset < end]
+        return LogSlice([*found], end)
 
 
 def run(service: IndexCatchUpService, steps: int) -> list[int]:

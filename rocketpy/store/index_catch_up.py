@@ -1,0 +1,139 @@
+"""Messages that the index missed, read back from the commit log.
+
+The index falls behind when the disk has no space for it, and begins behind after a crash. The
+part of the log it misses is read in slices. A slice says how far it reached, whether it had
+anything for the index or not: damaged bytes, deleted topics and rolled-back messages are passed
+over, and only the end of what was dispatched is the end.
+
+Source: IndexService (5.4.0), which drops what does not fit.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpy.proto.record_check import RecordState
+from rocketpy.store.commit_log import CommitLog
+from rocketpy.store.deleted_topics import DeletedTopics
+from rocketpy.store.dispatch import DispatchRequest, has_index_entries, read_back
+from rocketpy.store.index_service import IndexedMessage, IndexService
+from rocketpy.store.log_scan import LogScan, Vouched
+from rocketpy.store.offsets import StoreOffsets
+
+logger = logging.getLogger(__name__)
+
+_ALL_MS: Final = (1 << 63) - 1
+
+
+class LogSlice(NamedTuple):
+    """What a piece of the log holds for the index.
+
+    Attributes:
+        messages: to be indexed, in the order of the log.
+        end: physical offset up to which was read; where reading began when nothing is left.
+    """
+
+    messages: list[IndexedMessage]
+    end: int
+
+
+class LogSlices:
+    """Reads slices of the dispatched part of a commit log."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        offsets: StoreOffsets,
+        deleted: DeletedTopics,
+        delays_ms: tuple[int, ...],
+    ) -> None:
+        """Build a reader.
+
+        Args:
+            log: the log.
+            offsets: say how far messages were dispatched.
+            deleted: topics to be left out.
+            delays_ms: delay levels.
+        """
+        self._log = log
+        self._offsets = offsets
+        self._deleted = deleted
+        self._delays_ms = delays_ms
+
+    def read(self, start: int, max_bytes: int) -> LogSlice:
+        """Return the messages from an offset on, about so many bytes of the log."""
+        stop = self._offsets.dispatched
+        start = end = max(start, self._log.min_phy_offset)
+        messages: list[IndexedMessage] = []
+        scan = LogScan(self._log, start, Vouched(_ALL_MS, stop), check_crc=False, power_cut=False)
+        for phy_offset, found in scan if start < stop else ():
+            if phy_offset >= stop:
+                break
+            end = phy_offset + found.size_bytes
+            request = read_back(found, phy_offset, self._delays_ms)
+            if found.state is RecordState.RECORD and self._is_indexed(request):
+                messages.append(request)  # type: ignore[arg-type]
+            if end >= stop or end - start >= max_bytes:  # what lies at stop may be half written
+                return LogSlice(messages, end)
+        return LogSlice(messages, max(start, stop))
+
+    def _is_indexed(self, request: DispatchRequest | None) -> bool:
+        return (
+            request is not None
+            and has_index_entries(request.sys_flag)
+            and not self._deleted.covers(request.topic, request.phy_offset)
+        )
+
+
+class IndexCatchUpService:
+    """Completes the index, a slice of the log a step."""
+
+    name: Final = "IndexCatchUpService"
+
+    def __init__(
+        self,
+        index: IndexService,
+        read: Callable[[int, int], LogSlice],
+        append_lock: threading.Lock,
+        *,
+        slice_bytes: int = 1 << 20,
+        idle_ms: int = 1_000,
+    ) -> None:
+        """Build the service.
+
+        Args:
+            index: what to complete.
+            read: messages of the log from a physical offset on, about that many bytes of it.
+            append_lock: held by whoever puts messages into the index.
+            slice_bytes: how much log one step reads.
+            idle_ms: pause when nothing is missing, or when there is no space.
+        """
+        self._index = index
+        self._read = read
+        self._append_lock = append_lock
+        self._slice_bytes = slice_bytes
+        self._idle_ms = idle_ms
+
+    def step(self, now_ms: int) -> int:
+        """Read one slice; see `rocketpy.runtime.service.Service.step`."""
+        missing_from = self._index.missing_from
+        if missing_from is None:
+            return now_ms + self._idle_ms
+        found = self._read(missing_from, self._slice_bytes)
+        if not all(self._index.replay(message) for message in found.messages):
+            return now_ms + self._idle_ms
+        if found.end > missing_from:
+            self._index.replayed_to(found.end)
+            return now_ms
+        return now_ms + self._idle_ms if self._finish() else now_ms
+
+    def _finish(self) -> bool:
+        """End the replay unless a message came in between."""
+        with self._append_lock:
+            missing_from = self._index.missing_from
+            assert missing_from is not None
+            if self._read(missing_from, 1).end > missing_from:
+                return False
+            self._index.end_replay()
+            return True
