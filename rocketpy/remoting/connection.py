@@ -252,8 +252,7 @@ class Connection(asyncio.Protocol):
         """Serve requests inline or hand them to their pools; return those that have to wait."""
         responses = Responses(self.channel)
         routes = self._routes
-        budget = self._budget
-        room_count = self.in_hand.room_count
+        in_hand = self.in_hand
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
         leftover: list[RemotingCommand] = []
         for index, command in enumerate(commands):
@@ -267,11 +266,13 @@ class Connection(asyncio.Protocol):
             processor, pool = route
             if pool is None:
                 responses.process(processor, command)
-                if responses.size_bytes >= FLUSH_BYTES or responses.later_count >= room_count:
-                    room_count -= responses.later_count
+                later_count = responses.later_count
+                if responses.size_bytes >= FLUSH_BYTES or (
+                    later_count and in_hand.is_full_with(later_count)
+                ):
                     self._finish(responses)
                     responses = Responses(self.channel)
-                    if room_count <= 0 or not self.channel.is_writable or budget.is_exhausted:
+                    if not self._may_go_on():
                         leftover = commands[index + 1 :]
                         break
             else:
@@ -392,6 +393,11 @@ class Connection(asyncio.Protocol):
             self._dispatch(in_hand.take_suspended())
         if self.is_reading_paused:
             self._update_reading()
+
+    def _may_go_on(self) -> bool:
+        return not (
+            self.in_hand.is_full or not self.channel.is_writable or self._budget.is_exhausted
+        )
 
     def _update_reading(self) -> None:
         if self.transport.is_closing():

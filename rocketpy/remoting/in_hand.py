@@ -67,10 +67,9 @@ class InHand:
         """Whether requests wait to be served."""
         return bool(self._suspended)
 
-    @property
-    def room_count(self) -> int:
-        """How many more requests may be taken in hand; not below zero."""
-        return max(0, self._max_count - self.count) if self._max_count > 0 else 1 << 30
+    def is_full_with(self, count: int) -> bool:
+        """Return whether so many more would be all that may be in hand."""
+        return self.count + count >= self._max_count > 0
 
     def number(self) -> int:
         """Return the number of the next batch, or of what is suspended next."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.proto.command import encode_command
-from tests.bad_input.kit import Wire, daemon, log_until, pull_header
+from tests.bad_input.kit import Wire, daemon, log_until, pull_header, send_header
 
 MIB = 1 << 20
 ESTABLISHED = 1
@@ -131,6 +131,37 @@ def test_peers_that_never_read_are_gone_when_they_are_cut_off(tmp_path: Path, co
         until(lambda: served.memory() - before < 60 * MIB, "their memory is back")
         assert highest - before < 640 * MIB
         assert honest.send(b"after").code == 0
+
+
+HANGING_DISK = """
+import os, time
+really_sync = os.fdatasync
+def fdatasync(fd):
+    while os.path.exists({flag!r}):
+        time.sleep(0.02)
+    really_sync(fd)
+os.fdatasync = fdatasync
+"""
+
+
+def test_sends_that_wait_for_a_hanging_disk_keep_no_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flag = tmp_path / "hangs"
+    (tmp_path / "sitecustomize.py").write_text(HANGING_DISK.format(flag=str(flag)))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path.cwd()}")
+    settings = ("flushDiskType=SYNC_FLUSH", "syncFlushTimeout=60000")
+    with broker(tmp_path / "s", *settings) as served, served.peer() as peer, served.peer() as other:
+        assert peer.send(b"before").code == 0
+        before = served.memory()
+        flag.touch()
+        body = bytes(200_000)
+        for _ in range(1_000):
+            peer.write(encode_command(peer.request(310, send_header(), body)))
+        assert other.call(7_777).code == 3
+        assert served.memory() - before < 60 * MIB
+        flag.unlink()
+        assert [peer.receive().code for _ in range(1_000)] == [0] * 1_000
 
 
 @pytest.mark.parametrize("limits", [(256, 256), (256, 4096)], ids=["hard", "soft"])

@@ -113,6 +113,20 @@ async def test_pool_responses_a_whole_read() -> None:
     assert not [t for t in threading.enumerate() if t.name.startswith("biz")]
 
 
+async def test_requests_in_hand_of_coroutines_are_bounded_and_all_answered() -> None:
+    async with serving(max_in_flight_per_connection=512) as (server, address):
+        peer = await RawPeer.connect(address)
+        (selector,) = server._selectors
+        peer.send(*(numbered(LATER, n) for n in range(5_000)))
+        highest, seen = 0, set()
+        for _ in range(5_000):
+            seen.add((await peer.receive()).opaque)
+            highest = max(highest, *(each.in_hand.count for each in selector.connections))
+        assert seen == set(range(5_000))
+        assert 0 < highest <= 512
+        await peer.close()
+
+
 async def test_several_selectors_share_the_connections() -> None:
     async with serving(server_selector_threads=3) as (server, address):
         peers = [await RawPeer.connect(address) for _ in range(6)]

@@ -20,7 +20,6 @@ def test_it_is_full_at_its_limit_until_a_quarter_is_done() -> None:
     assert in_hand.is_full
     in_hand.add(-1, 0)
     assert not in_hand.is_full
-    assert in_hand.room_count == 2
 
 
 def test_it_is_full_by_size_too() -> None:
