@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ClientConfig, ConsumerConfig, ProducerConfig, PullConsumerConfig
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
@@ -14,8 +15,7 @@ from rocketpy.client.producer import Producer
 from rocketpy.client.pull_consumer import PullConsumer
 from rocketpy.client.push_consumer import Consumer
 from rocketpy.client.seams import Remoting
-from rocketpy.errors import ClosedError, ConfigError
-from rocketpy.proto.validators import check_group
+from rocketpy.errors import ClosedError
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
@@ -39,9 +39,7 @@ class Client:
         rng: random.Random | None = None,
         make_remoting: Callable[[], Remoting] | None = None,
     ) -> None:
-        reason = check_group(config.group)
-        if reason is not None:
-            raise ConfigError(reason, key="group")
+        checked_group(config.group)
         self.config = config
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()

@@ -7,13 +7,14 @@ Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullC
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Literal
+from typing import Any, Final, Literal, cast, get_args
 
 from rocketpy.client.allocate import Allocation
 from rocketpy.client.handlers import Handler
 from rocketpy.client.serializers import PLAIN, Serializer
+from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import RemotingClientConfig
 
 FlowControlRetry = Literal["backoff", "immediate", "none"]
@@ -21,9 +22,73 @@ LatencyProfile = Literal["4.x", "5.x"]
 Compression = Literal["zlib", "lz4", "zstd"]
 StartPosition = Literal["latest", "earliest"] | datetime | int
 
+_CHOICES: Final = {
+    "flow_control_retry": get_args(FlowControlRetry),
+    "latency_profile": get_args(LatencyProfile),
+    "compression": get_args(Compression),
+    "allocation": ("avg", "circle"),
+    "expression_type": ("TAG", "SQL92"),
+}
+_MINIMUM: Final = {
+    "api_timeout_ms": 1,
+    "route_refresh_interval_ms": 1,
+    "heartbeat_interval_ms": 1,
+    "persist_interval_ms": 1,
+    "default_topic_queues": 1,
+    "timeout_s": 0,
+    "retries": 0,
+    "max_message_bytes": 1,
+    "compress_over_bytes": 0,
+    "compression_level": 0,
+    "max_in_flight": 1,
+    "max_in_flight_bytes": 1,
+    "concurrency": 1,
+    "batch": 1,
+    "max_retries": -1,
+    "pull_batch": 1,
+    "pull_batch_bytes": 1,
+    "pull_interval_ms": 0,
+    "max_cached_messages": 1,
+    "max_cached_bytes": 1,
+    "max_cached_messages_all": 1,
+    "max_span": 1,
+    "suspend_ms": 0,
+    "pull_timeout_ms": 1,
+    "pull_error_pause_ms": 1,
+    "rebalance_interval_ms": 1,
+    "takeover_pause_ms": 0,
+    "stop_timeout_s": 0,
+    "consume_timeout_ms": 1,
+    "local_retry_ms": 1,
+    "auto_commit_interval_ms": 0,
+}
+
+
+class Checked:
+    """The base of a configuration dataclass: its values are checked when it is made.
+
+    Raises:
+        ConfigError: a value that cannot be used; names the option.
+    """
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        names = [each.name for each in fields(cast("Any", self))]
+        values = {name: getattr(self, name) for name in names}
+        for name, value in values.items():
+            minimum, choices = _MINIMUM.get(name), _CHOICES.get(name)
+            if minimum is not None and (not isinstance(value, int | float) or value < minimum):
+                raise ConfigError(f"{value!r} is not a number of at least {minimum}", key=name)
+            if choices is not None and value not in choices and not callable(value):
+                raise ConfigError(f"{value!r} is not one of {', '.join(choices)}", key=name)
+        if values.get("suspend_ms", 0) >= values.get("pull_timeout_ms", 1 << 62):
+            reason = "a pull must be allowed more time than the broker may hold it (suspend_ms)"
+            raise ConfigError(reason, key="pull_timeout_ms")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(Checked):
     """What all producers and consumers of one client share; times in ms.
 
     Attributes:
@@ -55,7 +120,7 @@ class ClientConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
+class ProducerConfig(Checked):
     """Settings of a producer.
 
     Attributes:
@@ -90,7 +155,7 @@ class ProducerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
+class ConsumerConfig(Checked):
     """Settings of a group consumer.
 
     Attributes:
@@ -117,7 +182,7 @@ class ConsumerConfig:
         max_cached_bytes: the same, as bytes of bodies.
         max_span: the same, as distance between the first and the last offset.
         suspend_ms: how long a broker may hold a pull until a message comes.
-        pull_timeout_ms: limit of one pull.
+        pull_timeout_ms: limit of one pull; more than ``suspend_ms``.
         pull_error_pause_ms: pause after a pull that failed.
         rebalance_interval_ms: pause between two rounds of dealing out queues.
         takeover_pause_ms: time for a queue's former owner to store its offset.
@@ -156,7 +221,7 @@ class ConsumerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullConsumerConfig:
+class PullConsumerConfig(Checked):
     """Settings of a pull consumer; as `ConsumerConfig` where the names agree.
 
     Attributes:
@@ -172,7 +237,7 @@ class PullConsumerConfig:
         max_cached_bytes: the same, as bytes of bodies.
         max_cached_messages_all: the same, as messages of all queues together.
         suspend_ms: how long a broker may hold a pull until a message comes.
-        pull_timeout_ms: limit of one pull.
+        pull_timeout_ms: limit of one pull; more than ``suspend_ms``.
         pull_error_pause_ms: pause after a pull that failed.
         rebalance_interval_ms: pause between two rounds of dealing out queues.
     """

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from rocketpy.client.batch import split_batches
+from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import Message
@@ -47,7 +48,7 @@ class Producer:
     """
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
-        self.group = group
+        self.group = checked_group(group)
         self.config = config
         self._instance = instance
         self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from rocketpy.client.allocate import find_allocation
+from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import PullConsumerConfig
 from rocketpy.client.consume_service import Delivery
 from rocketpy.client.consumer_health import consumer_health
@@ -27,10 +28,9 @@ from rocketpy.client.pull_loop import PullSettings
 from rocketpy.client.queue_readers import QueueReaders
 from rocketpy.client.rebalance import Rebalancer
 from rocketpy.client.start_position import StartFinder
-from rocketpy.errors import ClientError, ClosedError, ConfigError, NoRouteError, RocketPyError
+from rocketpy.errors import ClientError, ClosedError, NoRouteError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
-from rocketpy.proto.validators import check_group
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +55,7 @@ class PullConsumer:
     """
 
     def __init__(self, instance: Instance, group: str, config: PullConsumerConfig) -> None:
-        reason = check_group(group)
-        if reason is not None:
-            raise ConfigError(reason, key="group")
-        self.group = group
+        self.group = checked_group(group)
         self.config = config
         self._instance = instance
         self._store = BrokerOffsetStore(instance, group)
@@ -168,23 +165,33 @@ class PullConsumer:
     ) -> None:
         """Read this member's share of a topic; members of the group deal the queues out.
 
+        Args:
+            topic: its name.
+            filter: ``"a || b"``, ``"*"``, or a condition when ``expression_type`` is SQL92.
+            expression_type: ``TAG`` or ``SQL92``.
+
         Raises:
+            ConfigError: the name or the expression cannot be used.
             ClientError: queues were assigned already; it is one or the other.
-            NoNameServerError: none answers.
+            NoNameServerError: none responds.
         """
         self._check_running()
         if self._readers.queues and not self._subscribes:
             raise ClientError("subscribe and assign cannot be mixed")
-        self._subscribes = True
-        self._subscriptions[topic] = build_subscription(
-            topic, filter, expression_type, sub_version=self._instance.next_sub_version()
-        )
+        version = self._instance.next_sub_version()
+        wanted = checked_subscription(topic, filter, expression_type, version)
         await self._instance.routes.refresh(topic)
-        if self.group not in self._instance.consumers:
+        if not self._subscribes:
             self._instance.add_consumer(self._member)
-            await self._instance.heartbeat()
+            self._subscribes = True
+            self._subscriptions[topic] = wanted
+            try:
+                await self._instance.heartbeat()
+            except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
+                logger.warning("first heartbeat of group %s failed: %r", self.group, error)
             self._rebalance_job.start()
         else:
+            self._subscriptions[topic] = wanted
             self._instance.heartbeat_soon()
             self._rebalance_job.wake()
 

@@ -88,7 +88,7 @@ class PullLoop:
     Args:
         instance: connections and routes.
         queue: where messages go and what the limits are.
-        subscription: what is wanted.
+        subscription: says what is wanted now; asked for each pull.
         settings: the same for all queues of a consumer.
         deliver: takes messages that are in the process queue already.
         reject: takes a message whose body cannot be inflated.
@@ -100,7 +100,7 @@ class PullLoop:
         self,
         instance: Instance,
         queue: ProcessQueue,
-        subscription: SubscriptionData,
+        subscription: Callable[[], SubscriptionData],
         settings: PullSettings,
         *,
         deliver: Callable[[ProcessQueue, list[ReceivedMessage]], None],
@@ -119,8 +119,10 @@ class PullLoop:
         self._broker_id = 0
         self._failing = False
 
-    def _header(self, *, to_slave: bool) -> PullMessageRequestHeader:
-        settings, subscription, entry = self._settings, self._subscription, self._queue
+    def _header(
+        self, subscription: SubscriptionData, *, to_slave: bool
+    ) -> PullMessageRequestHeader:
+        settings, entry = self._settings, self._queue
         flag = PULL_SUSPEND
         expression = None
         if settings.post_subscription:
@@ -156,10 +158,11 @@ class PullLoop:
                 continue
             pause_ms = 0
             try:
-                result = await self._pull()
+                subscription = self._subscription()
+                result = await self._pull(subscription)
                 if self._queue.dropped:  # while we waited
                     return
-                await self._use(result)
+                await self._use(result, subscription.tags_set)
             except RocketPyError as error:
                 pause_ms = self._note_failure(error)
             else:
@@ -168,19 +171,19 @@ class PullLoop:
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
 
-    async def _pull(self) -> PullResult:
+    async def _pull(self, subscription: SubscriptionData) -> PullResult:
         queue = self._queue
         found = self._instance.routes.read_address(queue.queue.broker_name, self._broker_id)
         if found is None:
             raise NoRouteError(f"broker {queue.queue.broker_name} has no address")
         address, is_slave = found
-        header = self._header(to_slave=is_slave)
+        header = self._header(subscription, to_slave=is_slave)
         queue.last_pull_ms = self._instance.clock.time_ms()
         queue.pulled_at_ms = self._instance.clock.monotonic_ms()
         api = self._instance.api
         return pull_result(await api.pull(address, header, self._settings.timeout_ms))
 
-    async def _use(self, result: PullResult) -> None:
+    async def _use(self, result: PullResult, tags: set[str]) -> None:
         queue = self._queue
         self._broker_id = result.suggested_broker_id
         queue.broker_min_offset = result.min_offset
@@ -195,16 +198,16 @@ class PullLoop:
             await self._offset_moved(queue, result.next_begin_offset)
             return
         if result.status is PullStatus.FOUND:
-            await self._take(result)
+            await self._take(result, tags)
         queue.next_pull_offset = result.next_begin_offset
 
-    async def _take(self, result: PullResult) -> None:
+    async def _take(self, result: PullResult, tags: set[str]) -> None:
+        """Hand over what came; ``tags`` as text, because brokers compare their hashes."""
         queue = self._queue
         exts, bad = decode_pulled(result.body)
         if result.offset_delta:
-            for ext in exts:
+            for ext in [*exts, *(ext for ext, _ in bad)]:
                 ext.queue_offset += result.offset_delta
-        tags = self._subscription.tags_set
         if tags:
             exts = [ext for ext in exts if ext.tags in tags]
         messages = [queue.receive(ext) for ext in exts]

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from rocketpy.client.allocate import find_allocation
+from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import ConsumeService, HandlerService, IteratorService
 from rocketpy.client.consume_stats import ConsumeStats
@@ -28,11 +29,10 @@ from rocketpy.client.queue_readers import QueueReaders
 from rocketpy.client.rebalance import Rebalancer
 from rocketpy.client.reports import send_back_header
 from rocketpy.client.start_position import StartFinder
-from rocketpy.errors import ClosedError, ConfigError, NoRouteError, RocketPyError
+from rocketpy.errors import ClosedError, NoRouteError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.subscription import SubscriptionData, build_subscription
+from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.topic_names import retry_topic
-from rocketpy.proto.validators import check_group, check_topic
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +65,7 @@ class Consumer:
         group: str,
         config: ConsumerConfig,
     ) -> None:
-        reason = check_group(group)
-        if reason is not None:
-            raise ConfigError(reason, key="group")
-        self.group = group
+        self.group = checked_group(group)
         self.config = config
         self._instance = instance
         self._subscriptions: dict[str, SubscriptionData] = {}
@@ -145,15 +142,8 @@ class Consumer:
         Raises:
             ConfigError: the name or the expression is not usable.
         """
-        reason = check_topic(topic)
-        if reason is not None:
-            raise ConfigError(reason, key="topic")
         version = self._instance.next_sub_version()
-        try:
-            subscription = build_subscription(topic, filter, expression_type, sub_version=version)
-        except ValueError as error:
-            raise ConfigError(str(error), key="filter") from error
-        self._subscriptions[topic] = subscription
+        self._subscriptions[topic] = checked_subscription(topic, filter, expression_type, version)
         if self._running:
             self._instance.heartbeat_soon()
             self._wake_rebalance()

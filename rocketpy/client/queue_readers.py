@@ -16,6 +16,7 @@ Source: RebalanceImpl.processQueueTable, PullMessageService (5.4.0).
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -84,7 +85,7 @@ class QueueReaders:
         loop = PullLoop(
             self._instance,
             entry,
-            self._subscription(queue.topic),
+            functools.partial(self._subscription, queue.topic),
             self._settings,
             deliver=self._deliver,
             reject=self._reject,

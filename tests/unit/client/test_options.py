@@ -12,7 +12,7 @@ from rocketpy.client.config import ClientConfig, ProducerConfig
 from rocketpy.client.name_servers import find_addresses
 from rocketpy.client.serializers import json as json_serializer
 from rocketpy.client.serializers import plain
-from rocketpy.errors import IllegalMessageError, RequestTimeoutError, RocketPyError
+from rocketpy.errors import ConfigError, IllegalMessageError, RequestTimeoutError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.config import RemotingClientConfig
 from tests.unit.client.sim import FakeCluster, pass_time, run_sim
@@ -258,3 +258,31 @@ def test_no_option_of_the_client_or_of_producers_is_left_out() -> None:
 def test_an_option_that_is_none_is_told_at_once() -> None:
     with pytest.raises(TypeError, match="retires"):
         rocketpy.connect("a:1", retires=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retries": -1}, {"timeout_s": None}, {"compression": "gzip"}, {"max_in_flight": 0},
+        {"latency_profile": "6.x"}, {"flow_control_retry": "yes"}, {"group": "no blank"},
+    ],
+)  # fmt: skip
+def test_a_producer_option_that_cannot_be_used_is_refused_and_named(
+    options: dict[str, Any],
+) -> None:
+    async def main(cluster: FakeCluster) -> None:
+        async with cluster.client() as client:
+            with pytest.raises(ConfigError) as caught:
+                client.producer(**options)
+            assert caught.value.key in options
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize(
+    "options", [{"api_timeout_ms": 0}, {"heartbeat_interval_ms": -1}, {"group": "no blank"}]
+)
+def test_a_client_option_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        rocketpy.connect("a:1", **options)
+    assert caught.value.key in options

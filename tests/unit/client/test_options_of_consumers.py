@@ -12,6 +12,7 @@ from rocketpy.client.config import ConsumerConfig, PullConsumerConfig
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.serializers import json as json_serializer
 from rocketpy.client.serializers import plain
+from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import FakeCluster, pass_time, run_sim
 from tests.unit.client.steps import fill, of_topic, until
@@ -112,7 +113,7 @@ async def pause_between_full_pulls(cluster: FakeCluster, options: dict[str, Any]
 def pull_pause(reader: Any, step: Any) -> Observer:
     async def observe(cluster: FakeCluster, options: dict[str, Any]) -> int:
         cluster.script[PULL] = [step] * 20
-        await reader(cluster, options, 100)
+        await reader(cluster, {"suspend_ms": 1_000, **options}, 100)
         return cluster.pause_ms(PULL, topic="t")
 
     return observe
@@ -401,3 +402,50 @@ def test_no_option_of_consumers_is_left_out() -> None:
     alone = {"offset_dir"}
     assert CONSUMER.keys() | alone == {each.name for each in dataclasses.fields(ConsumerConfig)}
     assert PULL_CONSUMER.keys() == {each.name for each in dataclasses.fields(PullConsumerConfig)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0}, {"batch": 0}, {"batch": "8"}, {"pull_batch": 0}, {"max_span": 0},
+        {"allocation": "average"}, {"expression_type": "SQL"}, {"max_retries": -2},
+        {"suspend_ms": 30_000}, {"pull_timeout_ms": 15_000}, {"start": "newest"},
+        {"filter": "a ||| b", "expression_type": "tag"}, {"group": "no blank"},
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
+    async def main(cluster: FakeCluster) -> None:
+        async with cluster.client() as client:
+            with pytest.raises(ConfigError) as caught:
+                client.consumer("t", **options)
+            assert caught.value.key in {*options, "pull_timeout_ms"}
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("topic", ["", "no blank", "x" * 300])
+@pytest.mark.parametrize("kind", ["push", "pull"])
+def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
+    async def main(cluster: FakeCluster) -> None:
+        async with cluster.client() as client:
+            if kind == "push":
+                with pytest.raises(ConfigError, match="topic"):
+                    client.consumer(topic)
+                return
+            async with client.pull_consumer() as consumer:
+                with pytest.raises(ConfigError, match="topic"):
+                    await consumer.subscribe(topic)
+
+    run_sim(main)
+
+
+def test_a_filter_that_cannot_be_read_is_refused_by_both_kinds() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        async with cluster.client() as client:
+            with pytest.raises(ConfigError, match="filter"):
+                client.consumer("t", filter=" || ")
+            async with client.pull_consumer() as consumer:
+                with pytest.raises(ConfigError, match="filter"):
+                    await consumer.subscribe("t", " || ")
+
+    run_sim(main)

@@ -1,0 +1,154 @@
+"""What each response to a pull means, and that nothing is passed over."""
+
+from typing import Any
+
+import pytest
+
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.pull_loop import decode_pulled
+from rocketpy.errors import ConnectionLostError, NoPermissionError
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.steps import nothing, of_topic, until
+
+PULL, HEARTBEAT, ROUTE, STORE = 11, 34, 105, 15
+QUEUE = MessageQueue("t", "b0", 0)
+
+
+def pulls(cluster: FakeCluster) -> list[dict[str, str]]:
+    return [r.ext_fields for r in cluster.of_code(PULL) if r.ext_fields["topic"] == "t"]
+
+
+def collect(into: list[bytes]) -> Any:
+    async def handler(message: ReceivedMessage) -> None:
+        into.append(message.body)
+
+    return handler
+
+
+def test_a_filter_that_changes_holds_from_the_next_pull_on() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        got: list[bytes] = []
+        async with cluster.client() as client:
+            async with client.consumer(
+                "t", group="c", filter="a", start="earliest", handler=collect(got)
+            ) as consumer:
+                cluster.put("t", b"1", properties={"TAGS": "a"})
+                await until(lambda: got == [b"1"])
+                consumer.subscribe("t", "b")
+                await pass_time(20)  # the pull that is held was sent for the tag of before
+                cluster.put("t", b"2", properties={"TAGS": "b"})
+                cluster.put("t", b"3", properties={"TAGS": "a"})
+                await until(lambda: len(got) == 2, 60)
+        assert got == [b"1", b"2"]
+
+    run_sim(main, queues=1)
+
+
+def test_a_lost_connection_has_routes_and_heartbeat_sent_anew() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", handler=nothing) as consumer:
+                await until(lambda: of_topic(consumer))
+                await pass_time(3)
+                before = len(cluster.of_code(ROUTE)), len(cluster.of_code(HEARTBEAT))
+                cluster.script[PULL] = [ConnectionLostError("gone")] * 2
+                await pass_time(20)
+                after = len(cluster.of_code(ROUTE)), len(cluster.of_code(HEARTBEAT))
+        assert after[0] > before[0]
+        assert after[1] > before[1]
+
+    run_sim(main, queues=1)
+
+
+def test_a_broker_that_forgot_us_gets_a_heartbeat() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", handler=nothing) as consumer:
+                await until(lambda: of_topic(consumer))
+                await pass_time(5)
+                before = len(cluster.of_code(HEARTBEAT))
+                cluster.script[PULL] = [24] * 2  # SUBSCRIPTION_NOT_EXIST
+                await pass_time(18)
+                assert len(cluster.of_code(HEARTBEAT)) > before
+
+    run_sim(main, queues=1)
+
+
+def test_flow_control_is_asked_again_soon_and_is_no_failure() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        cluster.script[PULL] = [215] * 5
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", handler=nothing) as consumer:
+                await until(lambda: of_topic(consumer))
+                await pass_time(1)
+                assert consumer.health().ok
+                assert len(pulls(cluster)) >= 3
+
+    run_sim(main, queues=1)
+
+
+def test_the_slave_a_broker_suggests_is_asked_and_gets_no_offset() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        def suggest(_: str, request: RemotingCommand) -> RemotingCommand:
+            fields = {
+                "suggestWhichBrokerId": "1",
+                "nextBeginOffset": "4",
+                "minOffset": "0",
+                "maxOffset": "4",
+            }
+            return make_response(request, 20, ext_fields=fields)
+
+        async with cluster.client() as client:
+            routes = client._running().routes
+            async with client.pull_consumer(group="p", start="earliest") as consumer:
+                await consumer.queues("t")
+                routes._brokers["b0"] = {0: "b0:10911", 1: "slave:10911"}
+                cluster.brokers["slave"] = "slave:10911"
+                cluster.script[PULL] = [suggest]
+                await consumer.assign([QUEUE])
+                await pass_time(1)
+        at = [address for address, request in cluster.requests if request.code == PULL]
+        assert at[:2] == ["b0:10911", "slave:10911"]
+        assert pulls(cluster)[1]["commitOffset"] == "0"
+
+    run_sim(main, queues=1)
+
+
+def test_a_response_without_offsets_is_a_failure_that_health_shows() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        cluster.script[PULL] = [lambda _, request: make_response(request, 0)] * 9
+        async with cluster.client() as client:
+            async with client.pull_consumer(group="p") as consumer:
+                await consumer.assign([QUEUE])
+                await pass_time(1.5)
+                assert not consumer.health().ok
+
+    run_sim(main, queues=1)
+
+
+def test_a_refusal_that_does_not_pass_reaches_who_polls() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        cluster.script[PULL] = [16]  # NO_PERMISSION
+        async with cluster.client() as client:
+            async with client.pull_consumer(group="p") as consumer:
+                await consumer.assign([QUEUE])
+                with pytest.raises(NoPermissionError) as caught:
+                    await consumer.poll()
+                assert not caught.value.retriable
+                assert await consumer.poll(timeout=0.1) == []  # told once; it goes on trying
+
+    run_sim(main, queues=1)
+
+
+def test_messages_that_cannot_be_inflated_come_beside_those_that_can() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        cluster.put("t", b"good")
+        cluster.put("t", b"not zlib", sys_flag=1)
+        good, bad = decode_pulled(b"".join(cluster.stored["b0", "t", 0]))
+
+        assert [ext.body for ext in good] == [b"good"]
+        assert [ext.body for ext, _ in bad] == [b"not zlib"]
+
+    run_sim(main)
