@@ -41,7 +41,7 @@ class BrokerConfig:
     Attributes:
         broker_cluster_name: cluster this broker belongs to; also a topic of that name.
         broker_name: master and slaves of one set share it; the host's name by default.
-        broker_id: 0 is the master.
+        broker_id: 0, the master; a broker cannot be a slave yet.
         broker_ip1: address told to clients and written into message ids; found by
             itself when empty.
         broker_ip2: address told to slaves.
@@ -102,9 +102,6 @@ class BrokerConfig:
     client_manage_thread_pool_nums: int = 0
     consumer_manage_thread_pool_nums: int = 0
     heartbeat_thread_pool_nums: int = 0
-    end_transaction_thread_pool_nums: int = 0
-    ack_message_thread_pool_nums: int = 0
-    process_reply_message_thread_pool_nums: int = 0
     load_balance_processor_thread_pool_nums: int = 0
 
     send_thread_pool_queue_capacity: int = 10_000
@@ -115,9 +112,6 @@ class BrokerConfig:
     client_manager_thread_pool_queue_capacity: int = 1_000_000
     consumer_manager_thread_pool_queue_capacity: int = 1_000_000
     heartbeat_thread_pool_queue_capacity: int = 50_000
-    end_transaction_pool_queue_capacity: int = 100_000
-    ack_thread_pool_queue_capacity: int = 100_000
-    reply_thread_pool_queue_capacity: int = 10_000
     load_balance_thread_pool_queue_capacity: int = 100_000
 
     broker_fast_failure_enable: bool = True
@@ -125,8 +119,6 @@ class BrokerConfig:
     wait_time_mills_in_pull_queue: int = 5_000
     wait_time_mills_in_lite_pull_queue: int = 5_000
     wait_time_mills_in_heartbeat_queue: int = 31_000
-    wait_time_mills_in_transaction_queue: int = 3_000
-    wait_time_mills_in_ack_queue: int = 3_000
     wait_time_mills_in_admin_broker_queue: int = 5_000
     start_accept_send_request_time_stamp: int = _live(0, 0)
 
@@ -136,39 +128,20 @@ class BrokerConfig:
     max_held_pulls_per_queue: int = _live(10_000, 0)
     lite_pull_message_enable: bool = _live(True)
     reject_pull_consumer_enable: bool = _live(False)
-    slave_read_enable: bool = False
-    enable_property_filter: bool = False
-    filter_support_retry: bool = False
     use_server_side_reset_offset: bool = _live(True)
-    enable_broadcast_offset_store: bool = True
     max_heartbeat_bytes: int = _live(1 << 20, 1)
     max_groups_per_connection: int = option(1_000, minimum=1)
     max_client_registrations: int = option(200_000, minimum=1)
     notify_consumer_ids_changed_enable: bool = _live(True)
-    real_time_notify_consumer_change: bool = True
     flush_consumer_offset_interval: int = 5_000
     consumer_offset_update_version_step: int = _live(500, 1)
     channel_expired_timeout: int = 120_000
-    subscription_expired_timeout: int = 600_000
-    lock_in_strict_mode: bool = False
-    default_message_request_mode: str = option("PULL", choices=("PULL",))
     server_load_balancer_enable: bool = _live(True)
 
     region_id: str = "DefaultRegion"
     trace_on: bool = _live(True)
     register_name_server_period: int = 30_000
     register_broker_timeout_mills: int = 24_000
-    force_register: bool = True
-    compressed_register: bool = False
-    enable_detail_stat: bool = True
-    account_stats_enable: bool = True
-
-    reject_transaction_message: bool = False
-    transaction_time_out: int = 6_000
-    transaction_check_max: int = 15
-    transaction_check_interval: int = 30_000
-    store_reply_message_enable: bool = True
-    recall_message_enable: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -178,7 +151,7 @@ class BrokerConfig:
         """
         self._check(0 <= self.listen_port <= 65_535, "listenPort", "0 to 65535")
         self._check(self.broker_permission in range(8), "brokerPermission", "0 to 7")
-        self._check(self.broker_id >= 0, "brokerId", "0 or more")
+        self._check(self.broker_id == MASTER_ID, "brokerId", "0: a broker cannot be a slave yet")
         self._check(self.default_topic_queue_nums >= 1, "defaultTopicQueueNums", "1 or more")
         self._check(bool(self.broker_name), "brokerName", "a name")
         self._check(bool(self.broker_cluster_name), "brokerClusterName", "a name")

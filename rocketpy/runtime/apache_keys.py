@@ -4,6 +4,8 @@ Source: the fields of MessageStoreConfig, BrokerConfig, BrokerIdentity, NamesrvC
 NettyServerConfig, NettyClientConfig, AuthConfig and TlsSystemConfig, 5.4.0
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 _STORE: Final = """
@@ -190,7 +192,65 @@ APACHE_KEYS: Final = frozenset(
 )
 """All of them; names are case-sensitive."""
 
-_REASONS: Final = (
+_NO_REPLICATION: Final = "there is no replication yet"
+_NO_DELAYS: Final = "delayed and timed messages are not supported yet"
+_NO_TRANSACTIONS: Final = "transactional messages are not supported yet"
+_NO_POP: Final = "pop consumption is not supported yet"
+_NO_SQL: Final = "messages are filtered by tags only"
+
+REASONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ackMessageThreadPoolNums": _NO_POP,
+        "ackThreadPoolQueueCapacity": _NO_POP,
+        "waitTimeMillsInAckQueue": _NO_POP,
+        "defaultMessageRequestMode": _NO_POP,
+        "processReplyMessageThreadPoolNums": "request and reply is not supported yet",
+        "replyThreadPoolQueueCapacity": "request and reply is not supported yet",
+        "storeReplyMessageEnable": "request and reply is not supported yet",
+        "endTransactionThreadPoolNums": _NO_TRANSACTIONS,
+        "endTransactionPoolQueueCapacity": _NO_TRANSACTIONS,
+        "waitTimeMillsInTransactionQueue": _NO_TRANSACTIONS,
+        "rejectTransactionMessage": _NO_TRANSACTIONS,
+        "transactionTimeOut": _NO_TRANSACTIONS,
+        "transactionCheckMax": _NO_TRANSACTIONS,
+        "transactionCheckInterval": _NO_TRANSACTIONS,
+        "recallMessageEnable": _NO_DELAYS,
+        "mappedFileSizeTimerLog": _NO_DELAYS,
+        "flushDelayOffsetInterval": _NO_DELAYS,
+        "timerWheelEnable": _NO_DELAYS,
+        "timerPrecisionMs": _NO_DELAYS,
+        "timerMaxDelaySec": _NO_DELAYS,
+        "enablePropertyFilter": _NO_SQL,
+        "filterSupportRetry": _NO_SQL,
+        "slaveReadEnable": _NO_REPLICATION,
+        "haMasterAddress": _NO_REPLICATION,
+        "haSendHeartbeatInterval": _NO_REPLICATION,
+        "haHousekeepingInterval": _NO_REPLICATION,
+        "haTransferBatchSize": _NO_REPLICATION,
+        "haMaxGapNotInSync": _NO_REPLICATION,
+        "slaveTimeout": _NO_REPLICATION,
+        "inSyncReplicas": _NO_REPLICATION,
+        "duplicationEnable": _NO_REPLICATION,
+        "offsetCheckInSlave": _NO_REPLICATION,
+        "enableBroadcastOffsetStore": "offsets of broadcast consumers are kept by the consumers",
+        "realTimeNotifyConsumerChange": "members of a group are always told at once",
+        "subscriptionExpiredTimeout": "a subscription goes when no member names it any more",
+        "lockInStrictMode": "this broker alone decides who locks its queues",
+        "forceRegister": "every period registers everything",
+        "compressedRegister": "registrations are small enough",
+        "enableDetailStat": "everything is always counted",
+        "accountStatsEnable": "everything is always counted",
+        "messageIndexSafe": "recovery always rebuilds what the checkpoint does not vouch for",
+        "autoMessageVersionOnTopicLen": "topics have at most 127 bytes, as record version 1 has",
+        "deleteConsumeQueueFilesInterval": "queue files go as soon as their messages are gone",
+        "destroyMapedFileIntervalForcibly": "a file that is read while it goes stays readable",
+        "redeleteHangedFileInterval": "a file that is read while it goes stays readable",
+        "diskFallRecorded": "how far a consumer is behind is worked out when somebody asks",
+    }
+)
+"""Keys of features that exist, or are to come, and why they have no effect."""
+
+_FRAGMENTS: Final = (
     # The first fragment found in the lower-cased key gives the reason.
     ("rocksdb", "RocketPy has no RocksDB engine; files are the default store type's"),
     ("dleger", "RocketPy has no DLedger; replication is by role"),
@@ -219,8 +279,11 @@ def unsupported_reason(key: str) -> str:
     Args:
         key: one of `APACHE_KEYS`.
     """
+    known = REASONS.get(key)
+    if known is not None:
+        return known
     lowered = key.lower()
-    for fragment, reason in _REASONS:
+    for fragment, reason in _FRAGMENTS:
         if fragment in lowered:
             return reason
     return "not used by this part of RocketPy"

@@ -27,7 +27,6 @@ class MessageStoreConfig:
         mapped_file_size_commit_log: bytes of a commit log file.
         mapped_file_size_consume_queue: bytes of a consume queue file, rounded up to 20.
         mapper_file_size_batch_consume_queue: bytes of a batch consume queue file.
-        mapped_file_size_timer_log: bytes of a timer log file.
         flush_disk_type: ASYNC_FLUSH answers when in memory, SYNC_FLUSH when on disk.
         sync_flush_timeout: how long a SYNC_FLUSH answer waits for the disk.
         flush_interval_commit_log: pause between looks at the commit log.
@@ -39,13 +38,11 @@ class MessageStoreConfig:
         max_message_size: limit of a body in bytes; a record may have 64 KiB more.
         max_filter_message_size: consume-queue bytes one read scans at most.
         message_index_enable: whether messages are found by key.
-        message_index_safe: whether recovery also goes back to the index's time stamp.
         max_hash_slot_num: hash slots of an index file.
         max_index_num: entries of an index file.
         max_msgs_num_batch: messages one index query returns at most.
         check_crc_on_recover: whether recovery checks the body checksum.
         max_topic_length: limit of an ordinary topic name in bytes.
-        auto_message_version_on_topic_len: use record version 2 for topics over 127 characters.
         os_page_cache_busy_time_out_mills: an append that holds the lock longer makes the
             store busy.
         message_delay_level: delays of level 1, 2, ... as ``1s 5s ... 2h``.
@@ -57,9 +54,6 @@ class MessageStoreConfig:
         clean_file_forcibly_enable: whether files may go before they expire.
         clean_resource_interval: pause between looks for files to delete.
         delete_commit_log_files_interval: pause between two deletions.
-        delete_consume_queue_files_interval: pause between two deletions.
-        destroy_maped_file_interval_forcibly: see ``redelete_hanged_file_interval``.
-        redelete_hanged_file_interval: pause before a file that could not go is tried again.
         delete_file_batch_max: files deleted in one round at most.
         max_transfer_bytes_on_message_in_memory: limit of one read, recent messages.
         max_transfer_count_on_message_in_memory: limit of one read, recent messages.
@@ -67,23 +61,7 @@ class MessageStoreConfig:
         max_transfer_count_on_message_in_disk: limit of one read, old messages.
         access_message_in_memory_max_ratio: percentage of memory that counts as recent.
         default_query_max_num: messages an index query returns by default.
-        broker_role: ASYNC_MASTER, SYNC_MASTER or SLAVE.
-        disk_fall_recorded: whether the broker reports how far consumers are behind.
-        flush_delay_offset_interval: pause between saves of delayOffset.json.
-        timer_wheel_enable: whether arbitrary delivery times are accepted.
-        timer_precision_ms: resolution of delivery times.
-        timer_max_delay_sec: latest delivery time from now.
-        ha_listen_port: port for slaves; 0 picks one.
-        ha_master_address: where a slave finds its master.
-        ha_send_heartbeat_interval: longest silence towards the peer.
-        ha_housekeeping_interval: silence after which the peer is taken for dead.
-        ha_transfer_batch_size: bytes sent to a slave at once.
-        ha_max_gap_not_in_sync: bytes behind from which a slave counts as not in sync.
-        slave_timeout: how long a SYNC_MASTER answer waits for a slave.
-        in_sync_replicas: copies a SYNC_MASTER answer waits for, the master included.
-        duplication_enable: accepted, without effect on a single store.
-        enable_lmq: accepted for Apache's files; light queues are not served.
-        offset_check_in_slave: whether a slave corrects offsets.
+        broker_role: ASYNC_MASTER; nothing else yet, there is no replication.
     """
 
     store_path_root_dir: str = option("store")
@@ -94,9 +72,6 @@ class MessageStoreConfig:
     )
     mapper_file_size_batch_consume_queue: int = option(
         13_800_000, unit="bytes", minimum=46, maximum=_INT_MAX
-    )
-    mapped_file_size_timer_log: int = option(
-        100 << 20, unit="bytes", minimum=1024, maximum=_INT_MAX
     )
     flush_disk_type: str = option("ASYNC_FLUSH", choices=("ASYNC_FLUSH", "SYNC_FLUSH"))
     sync_flush_timeout: int = option(5_000, unit="ms", minimum=1)
@@ -109,13 +84,11 @@ class MessageStoreConfig:
     max_message_size: int = option(4 << 20, unit="bytes", minimum=1, maximum=_INT_MAX, live=True)
     max_filter_message_size: int = option(16_000, unit="bytes", minimum=20)
     message_index_enable: bool = option(True)
-    message_index_safe: bool = option(False)
     max_hash_slot_num: int = option(5_000_000, minimum=1, maximum=_INT_MAX)
     max_index_num: int = option(20_000_000, minimum=2, maximum=_INT_MAX)
     max_msgs_num_batch: int = option(64, minimum=1)
     check_crc_on_recover: bool = option(True, key="checkCRCOnRecover")
     max_topic_length: int = option(127, unit="bytes", minimum=1, maximum=127)
-    auto_message_version_on_topic_len: bool = option(True)
     os_page_cache_busy_time_out_mills: int = option(1_000, unit="ms", minimum=1, live=True)
     message_delay_level: str = option("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
     delete_when: str = option("04", live=True)
@@ -126,9 +99,6 @@ class MessageStoreConfig:
     clean_file_forcibly_enable: bool = option(True, live=True)
     clean_resource_interval: int = option(10_000, unit="ms", minimum=1)
     delete_commit_log_files_interval: int = option(100, unit="ms", minimum=0)
-    delete_consume_queue_files_interval: int = option(100, unit="ms", minimum=0)
-    destroy_maped_file_interval_forcibly: int = option(120_000, unit="ms", minimum=0)
-    redelete_hanged_file_interval: int = option(120_000, unit="ms", minimum=0)
     delete_file_batch_max: int = option(10, unit="files", minimum=1)
     max_transfer_bytes_on_message_in_memory: int = option(256 << 10, unit="bytes", minimum=1)
     max_transfer_count_on_message_in_memory: int = option(32, minimum=1)
@@ -137,30 +107,19 @@ class MessageStoreConfig:
     access_message_in_memory_max_ratio: int = option(40, unit="%", minimum=0, maximum=100)
     default_query_max_num: int = option(32, minimum=1)
     broker_role: str = option("ASYNC_MASTER", choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"))
-    disk_fall_recorded: bool = option(True)
-    flush_delay_offset_interval: int = option(10_000, unit="ms", minimum=1)
-    timer_wheel_enable: bool = option(True)
-    timer_precision_ms: int = option(1_000, unit="ms", minimum=1)
-    timer_max_delay_sec: int = option(259_200, unit="s", minimum=0)
-    ha_listen_port: int = option(10_912, minimum=0, maximum=65_535)
-    ha_master_address: str = option("")
-    ha_send_heartbeat_interval: int = option(5_000, unit="ms", minimum=1)
-    ha_housekeeping_interval: int = option(20_000, unit="ms", minimum=1)
-    ha_transfer_batch_size: int = option(32 << 10, unit="bytes", minimum=1)
-    ha_max_gap_not_in_sync: int = option(256 << 20, unit="bytes", minimum=0)
-    slave_timeout: int = option(3_000, unit="ms", minimum=1)
-    in_sync_replicas: int = option(1, minimum=1)
-    duplication_enable: bool = option(False)
-    enable_lmq: bool = option(False)
-    offset_check_in_slave: bool = option(False)
 
     def __post_init__(self) -> None:
         """Check what one key alone cannot tell.
 
         Raises:
             ValueError: a delay level that is not a number and a unit, or an hour of
-                ``delete_when`` that is none.
+                ``delete_when`` that is none; a role that this version cannot play.
         """
+        if self.broker_role != "ASYNC_MASTER":
+            raise ValueError(
+                f"brokerRole: {self.broker_role} is not supported: there is no replication yet, "
+                "and a slave that takes messages of its own loses them; expected ASYNC_MASTER"
+            )
         parse_delay_levels(self.message_delay_level)
         parse_delete_when(self.delete_when)
 

@@ -110,20 +110,13 @@ class RuntimeInfoAdmin:
         }
 
     def _pools(self) -> dict[str, str]:
-        config = self._configs.broker
-        # Kinds of request that are not served yet have no pool, only its configured capacity.
-        configured = {
-            "ack": config.ack_thread_pool_queue_capacity,
-            "endTransaction": config.end_transaction_pool_queue_capacity,
-        }
+        """What waits in each pool; kinds of request that are not served yet have no pool."""
         found: dict[str, str] = {}
         for kind, (size_key, capacity_key, wait_key) in _POOL_KEYS.items():
             pool = self._business_pools.get(kind)
             statistics = None if pool is None else pool.statistics()
             found[size_key] = str(statistics.queued_count if statistics else 0)
-            found[capacity_key] = str(
-                statistics.capacity if statistics else configured.get(kind, 0)
-            )
+            found[capacity_key] = str(statistics.capacity if statistics else 0)
             if wait_key:
                 found[wait_key] = str(statistics.head_wait_ms if statistics else 0)
         return found

@@ -81,14 +81,30 @@ def test_the_effective_configuration_is_printed(tmp_path: Path) -> None:
     result = runner.invoke(
         command,
         ["broker", "-n", "h:1", "-D", "brokerName=x", "--print-config"],
-        env={"NAMESRV_ADDR": "weak:1", "ROCKETPY_BROKER_ID": "3"},
+        env={"NAMESRV_ADDR": "weak:1", "ROCKETPY_FILE_RESERVED_TIME": "3"},
     )
     assert result.exit_code == 0
     assert "namesrvAddr=h:1\n" in result.output
     assert "brokerName=x\n" in result.output
-    assert "brokerId=3\n" in result.output
+    assert "fileReservedTime=3\n" in result.output
     result = runner.invoke(command, ["broker", "--print-config"], env={"NAMESRV_ADDR": "weak:1"})
     assert "namesrvAddr=weak:1\n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("brokerRole=SLAVE", "n.conf:2: brokerRole: SLAVE is not supported"),
+        ("brokerRole=SYNC_MASTER", "n.conf:2: brokerRole: SYNC_MASTER is not supported"),
+        ("brokerId=1", "n.conf:2: brokerId: must be 0: a broker cannot be a slave yet"),
+    ],
+)
+def test_a_role_that_cannot_be_played_is_refused(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "n.conf"
+    path.write_text(f"brokerName=b\n{line}\n")
+    result = CliRunner().invoke(command, ["broker", "-c", str(path), "--print-config"])
+    assert result.exit_code != 0
+    assert words in str(result.exception)
 
 
 def test_the_shipped_files_load_without_a_warning() -> None:
