@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rocketpy.errors import DiskFullError
+from rocketpy.store.real_files import RealFiles
 from tests.bad_input.kit import EventLog, Wire, daemon, log_until, running
 
 MEGABYTE = bytes(1 << 20)
@@ -102,6 +104,33 @@ def test_full_disk_and_a_new_topic(tmp_path: Path, disk: FaultyOs) -> None:
         assert peer.send(b"x", "Fresh").code == 0
         with world.staying_well():
             pass
+
+
+def test_full_disk_and_the_table_of_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that a kill would forget takes no message."""
+    write_bytes = RealFiles.write_bytes
+    is_full = True
+
+    def write(files: RealFiles, path: Path, data: bytes) -> None:
+        if is_full and path.name == "topics.json.tmp":
+            raise DiskFullError(f"write {path}: No space left on device")
+        write_bytes(files, path, data)
+
+    def topics_on_disk() -> bytes:
+        return next((tmp_path / "data").rglob("topics.json")).read_bytes()
+
+    with running(tmp_path / "data") as world, world.peer() as peer:
+        monkeypatch.setattr(RealFiles, "write_bytes", write)
+        for _ in range(3):
+            refused = peer.send(b"x", "Fresh")
+            assert refused.code == 14
+            assert "topics.json" in (refused.remark or "")
+        assert b"Fresh" not in topics_on_disk()
+        with world.staying_well():
+            pass
+        is_full = False
+        assert peer.send(b"x", "Fresh").code == 0
+        assert b"Fresh" in topics_on_disk()
 
 
 def test_failed_flush(tmp_path: Path, disk: FaultyOs, log: EventLog) -> None:

@@ -290,3 +290,13 @@ def test_a_broken_directory_of_one_server_does_not_touch_another(tmp_path: Path)
         arguments = broker_arguments(store, "mappedFileSizeCommitLog=2097152")
         last_sentence(finished(*arguments), 1)
         shutil.rmtree(store)
+
+
+@pytest.mark.parametrize("line", ["brokerRole=SLAVE", "brokerRole=SYNC_MASTER", "brokerId=1"])
+def test_a_role_that_cannot_be_played(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(f"brokerName=b\n{line}\n")
+    arguments = broker_arguments(tmp_path / "store")
+    sentence = last_sentence(finished(*arguments, "-c", str(path)), 2)
+    assert f"{path}:2: {line.partition('=')[0]}: " in sentence
+    assert not (tmp_path / "store").exists()
