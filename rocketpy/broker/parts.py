@@ -11,6 +11,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.memberships import Memberships
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
@@ -99,12 +100,9 @@ class BrokerParts:
         self.groups = SubscriptionGroupTable(config, document("subscriptionGroup.json"), clock)
         self.offsets = ConsumerOffsets(config, document("consumerOffset.json"), clock)
         self.modes = MessageRequestModes(document("messageRequestMode.json"))
-        self.producers = ProducerTable(
-            config.max_groups_per_connection, config.max_client_registrations
-        )
-        self.consumers = ConsumerTable(
-            config.max_groups_per_connection, config.max_client_registrations
-        )
+        bounds = config.max_groups_per_connection, config.max_client_registrations
+        self.producers = ProducerTable(Memberships(*bounds))
+        self.consumers = ConsumerTable(Memberships(*bounds))
         self.locks = QueueLocks()
         self.stats = BrokerStats(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
@@ -181,7 +179,12 @@ class BrokerParts:
             processor.configure(config)
 
         self.topics.on_change = topic_changed
-        self.topics.on_delete = admission.forget
+
+        def topic_deleted(topic: str) -> None:
+            admission.forget(topic)
+            self.modes.remove_topic(topic)
+
+        self.topics.on_delete = topic_deleted
         self.configs.add_listener(configure)
         return processor
 

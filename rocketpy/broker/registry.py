@@ -1,23 +1,39 @@
 """Who is connected: producers and consumers, by group and by channel.
 
 Both tables are fed by heartbeats and pruned three ways: the client says good-bye, its
-connection closes, or it stays silent for ``channelExpiredTimeout`` (120 s, looked at every
-10 s). Whatever changes the members or the subscriptions of a consumer group is reported to
-`on_change`, which tells every member to rebalance.
+connection closes, or it stays silent for ``channelExpiredTimeout`` (120 s, looked at every 10 s)
+by a clock that no change of the wall clock moves. Whatever changes the members or the
+subscriptions of a consumer group is reported to `on_change`, which tells every member to rebalance.
 
 Source: ProducerManager.java, ConsumerManager.java, ConsumerGroupInfo.java (5.4.0).
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from rocketpy.broker.memberships import MEMBER_BYTES, Memberships
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
 
 SCAN_INTERVAL_MS: Final = 10_000
-MAX_GROUPS_PER_CHANNEL: Final = 1_000
-MAX_MEMBERS: Final = 200_000
+
+_SUBSCRIPTION_BYTES: Final = 500
+_TAG_BYTES: Final = 250
+"""A tag as text and as hash, each in a set."""
+
+
+def subscription_bytes(subscription: SubscriptionData) -> int:
+    """Estimated memory of a subscription."""
+    tags = subscription.tags_set
+    return (
+        _SUBSCRIPTION_BYTES
+        + len(subscription.topic)
+        + len(subscription.sub_string)
+        + sum(map(len, tags))
+        + _TAG_BYTES * max(len(tags), len(subscription.code_set))
+    )
 
 
 class ClientChannel:
@@ -28,69 +44,44 @@ class ClientChannel:
         client_id: as the client calls itself.
         language: LanguageCode value.
         version: the client's version ordinal.
-        last_update_ms: wall time of its last heartbeat.
+        last_update_ms: wall time of its last heartbeat, for people.
+        seen_ms: monotonic time of its last heartbeat.
     """
 
-    __slots__ = ("channel", "client_id", "language", "last_update_ms", "version")
+    __slots__ = ("channel", "client_id", "language", "last_update_ms", "seen_ms", "version")
 
     def __init__(
-        self, channel: Channel, client_id: str, language: int, version: int, last_update_ms: int
+        self,
+        channel: Channel,
+        client_id: str,
+        language: int,
+        version: int,
+        last_update_ms: int,
+        seen_ms: int = 0,
     ) -> None:
         self.channel = channel
         self.client_id = client_id
         self.language = language
         self.version = version
         self.last_update_ms = last_update_ms
+        self.seen_ms = seen_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """Estimated memory of one membership."""
+        return MEMBER_BYTES + len(self.client_id)
 
 
-class _Memberships:
-    """Which groups each connection is in, and how many memberships there are; bounded."""
-
-    def __init__(self, max_per_channel: int, max_members: int) -> None:
-        self.max_per_channel = max_per_channel
-        self.max_members = max_members
-        self.count = 0
-        self._groups: dict[Channel, set[str]] = {}
-
-    def groups_of(self, channel: Channel) -> list[str]:
-        return list(self._groups.get(channel, ()))
-
-    def add(self, channel: Channel, group: str) -> None:
-        groups = self._groups.setdefault(channel, set())
-        if group not in groups:
-            groups.add(group)
-            self.count += 1
-
-    def remove(self, channel: Channel, group: str) -> None:
-        groups = self._groups.get(channel)
-        if groups is None or group not in groups:
-            return
-        groups.remove(group)
-        self.count -= 1
-        if not groups:
-            del self._groups[channel]
-
-    def has_room(self, channel: Channel, groups: set[str]) -> bool:
-        present = self._groups.get(channel, set())
-        new = len(groups - present)
-        return not new or (
-            len(present) + new <= self.max_per_channel and self.count + new <= self.max_members
-        )
-
-
-class _MemberTable:
+class _MemberTable(ABC):
     """What both tables share: a lock, and bounds.
 
     Args:
-        max_per_channel: groups one connection may be in.
-        max_members: members of all groups together.
+        memberships: with its bounds.
     """
 
-    def __init__(
-        self, max_per_channel: int = MAX_GROUPS_PER_CHANNEL, max_members: int = MAX_MEMBERS
-    ) -> None:
+    def __init__(self, memberships: Memberships) -> None:
         self._lock = threading.Lock()
-        self._memberships = _Memberships(max_per_channel, max_members)
+        self._memberships = memberships
 
     @property
     def max_per_channel(self) -> int:
@@ -102,33 +93,49 @@ class _MemberTable:
         """Members of all groups together."""
         return self._memberships.max_members
 
-    def has_room(self, channel: Channel, groups: set[str]) -> bool:
-        """Whether a connection may be in these groups too."""
+    def make_room(self, channel: Channel, sizes: Mapping[str, int]) -> bool:
+        """Make sure that a connection may be in groups; those who took most are closed for it.
+
+        Args:
+            channel: the connection.
+            sizes: the groups, with the estimated memory of what the connection says of each.
+
+        Returns:
+            False when it has too many groups, or takes as much as any other already.
+        """
         with self._lock:
-            return self._memberships.has_room(channel, groups)
+            giving_way = self._memberships.room_for(channel, sizes)
+        if giving_way is None:
+            return False
+        for other in giving_way:
+            self.forget_channel(other)
+            other.close(
+                "it named more groups and subscriptions than any other when there was no room"
+            )
+        return True
+
+    @abstractmethod
+    def forget_channel(self, channel: Channel) -> None:
+        """Remove a closed connection from every group."""
 
 
 class ProducerTable(_MemberTable):
     """Producer groups and their connections; safe from any thread.
 
     Args:
-        max_per_channel: groups one connection may be in.
-        max_members: members of all groups together.
+        memberships: with its bounds.
     """
 
-    def __init__(
-        self,
-        max_per_channel: int = MAX_GROUPS_PER_CHANNEL,
-        max_members: int = MAX_MEMBERS,
-    ) -> None:
-        super().__init__(max_per_channel, max_members)
+    def __init__(self, memberships: Memberships | None = None) -> None:
+        super().__init__(memberships or Memberships())
         self._groups: dict[str, dict[Channel, ClientChannel]] = {}
 
     def register(self, group: str, client: ClientChannel) -> None:
         """Add a client to a group, or refresh it."""
         with self._lock:
             self._groups.setdefault(group, {})[client.channel] = client
-            self._memberships.add(client.channel, group)
+            size_bytes = client.size_bytes + len(group)
+            self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
 
     def unregister(self, group: str, channel: Channel) -> None:
         """Remove a client which says good-bye."""
@@ -142,15 +149,12 @@ class ProducerTable(_MemberTable):
                 self._remove(group, channel)
 
     def expire(self, older_than_ms: int) -> list[Channel]:
-        """Remove clients whose last heartbeat is older than a wall time; they should be closed."""
-        dead: list[Channel] = []
+        """Remove clients unheard of since a monotonic time; they should be closed."""
         with self._lock:
-            for group, members in list(self._groups.items()):
-                for channel, client in list(members.items()):
-                    if client.last_update_ms < older_than_ms:
-                        self._remove(group, channel)
-                        dead.append(channel)
-        return dead
+            unheard = self._memberships.unheard_since(older_than_ms)
+            for channel, group in unheard:
+                self._remove(group, channel)
+        return [channel for channel, _ in unheard]
 
     def clients(self, group: str) -> list[ClientChannel]:
         """The connected members of a group; empty when it is unknown."""
@@ -188,15 +192,20 @@ class ConsumerGroup:
         consume_from_where: as the last heartbeat said.
         subscriptions: topic to what the group wants of it.
         last_update_ms: wall time of the last change or heartbeat.
+        subscription_bytes: estimated memory of the subscriptions.
+        bearer: the connection that the subscriptions are counted for: who sent them last.
     """
 
     __slots__ = (
+        "_by_client_id",
         "_members",
+        "bearer",
         "consume_from_where",
         "consume_type",
         "last_update_ms",
         "message_model",
         "name",
+        "subscription_bytes",
         "subscriptions",
     )
 
@@ -207,7 +216,10 @@ class ConsumerGroup:
         self.consume_from_where = ""
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.last_update_ms = 0
+        self.subscription_bytes = 0
+        self.bearer: Channel | None = None
         self._members: dict[Channel, ClientChannel] = {}
+        self._by_client_id: dict[str, dict[Channel, None]] = {}
 
     @property
     def is_broadcast(self) -> bool:
@@ -224,17 +236,32 @@ class ConsumerGroup:
 
     def find_client(self, client_id: str) -> ClientChannel | None:
         """The member of that id."""
-        return next((one for one in self.clients() if one.client_id == client_id), None)
+        channels = self._by_client_id.get(client_id)
+        return None if not channels else self._members.get(next(iter(channels)))
 
     def put_member(self, client: ClientChannel) -> bool:
         """Add or refresh a member; true when it is new or changed its id."""
         old = self._members.get(client.channel)
         self._members[client.channel] = client
-        return old is None or old.client_id != client.client_id
+        if old is not None and old.client_id == client.client_id:
+            return False
+        if old is not None:
+            self._forget_id(old)
+        self._by_client_id.setdefault(client.client_id, {})[client.channel] = None
+        return True
 
     def remove_member(self, channel: Channel) -> ClientChannel | None:
         """Remove a connection; the member it was, or None."""
-        return self._members.pop(channel, None)
+        member = self._members.pop(channel, None)
+        if member is not None:
+            self._forget_id(member)
+        return member
+
+    def _forget_id(self, member: ClientChannel) -> None:
+        channels = self._by_client_id[member.client_id]
+        del channels[member.channel]
+        if not channels:
+            del self._by_client_id[member.client_id]
 
     def put_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Replace what the group subscribes to; true when topics came or went.
@@ -255,6 +282,7 @@ class ConsumerGroup:
             del table[topic]
             changed = True
         self.subscriptions = table
+        self.subscription_bytes = sum(map(subscription_bytes, table.values()))
         return changed
 
 
@@ -262,19 +290,14 @@ class ConsumerTable(_MemberTable):
     """Consumer groups which have members; safe from any thread.
 
     Args:
-        max_per_channel: groups one connection may be in.
-        max_members: members of all groups together.
+        memberships: with its bounds.
 
     Attributes:
         on_change: called (without a lock held) with a group whose members or topics changed.
     """
 
-    def __init__(
-        self,
-        max_per_channel: int = MAX_GROUPS_PER_CHANNEL,
-        max_members: int = MAX_MEMBERS,
-    ) -> None:
-        super().__init__(max_per_channel, max_members)
+    def __init__(self, memberships: Memberships | None = None) -> None:
+        super().__init__(memberships or Memberships())
         self.on_change: Callable[[ConsumerGroup], None] | None = None
         self._groups: dict[str, ConsumerGroup] = {}
 
@@ -310,9 +333,13 @@ class ConsumerTable(_MemberTable):
             entry.consume_from_where = consume_from_where
             entry.last_update_ms = client.last_update_ms
             changed = entry.put_member(client)
-            self._memberships.add(client.channel, group)
-            if subscriptions is not None and entry.put_subscriptions(subscriptions):
-                changed = True
+            size_bytes = client.size_bytes + len(group)
+            self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
+            if subscriptions is not None:
+                changed |= entry.put_subscriptions(subscriptions)
+                self._bear(entry, client)
+            elif entry.bearer in {None, client.channel}:
+                self._bear(entry, client)
         if changed:
             self._report(entry)
         return changed
@@ -333,19 +360,17 @@ class ConsumerTable(_MemberTable):
             self._report(entry)
 
     def expire(self, older_than_ms: int) -> list[Channel]:
-        """Remove clients whose last heartbeat is older than a wall time; they should be closed."""
-        dead: list[Channel] = []
+        """Remove clients unheard of since a monotonic time; they should be closed."""
         touched: dict[str, ConsumerGroup] = {}
         with self._lock:
-            for entry in list(self._groups.values()):
-                for client in entry.clients():
-                    if client.last_update_ms < older_than_ms:
-                        self._remove(entry.name, client.channel)
-                        dead.append(client.channel)
-                        touched[entry.name] = entry
+            unheard = self._memberships.unheard_since(older_than_ms)
+            for channel, group in unheard:
+                entry = self._remove(group, channel)
+                if entry is not None:
+                    touched[group] = entry
         for entry in touched.values():
             self._report(entry)
-        return dead
+        return [channel for channel, _ in unheard]
 
     def group(self, name: str) -> ConsumerGroup | None:
         """A group with members, or None."""
@@ -370,9 +395,22 @@ class ConsumerTable(_MemberTable):
         entry = self._groups.get(group)
         if entry is None or entry.remove_member(channel) is None:
             return None
-        if not entry.clients():
+        remaining = next(iter(entry.clients()), None)
+        if remaining is None:
             del self._groups[group]
+        elif entry.bearer is channel:
+            entry.bearer = None
+            self._bear(entry, remaining)
         return entry
+
+    def _bear(self, entry: ConsumerGroup, client: ClientChannel) -> None:
+        """Count the subscriptions of a group, which it has once, for one of its members."""
+        own_bytes = client.size_bytes + len(entry.name)
+        if entry.bearer not in {None, client.channel}:
+            assert entry.bearer is not None
+            self._memberships.resize(entry.bearer, entry.name, own_bytes)
+        entry.bearer = client.channel
+        self._memberships.resize(client.channel, entry.name, own_bytes + entry.subscription_bytes)
 
     def _report(self, entry: ConsumerGroup) -> None:
         if self.on_change is not None:

@@ -7,6 +7,7 @@ Source: MessageRequestModeManager.java (5.4.0).
 """
 
 import threading
+from typing import Final
 
 from rocketpy.broker.document import JsonDocument, as_table
 from rocketpy.proto.bodies.group import (
@@ -14,12 +15,21 @@ from rocketpy.proto.bodies.group import (
     SetMessageRequestModeRequestBody,
 )
 
+MAX_MODES: Final = 10_000
+"""Pairs of topic and group; Apache knows no bound."""
+
 
 class MessageRequestModes:
-    """Modes by topic and group; safe from any thread."""
+    """Modes by topic and group; safe from any thread.
 
-    def __init__(self, file: JsonDocument) -> None:
+    Args:
+        file: messageRequestMode.json.
+        max_modes: how many pairs of topic and group may be set.
+    """
+
+    def __init__(self, file: JsonDocument, max_modes: int = MAX_MODES) -> None:
         self._file = file
+        self._max_modes = max_modes
         self._lock = threading.Lock()
         self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
@@ -31,14 +41,21 @@ class MessageRequestModes:
                 value
             ).message_request_mode_map
 
-    def put(self, mode: SetMessageRequestModeRequestBody) -> None:
-        """Set the mode of a topic and a group, and write the file."""
+    def put(self, mode: SetMessageRequestModeRequestBody) -> bool:
+        """Set the mode of a topic and a group, and write the file; False when there is no room."""
         with self._lock:
-            groups = self._table.setdefault(mode.topic, {})
-            before = groups.get(mode.consumer_group)
-            groups[mode.consumer_group] = mode
+            before = self._table.get(mode.topic, {}).get(mode.consumer_group)
+            if before is None and sum(map(len, self._table.values())) >= self._max_modes:
+                return False
+            self._table.setdefault(mode.topic, {})[mode.consumer_group] = mode
             if before != mode:
                 self._file.save(self.snapshot().to_json())
+        return True
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic that is deleted; the file follows with the next change."""
+        with self._lock:
+            self._table.pop(topic, None)
 
     def snapshot(self) -> MessageRequestModeSerializeWrapper:
         """Return the whole table."""

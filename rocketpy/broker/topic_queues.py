@@ -19,6 +19,7 @@ from rocketpy.runtime.clock import Clock
 
 REMEMBER_MS: Final = 5_000
 MAX_REMEMBERED: Final = 1_000
+MAX_TOPIC_CHARS: Final = 255
 
 
 class RouteResponse(NamedTuple):
@@ -65,6 +66,8 @@ class TopicQueues:
 
     async def of(self, topic: str) -> list[MessageQueue] | None:
         """Return the readable queues of a topic; None when nobody knows the topic."""
+        if len(topic) > MAX_TOPIC_CHARS:
+            return None
         fetch = self._fetch()
         if fetch is None:
             return self._own(topic)

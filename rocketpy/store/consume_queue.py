@@ -1,40 +1,38 @@
 """Consume queue: from a queue offset to a place in the commit log.
 
-The files of a queue are one array of fixed entries, so entry ``n`` lies at byte ``n * 20``::
+An entry is in memory (the *tail*) until a flush has brought it to disk (`QueueFiles`); an append
+touches no file, and a queue at rest holds neither memory nor a descriptor. Entries can be kept so
+because they are written again from the commit log when they are lost: the checkpoint vouches only
+for those that were flushed.
 
-    0                8             12             20
-    | phy_offset: i64 | size: i32   | tags_code: i64 |
-
-Two kinds of offset meet here and are never mixed: a *queue offset* counts entries, a *physical
-offset* counts bytes in the commit log.
+    0 ...... min ...... tail start ...... flushed ...... max ...... next ...... reserved
+             first message      on disk       readable     appended    fits into the tail
 
 Invariants:
     - entries are contiguous in queue offset, and never descend in physical offset;
-    - the first entry with ``size <= 0`` is the end; fresh bytes are zeros;
-    - a queue that does not begin at 0 is filled up with ``(0, 2^31-1, 0)`` in its first file;
-    - everything here can be rebuilt from the commit log.
+    - the tail holds every entry that is not on disk, and room for every entry promised
+      (``next_offset``, `reserve`), so that `put` cannot fail;
+    - a tail is replaced, never resized: a reader keeps the one it has. ``max_offset`` moves after
+      the entry is written, so a reader that asks for it first finds the entry;
+    - `reserve`, `put`, `put_run` and `settle` run under the append lock, `flush` on one thread.
 
-Source: ConsumeQueue, SparseConsumeQueue (5.4.0).
+Source: ConsumeQueue (5.4.0).
 """
 
 import bisect
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from rocketpy.errors import QueueGapError
 from rocketpy.store.files import StoreFiles
-from rocketpy.store.mapped_file import PAGE_BYTES, MappedFile
-from rocketpy.store.mapped_file_queue import MappedFileQueue
+from rocketpy.store.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, Entry
+from rocketpy.store.queue_files import QueueFiles
+from rocketpy.store.queue_space import QueueSpace
 
-ENTRY: Final = struct.Struct(">qiq")
-ENTRY_BYTES: Final = 20
-assert ENTRY.size == ENTRY_BYTES
-_PRE_BLANK: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
-_PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _NO_LIMIT: Final = 1 << 63
-_MAX_STEP_BYTES: Final = 256 << 10
+_FIRST_ENTRIES: Final = 8
+_NO_TAIL: Final = memoryview(b"")
 _pack_into = ENTRY.pack_into
 
 
@@ -49,17 +47,19 @@ class ConsumeQueue:
         max_offset: queue offset after the last readable entry.
         min_offset: queue offset of the first entry whose message still exists.
         max_phy_end: physical end of the last entry's message.
-        reserved_offset: entries before it can be written without allocating.
-        is_deleted: its topic was deleted: whoever still holds it asks for the queue anew. Changes
-            under the append lock.
+        reserved_offset: entries before it can be put without `reserve`.
+        flushed_offset: entries before it are on disk.
+        is_deleted: its topic was deleted: whoever still holds it asks for the queue anew.
+            Changes under the append lock.
     """
 
     __slots__ = (
         "_buffer",
-        "_end_position",
-        "_file",
-        "_queue",
-        "_start_position",
+        "_disk",
+        "_has_unsynced_zeros",
+        "_space",
+        "_tail",
+        "_tail_start",
         "flushed_offset",
         "is_deleted",
         "max_offset",
@@ -71,83 +71,78 @@ class ConsumeQueue:
         "topic",
     )
 
-    is_batch: Final = False
-
     def __init__(
-        self, topic: str, queue_id: int, directory: Path, file_bytes: int, files: StoreFiles
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        file_bytes: int,
+        files: StoreFiles,
+        space: QueueSpace,
     ) -> None:
-        """Describe a queue; `load` or `reserve` touch files."""
-        assert file_bytes % ENTRY_BYTES == 0
+        """Describe a queue; only `load`, `flush` and reads touch files.
+
+        Args:
+            topic: topic name.
+            queue_id: queue within the topic.
+            directory: where its files are or will be.
+            file_bytes: length of every file.
+            files: the file system.
+            space: the memory that all queues share.
+        """
         self.topic = topic
         self.queue_id = queue_id
-        self._queue = MappedFileQueue(directory, file_bytes, files, step_bytes=PAGE_BYTES)
-        self._file: MappedFile | None = None
-        self._buffer: object = b""
-        self._start_position = 0
-        self._end_position = 0
+        self._disk = QueueFiles(directory, file_bytes, files, space.names)
+        self._space = space
+        self._buffer = bytearray()
+        self._tail_start = 0
+        self._tail: tuple[int, memoryview] = (0, _NO_TAIL)  # both at once, for readers
+        self._has_unsynced_zeros = False
+        self.is_deleted = False
         self.next_offset = 0
         self.max_offset = 0
         self.min_offset = 0
         self.max_phy_end = 0
         self.reserved_offset = 0
         self.flushed_offset = 0
-        self.is_deleted = False
-
-    @property
-    def file_entries(self) -> int:
-        """Entries in one file."""
-        return self._queue.file_bytes // ENTRY_BYTES
 
     @property
     def file_count(self) -> int:
         """Number of files."""
-        return len(self._queue.files)
+        return self._disk.file_count
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes written but not known to be on disk."""
+        """Bytes of entries that are not known to be on disk."""
         return (self.max_offset - self.flushed_offset) * ENTRY_BYTES
 
-    # -- writing ---------------------------------------------------------------------------
+    # -- writing (under the append lock) ---------------------------------------------------
 
     def reserve(self, count: int = 1) -> None:
-        """Make room for the next ``count`` entries, so that writing them cannot fail.
+        """Make room for the next ``count`` entries, so that putting them cannot fail.
 
         Raises:
-            DiskFullError: no space; nothing changed that matters.
+            ResourceShortError: all queues together hold too much that is not on disk.
         """
-        end = (self.next_offset + count) * ENTRY_BYTES
-        if not self._queue.files:
-            start = self.next_offset * ENTRY_BYTES
-            self._begin(start - start % self._queue.file_bytes, start)
-        position = self.next_offset * ENTRY_BYTES
-        while position < end:
-            mapped = self._queue.find(position)
-            if mapped is None:
-                last = self._queue.last
-                assert last is not None
-                mapped = self._queue.create(last.end_offset)
-            stop = min(end, mapped.end_offset)
-            step = min(_MAX_STEP_BYTES, max(PAGE_BYTES, mapped.allocated))
-            mapped.allocate(stop - mapped.base_offset, step)
-            position = stop
-            self.reserved_offset = (mapped.base_offset + mapped.allocated) // ENTRY_BYTES
+        wanted = self.next_offset + count
+        room_end = self._tail_start + len(self._buffer) // ENTRY_BYTES
+        if wanted > room_end:
+            start = self.flushed_offset
+            room = max(_FIRST_ENTRIES, wanted - start, 2 * (self.max_offset - start))
+            self._space.take((room * ENTRY_BYTES) - len(self._buffer))
+            self._move_tail(start, room)
+            room_end = start + room
+        self._space.add(self)
+        self.reserved_offset = room_end
 
-    def _begin(self, base: int, start: int) -> None:
-        """Create the first file; a queue that begins later is filled up to its beginning."""
-        mapped = self._queue.make(base)
-        blank_bytes = start - base
-        if blank_bytes:
-            try:
-                mapped.allocate(blank_bytes, PAGE_BYTES)
-            except BaseException:
-                self._queue.add(mapped)
-                self._queue.remove_last()
-                raise
-            mapped.buffer[:blank_bytes] = _PRE_BLANK * (blank_bytes // ENTRY_BYTES)
-            mapped.write_position = blank_bytes
-        self._queue.add(mapped)
-        self.min_offset = self.max_offset = start // ENTRY_BYTES
+    def _move_tail(self, start: int, room: int) -> None:
+        """Begin the tail at an offset, with room for so many entries."""
+        buffer = bytearray(room * ENTRY_BYTES)
+        kept = (self.max_offset - start) * ENTRY_BYTES
+        at = (start - self._tail_start) * ENTRY_BYTES
+        buffer[:kept] = self._buffer[at : at + kept]
+        self._buffer, self._tail_start = buffer, start
+        self._tail = (start, memoryview(buffer))
 
     def put(self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int) -> None:
         """Append the entry of a message; room was reserved before.
@@ -157,12 +152,8 @@ class ConsumeQueue:
         """
         if queue_offset != self.max_offset:
             raise QueueGapError(expected=self.max_offset, got=queue_offset)
-        position = queue_offset * ENTRY_BYTES
-        if not self._start_position <= position < self._end_position:
-            self._enter(position)
-        at = position - self._start_position
-        _pack_into(self._buffer, at, phy_offset, size_bytes, tags_code)  # type: ignore[arg-type]
-        self._file.write_position = at + ENTRY_BYTES  # type: ignore[union-attr]
+        at = (queue_offset - self._tail_start) * ENTRY_BYTES
+        _pack_into(self._buffer, at, phy_offset, size_bytes, tags_code)
         self.max_phy_end = phy_offset + size_bytes
         self.max_offset = queue_offset + 1
 
@@ -178,108 +169,83 @@ class ConsumeQueue:
         Raises:
             QueueGapError: ``queue_offset`` is not the next one.
         """
-        position = queue_offset * ENTRY_BYTES
-        end = position + len(phy_offsets) * ENTRY_BYTES
-        if (
-            queue_offset != self.max_offset
-            or not self._start_position <= position < end <= self._end_position
-        ):
-            for each in zip(phy_offsets, sizes_bytes, tags_codes, strict=True):
-                self.put(queue_offset, *each)
-                queue_offset += 1
-            return
-        at = position - self._start_position
+        if queue_offset != self.max_offset:
+            raise QueueGapError(expected=self.max_offset, got=queue_offset)
+        at = (queue_offset - self._tail_start) * ENTRY_BYTES
         data = b"".join(map(ENTRY.pack, phy_offsets, sizes_bytes, tags_codes))
-        self._buffer[at : at + len(data)] = data  # type: ignore[index]
-        self._file.write_position = at + len(data)  # type: ignore[union-attr]
+        assert at + len(data) <= len(self._buffer), "reserve comes before put"
+        self._buffer[at : at + len(data)] = data
         self.max_phy_end = phy_offsets[-1] + sizes_bytes[-1]
         self.max_offset = queue_offset + len(phy_offsets)
 
-    def put_recovered(
-        self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int
-    ) -> bool:
-        """Write an entry found in the commit log; entries that are there are corrected.
-
-        Returns:
-            Whether anything had to be written.
-
-        Raises:
-            QueueGapError: entries before it are missing.
-            DiskFullError: no space.
-        """
-        if queue_offset < self.max_offset:
-            found = self.entry(queue_offset)
-            if found is None or found == (phy_offset, size_bytes, tags_code):
-                return False
-            position = queue_offset * ENTRY_BYTES
-            mapped = self._queue.find(position)
-            assert mapped is not None
-            ENTRY.pack_into(
-                mapped.buffer, position - mapped.base_offset, phy_offset, size_bytes, tags_code
-            )
-            mapped.flushed = min(mapped.flushed, position - mapped.base_offset)
-            self.flushed_offset = min(self.flushed_offset, queue_offset)
-            return True
-        if queue_offset > self.max_offset:
-            raise QueueGapError(expected=self.max_offset, got=queue_offset)
-        self.next_offset = queue_offset
-        if queue_offset >= self.reserved_offset or self._file is None:
-            self.reserve()
-        self.put(queue_offset, phy_offset, size_bytes, tags_code)
-        self.next_offset = queue_offset + 1
+    def settle(self) -> bool:
+        """Give the memory back when every entry is on disk; return whether that was so."""
+        is_on_disk = self.flushed_offset == self.max_offset == self.next_offset
+        if not self.is_deleted and (not is_on_disk or self._has_unsynced_zeros):
+            return False
+        self._drop_tail()
         return True
 
-    def restart_at(self, queue_offset: int) -> None:
-        """Drop all entries; the next one put is this one."""
-        self._queue.remove_all()
-        self._settle()
-        self.next_offset = self.max_offset = self.min_offset = queue_offset
-
-    def _enter(self, position: int) -> None:
-        mapped = self._queue.find(position)
-        assert mapped is not None, "reserve comes before put"
-        self._file = mapped
-        self._buffer = mapped.buffer
-        self._start_position = mapped.base_offset
-        self._end_position = mapped.end_offset
+    def _drop_tail(self) -> None:
+        self._space.take(-len(self._buffer))
+        self._buffer = bytearray()
+        self._tail_start = self.reserved_offset = self.max_offset
+        self._tail = (self.max_offset, _NO_TAIL)
 
     def flush(self) -> None:
-        """Bring all entries to disk.
+        """Bring all entries to disk; the names of new files follow with the directories.
 
         Raises:
+            DiskFullError: no space; the entries stay in memory, and a later call tries again.
+            ResourceShortError: no descriptor; the same.
             OSError: the disk failed.
         """
-        max_offset = self.max_offset
-        if max_offset > self.flushed_offset:
-            self._queue.flush()
-            self.flushed_offset = max_offset
+        end = self.max_offset  # before the tail: this one, or any later, holds these entries
+        start, tail = self._tail
+        flushed = self.flushed_offset
+        if end > flushed:
+            data = tail[(flushed - start) * ENTRY_BYTES : (end - start) * ENTRY_BYTES]
+            self._disk.write(flushed, data)
+            self.flushed_offset = end
+        elif self._has_unsynced_zeros:
+            self._disk.sync(end)
+        self._has_unsynced_zeros = False
 
     # -- reading ---------------------------------------------------------------------------
 
     def window(self, queue_offset: int, max_bytes: int) -> memoryview | None:
-        """Return whole entries from ``queue_offset`` on, within one file; None if there is none."""
-        position = queue_offset * ENTRY_BYTES
-        mapped = self._queue.find(position)
-        if mapped is None:
-            return None
-        end = min(self.max_offset * ENTRY_BYTES, mapped.end_offset, position + max_bytes)
-        base = mapped.base_offset
-        return mapped.view[position - base : end - base] if end > position else None
+        """Return whole entries from ``queue_offset`` on, a part of them; None if there is none.
 
-    def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """Return physical offset, size and tags code of one entry, or None."""
-        if queue_offset >= self.max_offset:
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        end = self.max_offset
+        start, tail = self._tail
+        count = min(max_bytes // ENTRY_BYTES, end - queue_offset)
+        if queue_offset >= start:
+            at = (queue_offset - start) * ENTRY_BYTES
+            found = tail[at : at + count * ENTRY_BYTES]
+        else:
+            found = memoryview(self._disk.read(queue_offset, min(count, start - queue_offset)))
+        return found if count > 0 and found else None
+
+    def entry(self, queue_offset: int) -> Entry | None:
+        """Return physical offset, size and tags code of one entry, or None.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        found = self.window(queue_offset, ENTRY_BYTES)
+        if queue_offset < 0 or found is None:
             return None
-        position = queue_offset * ENTRY_BYTES
-        mapped = self._queue.find(position)
-        if mapped is None:
-            return None
-        found: tuple[int, int, int] = ENTRY.unpack_from(mapped.view, position - mapped.base_offset)
-        return found
+        entry: Entry = ENTRY.unpack(found)
+        return entry
 
     def next_file_offset(self, queue_offset: int) -> int:
         """Return the first queue offset of the file after the one that holds an offset."""
-        per_file = self.file_entries
+        per_file = self._disk.file_entries
         return (queue_offset // per_file + 1) * per_file
 
     def offset_by_time(
@@ -308,113 +274,123 @@ class ConsumeQueue:
             return max(low, low + bisect.bisect_right(span, timestamp_ms, key=key) - 1)
         return low + bisect.bisect_left(span, timestamp_ms, key=key)
 
-    # -- start, retention, end -------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Map the files that are there and find the last entry that looks whole.
+        """Find the files that are there and the last entry that looks whole.
 
         Raises:
             StoreFormatError: a file that does not belong there.
         """
-        self._queue.load(rebuildable=True)
+        self._disk.load()
         self._find_end(_NO_LIMIT)
-        self.min_offset = self._first_offset()
-        self.next_offset = self.max_offset
+        self.min_offset = self._disk.begin
 
     def _find_end(self, limit_phy: int) -> None:
-        """Find the end of the whole entries whose message starts before an offset.
-
-        A file whose first and last entry are in order counts as whole: what lies before a
-        trusted offset reached the disk together. The first other file is read entry by entry.
-        """
-        self.max_offset = self._first_offset()
-        self.max_phy_end = 0
-        last_phy = 0
-        for mapped in self._queue.files:
-            if mapped.data_end < mapped.size_bytes:
-                self._read_to_end(mapped, last_phy, limit_phy)
-                return
-            first = ENTRY.unpack_from(mapped.view, 0)
-            last = ENTRY.unpack_from(mapped.view, mapped.size_bytes - ENTRY_BYTES)
-            in_order = last_phy <= first[0] <= last[0] < limit_phy
-            if not in_order or first[1] <= 0 or last[1] <= 0 or last[1] == _PRE_BLANK_SIZE:
-                self._read_to_end(mapped, last_phy, limit_phy)
-                return
-            last_phy = last[0]
-            self.max_offset = mapped.end_offset // ENTRY_BYTES
-            self.max_phy_end = last[0] + last[1]
-
-    def _read_to_end(self, mapped: MappedFile, last_phy: int, limit_phy: int) -> None:
-        count = 0
-        data_end = mapped.data_end - mapped.data_end % ENTRY_BYTES
-        for phy_offset, size, _ in ENTRY.iter_unpack(mapped.view[:data_end]):
-            if size <= 0 or not last_phy <= phy_offset < limit_phy:
-                break
-            count += 1
-            last_phy = phy_offset
-            if size != _PRE_BLANK_SIZE:
-                self.max_phy_end = phy_offset + size
-        self.max_offset = mapped.base_offset // ENTRY_BYTES + count
+        """Take for the end what `QueueFiles.find_end` says."""
+        end, last = self._disk.find_end(limit_phy)
+        self.max_phy_end = 0 if last is None or last[1] == BLANK_SIZE else last[0] + last[1]
+        self.max_offset = self.next_offset = self.flushed_offset = end
+        self._drop_tail()
 
     def cut(self, trusted_phy_offset: int) -> int:
-        """Erase the entries whose message starts at or after an offset, and all that follows.
+        """Drop the entries whose message starts at or after an offset, and all that follows.
+
+        Stale bytes on disk become zeros; the next `flush` makes sure that the disk has them.
 
         Returns:
             How many entries went.
         """
         before = self.max_offset
-        self._find_end(trusted_phy_offset)
-        self._queue.truncate(self.max_offset * ENTRY_BYTES)
-        self.next_offset = self.max_offset
-        self.min_offset = min(self.min_offset, self.max_offset)
-        self._settle()
+        if self.max_phy_end > trusted_phy_offset or self._disk.has_stray_bytes:
+            kept = self._first_from(trusted_phy_offset, self.flushed_offset)
+            if kept > self.flushed_offset:
+                self.max_offset = self.next_offset = kept
+                self.max_phy_end = self._phy_end_before(kept)
+            else:
+                self._find_end(trusted_phy_offset)
+            if self._disk.has_stray_bytes:
+                self._disk.erase_from(self.flushed_offset)
+                self._has_unsynced_zeros = True
+                self._space.add(self)
+            self.min_offset = min(self.min_offset, self.max_offset)
         return before - self.max_offset
 
-    def _settle(self) -> None:
-        self._file = None
-        self._start_position = self._end_position = 0
-        self.flushed_offset = self.max_offset
-        last = self._queue.last
-        end = 0 if last is None else last.base_offset + last.allocated
-        self.reserved_offset = end // ENTRY_BYTES
-        if last is None:
-            self.max_offset = self.next_offset = self.min_offset = self.flushed_offset = 0
-
-    def _first_offset(self) -> int:
-        first = self._queue.first
-        return 0 if first is None else first.base_offset // ENTRY_BYTES
+    def _first_from(self, phy_offset: int, low: int) -> int:
+        """Return the first queue offset from ``low`` on whose message starts at or after one."""
+        return low + bisect.bisect_left(range(low, self.max_offset), phy_offset, key=self._phy_of)
 
     def _phy_of(self, queue_offset: int) -> int:
         found = self.entry(queue_offset)
-        return -1 if found is None or found[1] == _PRE_BLANK_SIZE else found[0]
+        return -1 if found is None or found[1] == BLANK_SIZE else found[0]
+
+    def _phy_end_before(self, queue_offset: int) -> int:
+        found = self.entry(queue_offset - 1)
+        return 0 if found is None or found[1] == BLANK_SIZE else found[0] + found[1]
+
+    def put_recovered(
+        self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int
+    ) -> bool:
+        """Put an entry found in the commit log, unless it is there.
+
+        Returns:
+            Whether it was not there yet.
+
+        Raises:
+            QueueGapError: entries before it are missing, or another one has its place.
+            DiskFullError: no space for what does not fit into memory.
+            OSError: the disk failed.
+        """
+        if queue_offset != self.max_offset:
+            if self.entry(queue_offset) == (phy_offset, size_bytes, tags_code):
+                return False
+            raise QueueGapError(expected=self.max_offset, got=queue_offset)
+        self.next_offset = queue_offset
+        if queue_offset >= self.reserved_offset:
+            self._space.relieve()
+            self.reserve()
+        self.put(queue_offset, phy_offset, size_bytes, tags_code)
+        self.next_offset = queue_offset + 1
+        return True
+
+    def restart_at(self, queue_offset: int) -> None:
+        """Drop all entries; the next one put is this one."""
+        self._disk.remove_all()
+        self.next_offset = self.max_offset = self.min_offset = queue_offset
+        self.flushed_offset = queue_offset
+        self.max_phy_end = 0
+        self._drop_tail()
+
+    # -- retention, end --------------------------------------------------------------------
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Set ``min_offset`` to the first entry whose message still exists."""
-        low, high = self._first_offset(), self.max_offset
-        self.min_offset = low + bisect.bisect_left(
-            range(low, high), min_phy_offset, key=self._phy_of
-        )
+        low = self._disk.begin if self._disk.file_count else self.flushed_offset
+        if low < self.max_offset and self._phy_of(low) >= min_phy_offset:
+            self.min_offset = low
+        else:
+            self.min_offset = self._first_from(min_phy_offset, low)
 
     def delete_expired(self, min_phy_offset: int) -> int:
         """Delete files whose messages are all gone, never the last; return how many."""
         deleted = 0
-        while len(self._queue.files) > 1:
-            last_entry = self._queue.files[0].end_offset // ENTRY_BYTES - 1
-            if last_entry >= self.max_offset or self._phy_of(last_entry) >= min_phy_offset:
+        while self._disk.file_count > 1:
+            following = self._disk.begin + self._disk.file_entries
+            if following > self.max_offset or self._phy_of(following - 1) >= min_phy_offset:
                 break
-            self._queue.remove_first()
+            self._disk.remove_first()
             deleted += 1
         self.correct_min_offset(min_phy_offset)
         return deleted
 
+    def mark_deleted(self) -> None:
+        """Let no file be created any more (append lock and `QueueSpace.names` held)."""
+        self.is_deleted = self._disk.is_deleted = True
+
     def destroy(self) -> None:
-        """Delete all files."""
-        self._queue.remove_all()
-        self._settle()
+        """Delete all files and forget all entries."""
+        self.restart_at(0)
 
     def close(self) -> None:
-        """Let go of the files."""
-        self._file = None
-        self._buffer = b""
-        self._start_position = self._end_position = 0
-        self._queue.close()
+        """Forget what is in memory."""
+        self._drop_tail()

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from rocketpy.errors import StoreFormatError
+from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.store.batch_consume_queue import BatchConsumeQueue
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.files import StoreFiles
+from rocketpy.store.queue_space import QueueSpace
 
 _MAX_TOPIC_BYTES = 255
 _MAX_QUEUE_ID = 2**31 - 1
@@ -35,12 +36,22 @@ def is_safe_topic(topic: str) -> bool:
 class ConsumeQueueTable:
     """Finds and creates queues. Reading is safe from any thread; creation takes a lock."""
 
-    def __init__(self, config: MessageStoreConfig, files: StoreFiles) -> None:
+    def __init__(
+        self, config: MessageStoreConfig, files: StoreFiles, append_lock: threading.Lock
+    ) -> None:
+        """Build an empty table.
+
+        Args:
+            config: where the queues are, and the length of their files.
+            files: the file system.
+            append_lock: held by whoever writes to queues.
+        """
         self._config = config
         self._files = files
         root = Path(config.store_path_root_dir)
         self._directory = root / "consumequeue"
         self._batch_directory = root / "batchconsumequeue"
+        self._space = QueueSpace(append_lock)
         self._mutex = threading.Lock()
         self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._batch: dict[str, dict[int, BatchConsumeQueue]] = {}
@@ -75,20 +86,19 @@ class ConsumeQueueTable:
         if not is_safe_topic(topic) or not 0 <= queue_id <= _MAX_QUEUE_ID:
             raise StoreFormatError(f"no queue can be named {topic!r}, {queue_id}")
         with self._mutex:
-            queues = dict(self._topics.get(topic, {}))
+            queues = self._topics.setdefault(topic, {})
             queue = queues.get(queue_id)
             if queue is None:
                 queue = queues[queue_id] = self._make(topic, queue_id)
-                self._topics = {**self._topics, topic: queues}
             return queue
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self._directory / topic / str(queue_id)
         file_bytes = self._config.consume_queue_file_bytes
-        return ConsumeQueue(topic, queue_id, directory, file_bytes, self._files)
+        return ConsumeQueue(topic, queue_id, directory, file_bytes, self._files, self._space)
 
     def load(self) -> None:
-        """Find and map the queues on disk.
+        """Find the queues on disk, and the end of each.
 
         Raises:
             StoreFormatError: a file that does not belong there.
@@ -125,19 +135,22 @@ class ConsumeQueueTable:
         """Names of the topics that have queues."""
         return [*self._topics, *self._batch]
 
+    @property
+    def names(self) -> threading.Lock:
+        """Held while a topic is deleted, so that no queue creates a file meanwhile."""
+        return self._space.names
+
     def unhook_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Take a topic's queues out of the table (append lock held); their files stay.
+        """Take a topic's queues out of the table (append lock and `names` held); files stay.
 
         Returns:
             The queues, known as deleted to whoever still holds one.
         """
         with self._mutex:
-            topics = dict(self._topics)
-            queues = topics.pop(topic, {})
-            self._topics = topics
-        for queue in queues.values():
-            queue.is_deleted = True
-        return list(queues.values())
+            queues = list(self._topics.pop(topic, {}).values())
+        for queue in queues:
+            queue.mark_deleted()
+        return queues
 
     def topic_directory(self, topic: str) -> Path:
         """Where a topic's queues are; the name must be safe."""
@@ -153,21 +166,37 @@ class ConsumeQueueTable:
 
     @property
     def dirty_bytes(self) -> int:
-        """Bytes of all queues that are written but not known to be on disk."""
-        return sum(queue.dirty_bytes for queue in self)
+        """Bytes of all queues that are not known to be on disk."""
+        return self._space.dirty_bytes
 
     def flush(self, least_dirty_bytes: int = 1) -> None:
         """Bring queues with at least so many dirty bytes to disk.
 
+        With 1, which means all, their names too; afterwards the checkpoint may vouch for
+        everything that was put before. One queue for which there is no space does not keep the
+        others in memory.
+
         Raises:
+            DiskFullError: no space for some of them.
+            ResourceShortError: no descriptor for some of them.
             OSError: the disk failed.
         """
-        for queue in self:
-            if queue.dirty_bytes >= least_dirty_bytes:
-                queue.flush()
+        shortage: ResourceShortError | None = None
+        is_thorough = least_dirty_bytes <= 1
+        for queue in self._space.queues():
+            if is_thorough or queue.dirty_bytes >= least_dirty_bytes:
+                try:
+                    queue.flush()
+                except ResourceShortError as error:
+                    shortage = error
+        if is_thorough:
+            self._files.sync_directories()
+        self._space.settle()
+        if shortage is not None:
+            raise shortage
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Forget all queues."""
         for queue in self:
             queue.close()
         self._topics = {}

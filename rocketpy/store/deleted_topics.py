@@ -22,7 +22,6 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.files import StoreFiles
 
 logger = logging.getLogger(__name__)
@@ -38,7 +37,6 @@ class DeletedTopics:
         self._files = files
         self._ends: dict[str, int] = {}
         self._swept: list[Path] = []
-        self._unhooked: list[ConsumeQueue] = []
 
     def load(self) -> None:
         """Read what is remembered; leftover files are swept later."""
@@ -90,10 +88,6 @@ class DeletedTopics:
         self._ends = {**self._ends, topic: phy_offset}
         self._swept.append(mark / topic)
 
-    def let_go(self, queues: list[ConsumeQueue]) -> None:
-        """Take over queues of deleted topics, to be closed by the sweeper."""
-        self._unhooked += queues
-
     def cut(self, log_end: int) -> None:
         """Lower what lies behind the end of the log, on disk when this returns.
 
@@ -132,10 +126,7 @@ class DeletedTopics:
         return len(expired)
 
     def sweep(self) -> bool:
-        """Close a queue or remove the files of one directory; False when nothing was left."""
-        if self._unhooked:
-            self._unhooked.pop().close()
-            return True
+        """Remove the files of one directory; False when nothing was left."""
         while self._swept:
             directory = self._swept[-1]
             inside = self._files.list_directories(directory)

@@ -131,6 +131,10 @@ class PlainFile(Protocol):
         """Return where the first bytes without blocks begin; they are zeros."""
         ...
 
+    def has_data(self, start: int, end: int) -> bool:
+        """Whether any byte between two positions is not zero."""
+        ...
+
     def erase(self, start: int, end: int) -> bool:
         """Set bytes to zero where they are not; return whether there were any."""
         ...

@@ -20,11 +20,11 @@ from rocketpy.errors import ResourceShortError
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.consume_queue import ENTRY_BYTES
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.gate import ReadOnlyLatch
 from rocketpy.store.mapped_file import PAGE_BYTES
 from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.queue_entry import ENTRY_BYTES
 
 logger = logging.getLogger(__name__)
 

@@ -366,10 +366,10 @@ class MessageStore:
         with self._append_lock:
             if topic not in self._table.topics() or self._table.is_batch_topic(topic):
                 return False
-            parts.deleted.add(topic, self._offsets.appended, self._table.topic_directory(topic))
+            with self._table.names:  # nobody creates a file for them in between
+                parts.deleted.add(topic, self._offsets.appended, self._table.topic_directory(topic))
+                queues = self._table.unhook_topic(topic)
             self._writer.forget_topic(topic)
-            queues = self._table.unhook_topic(topic)
-            parts.deleted.let_go(queues)
         logger.info("topic is deleted: topic=%s queues=%d", topic, len(queues))
         return True
 

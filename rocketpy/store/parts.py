@@ -69,7 +69,7 @@ class StoreParts:
         self.latch.add_listener(self.offsets.fail)
         self.gate = WriteGate(self.latch)
         self.log = CommitLog(config, files, self.offsets)
-        self.table = ConsumeQueueTable(config, files)
+        self.table = ConsumeQueueTable(config, files, self.append_lock)
         self.checkpoint = Checkpoint(root / "checkpoint", files)
         self.stats = StoreStats(clock)
         self.index = self._make_index() if config.message_index_enable else None

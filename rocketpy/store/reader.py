@@ -14,8 +14,9 @@ from rocketpy.proto.record_check import is_intact
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
-from rocketpy.store.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
+from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 from rocketpy.store.stats import StoreStats
 

@@ -162,6 +162,13 @@ class RealFile:
         """See `rocketpy.store.files.PlainFile.first_hole`."""
         return _next_hole(self._fd, 0, self.size_bytes)
 
+    def has_data(self, start: int, end: int) -> bool:
+        """See `rocketpy.store.files.PlainFile.has_data`."""
+        return any(
+            any(os.pread(self._fd, stop - position, position))
+            for position, stop in _data_ranges(self._fd, start, end, self.size_bytes)
+        )
+
     def erase(self, start: int, end: int) -> bool:
         """See `rocketpy.store.files.PlainFile.erase`."""
         found = False

@@ -144,6 +144,9 @@ class _SimFile:
     def first_hole(self) -> int:
         return self.size_bytes
 
+    def has_data(self, start: int, end: int) -> bool:
+        return _has_data(self._node.memory[start:end])
+
     def erase(self, start: int, end: int) -> bool:
         found = _has_data(self._node.memory[start:end])
         if found:

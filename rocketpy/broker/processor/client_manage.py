@@ -16,12 +16,14 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.filters import check_expression
 from rocketpy.broker.registry import (
     SCAN_INTERVAL_MS,
     ClientChannel,
     ConsumerGroup,
     ConsumerTable,
     ProducerTable,
+    subscription_bytes,
 )
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
@@ -50,7 +52,11 @@ from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)
 
+MAX_CLIENT_ID_CHARS: Final = 1_024
+MAX_GROUP_CHARS: Final = 255
+
 _UNIT_SUB: Final = 2
+_MAX_KIND_CHARS: Final = 64
 
 
 class ClientManageProcessor:
@@ -95,11 +101,14 @@ class ClientManageProcessor:
         if len(request.body) > limit_bytes:
             remark = f"the heartbeat is longer than {limit_bytes} bytes (maxHeartbeatBytes)"
             return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
-        data = HeartbeatData.from_json(loads_plain(request.body))
-        if not data.client_id:
-            raise BadBodyError("heartbeat without clientID")
+        data = read_heartbeat(request.body)
         client = ClientChannel(
-            channel, data.client_id, request.language, request.version, self._clock.time_ms()
+            channel,
+            data.client_id,
+            request.language,
+            request.version,
+            self._clock.time_ms(),
+            self._clock.monotonic_ms(),
         )
         refusal = self._refusal(client, data)
         if refusal is not None:
@@ -111,8 +120,7 @@ class ClientManageProcessor:
                 if self._take_consumer(client, entry, data):
                     sub_changed = True
         for producer in data.producer_data_set:
-            if producer.group_name:
-                self._producers.register(producer.group_name, client)
+            self._producers.register(producer.group_name, client)
         return make_response(
             request,
             ext_fields={
@@ -132,6 +140,10 @@ class ClientManageProcessor:
 
     def check_config(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """46: may this subscription be used here."""
+        limit_bytes = self._configs.broker.max_heartbeat_bytes
+        if len(request.body) > limit_bytes:
+            remark = f"the request is longer than {limit_bytes} bytes (maxHeartbeatBytes)"
+            return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
         body = CheckClientRequestBody.from_json(loads_plain(request.body or b"{}"))
         kind = None if body.subscription_data is None else body.subscription_data.expression_type
         if is_tag_type(kind):
@@ -155,7 +167,7 @@ class ClientManageProcessor:
 
     def step(self, now_ms: int) -> int:
         """Forget silent clients; see `rocketpy.runtime.service.Service.step`."""
-        oldest_ms = self._clock.time_ms() - self._configs.broker.channel_expired_timeout
+        oldest_ms = self._clock.monotonic_ms() - self._configs.broker.channel_expired_timeout
         dead = self._producers.expire(oldest_ms) + self._consumers.expire(oldest_ms)
         for channel in dict.fromkeys(dead):
             channel.close("no heartbeat for too long")
@@ -167,15 +179,22 @@ class ClientManageProcessor:
 
     def _refusal(self, client: ClientChannel, data: HeartbeatData) -> str | None:
         """Say why the tables have no room for the groups of a client; None when they have."""
-        for table, names in (
-            (self._producers, {one.group_name for one in data.producer_data_set}),
-            (self._consumers, {one.group_name for one in data.consumer_data_set}),
-        ):
-            if not table.has_room(client.channel, names):
-                _log.warning("no room for a client", client=client.client_id, groups=len(names))
+        own_bytes = client.size_bytes
+        producers = {one.group_name: own_bytes for one in data.producer_data_set}
+        consumers = {
+            one.group_name: own_bytes + sum(map(subscription_bytes, one.subscription_data_set))
+            for one in data.consumer_data_set
+        }
+        tables: tuple[tuple[ProducerTable | ConsumerTable, dict[str, int]], ...] = (
+            (self._producers, producers),
+            (self._consumers, consumers),
+        )
+        for table, sizes in tables:
+            if not table.make_room(client.channel, sizes):
+                _log.warning("no room for a client", client=client.client_id, groups=len(sizes))
                 return (
-                    f"too many groups: at most {table.max_per_channel} on one connection, "
-                    f"{table.max_members} members in all"
+                    f"too many groups or subscriptions: at most {table.max_per_channel} groups on "
+                    f"one connection, {table.max_members} members in all"
                 )
         return None
 
@@ -196,13 +215,10 @@ class ClientManageProcessor:
                 topic_sys_flag=_UNIT_SUB if entry.unit_mode else 0,
             )
         members = self._consumers.group(name)
-        subscriptions = None
-        if not data.without_sub:
-            subscriptions = [complete_subscription(one) for one in entry.subscription_data_set]
         self._consumers.register(
             name,
             client,
-            subscriptions,
+            None if data.without_sub else entry.subscription_data_set,
             consume_type=entry.consume_type or "",
             message_model=entry.message_model or MODEL_CLUSTERING,
             consume_from_where=entry.consume_from_where or "",
@@ -233,17 +249,52 @@ class ClientManageProcessor:
             )
 
 
+def read_heartbeat(body: bytes) -> HeartbeatData:
+    """Read a heartbeat and leave nothing in it that is longer than it needs to be.
+
+    Groups whose names are longer than any group's may be are left out, and so are kinds longer
+    than any there is.
+
+    Raises:
+        BadBodyError: it is no heartbeat, or a client id or an expression is too long.
+    """
+    data = HeartbeatData.from_json(loads_plain(body))
+    if not data.client_id:
+        raise BadBodyError("heartbeat without clientID")
+    if len(data.client_id) > MAX_CLIENT_ID_CHARS:
+        raise BadBodyError(f"the clientID has more than {MAX_CLIENT_ID_CHARS} characters")
+    data.producer_data_set = [one for one in data.producer_data_set if _is_name(one.group_name)]
+    data.consumer_data_set = [one for one in data.consumer_data_set if _is_name(one.group_name)]
+    for entry in data.consumer_data_set:
+        entry.consume_type = _kind(entry.consume_type)
+        entry.message_model = _kind(entry.message_model)
+        entry.consume_from_where = _kind(entry.consume_from_where)
+        entry.subscription_data_set = [
+            complete_subscription(one) for one in entry.subscription_data_set
+        ]
+    return data
+
+
 def complete_subscription(sent: SubscriptionData) -> SubscriptionData:
     """Fill in what a client left to the broker: tags and codes of an expression.
 
     Raises:
-        BadBodyError: it has no topic, or its expression no tag.
+        BadBodyError: it has no topic, its expression is too long or has no tag.
     """
     if not sent.topic:
         raise BadBodyError("subscription without topic")
-    if not is_tag_type(sent.expression_type) or sent.code_set or sent.tags_set:
-        return replace(sent, sub_string=sent.sub_string or SUB_ALL)
     try:
-        return build_subscription(sent.topic, sent.sub_string, sub_version=sent.sub_version)
+        check_expression(sent.sub_string)
+        if is_tag_type(sent.expression_type) and not sent.code_set and not sent.tags_set:
+            return build_subscription(sent.topic, sent.sub_string, sub_version=sent.sub_version)
     except ValueError as error:
-        raise BadBodyError(f"subscription of {sent.topic}: {error}") from None
+        raise BadBodyError(f"subscription of {sent.topic[:255]}: {error}") from None
+    return replace(sent, sub_string=sent.sub_string or SUB_ALL)
+
+
+def _is_name(group: str) -> bool:
+    return 0 < len(group) <= MAX_GROUP_CHARS
+
+
+def _kind(text: str | None) -> str | None:
+    return text if text is not None and len(text) <= _MAX_KIND_CHARS else None

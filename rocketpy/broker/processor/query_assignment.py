@@ -41,6 +41,7 @@ from rocketpy.remoting.dispatch import Processor
 
 _log = structlog.get_logger(__name__)
 
+MAX_REQUEST_BYTES: Final = 64 * 1024
 _STRATEGIES: Final = MappingProxyType({"AVG": allocate_average, "AVG_BY_CIRCLE": allocate_circle})
 
 
@@ -79,6 +80,9 @@ class QueryAssignmentProcessor:
         Raises:
             BadBodyError: the body is not what it should be.
         """
+        if len(request.body) > MAX_REQUEST_BYTES:
+            remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
+            return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
         asked = QueryAssignmentRequestBody.decode(request.body)
         queues = await self._assigned(asked)
         assignments = None
@@ -106,6 +110,9 @@ class QueryAssignmentProcessor:
         Raises:
             BadBodyError: the body is not what it should be.
         """
+        if len(request.body) > MAX_REQUEST_BYTES:
+            remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
+            return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
         wanted = SetMessageRequestModeRequestBody.decode(request.body)
         topic, group = wanted.topic, wanted.consumer_group
         if topic.startswith(RETRY_PREFIX):
@@ -123,7 +130,9 @@ class QueryAssignmentProcessor:
         if wanted.mode != MODE_PULL:
             remark = f"the mode is PULL or POP, not {wanted.mode[:32]!r}"
             return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
-        self._modes.put(wanted)
+        if not self._modes.put(wanted):
+            remark = "the broker keeps no more request modes: too many topics and groups"
+            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
         _log.info("request mode set", topic=topic, group=group, peer=channel.remote_address)
         return make_response(request)
 

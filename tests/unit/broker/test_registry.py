@@ -1,12 +1,19 @@
 from typing import Any
 
-from rocketpy.broker.registry import ClientChannel, ConsumerGroup, ConsumerTable, ProducerTable
+from rocketpy.broker.memberships import Memberships
+from rocketpy.broker.registry import (
+    ClientChannel,
+    ConsumerGroup,
+    ConsumerTable,
+    ProducerTable,
+    subscription_bytes,
+)
 from rocketpy.proto.subscription import build_subscription
 from tests.unit.broker.fakes import FakeChannel
 
 
 def client(channel: Any, name: str = "c", now_ms: int = 1000) -> ClientChannel:
-    return ClientChannel(channel, name, 0, 493, now_ms)
+    return ClientChannel(channel, name, 0, 493, 0, now_ms)
 
 
 def register(table: ConsumerTable, one: ClientChannel, *topics: str, version: int = 1) -> bool:
@@ -91,24 +98,63 @@ def test_a_heartbeat_without_subscriptions_keeps_them() -> None:
     assert table.groups_of_topic("T") == {"g"}
 
 
-def test_connections_and_tables_have_room_for_so_many_groups() -> None:
-    producers, consumers = ProducerTable(2, 3), ConsumerTable(2, 3)
-    one, two = FakeChannel(port=1), FakeChannel(port=2)
-    for table in (producers, consumers):
-        assert table.has_room(one, {"a", "b"})  # type: ignore[arg-type]
-        assert not table.has_room(one, {"a", "b", "c"})  # type: ignore[arg-type]
-    for group in ("a", "b", "a"):
-        producers.register(group, client(one))
-    assert producers.has_room(one, {"a", "b"})  # type: ignore[arg-type]
-    assert not producers.has_room(one, {"c"})  # type: ignore[arg-type]
-    producers.register("a", client(two))
-    assert not producers.has_room(two, {"b"})  # type: ignore[arg-type]
-    producers.unregister("b", one)  # type: ignore[arg-type]
-    assert producers.has_room(two, {"b"})  # type: ignore[arg-type]
-    producers.forget_channel(one)  # type: ignore[arg-type]
-    producers.forget_channel(two)  # type: ignore[arg-type]
-    assert producers._memberships.count == 0
-    register(consumers, client(one), "T")
-    assert consumers._memberships.count == 1
-    consumers.expire(5_000)
-    assert consumers._memberships.count == 0
+def test_a_connection_is_in_so_many_groups() -> None:
+    for table in (ProducerTable(Memberships(2)), ConsumerTable(Memberships(2))):
+        channel: Any = FakeChannel()
+        assert table.make_room(channel, {"a": 1, "b": 1})
+        assert not table.make_room(channel, {"a": 1, "b": 1, "c": 1})
+        assert channel.is_open
+
+
+def test_when_there_is_no_room_who_took_most_is_closed() -> None:
+    table = ProducerTable(Memberships(max_members=10))
+    greedy, modest, third = (FakeChannel(port=port) for port in range(3))
+    for number in range(9):
+        table.register(f"p{number}", client(greedy))
+    table.register("p", client(modest))
+    assert not table.make_room(greedy, {"q": 700})  # type: ignore[arg-type]
+    assert table.make_room(third, {"q": 700})  # type: ignore[arg-type]
+    assert greedy.close_reason is not None
+    assert modest.is_open
+    assert table.groups().keys() == {"p"}
+
+
+def test_what_a_group_subscribes_to_counts_once_for_one_of_its_members() -> None:
+    table = ConsumerTable()
+    first, second = FakeChannel(port=1), FakeChannel(port=2)
+    memberships = table._memberships
+    register(table, client(first), "T", "U")
+    alone = memberships.size_bytes
+    assert alone > 2 * subscription_bytes(build_subscription("T", "*"))
+    register(table, client(second), "T", "U")
+    member = client(second).size_bytes + len("g")
+    assert memberships.size_bytes == alone + member
+    table.unregister("g", second)  # type: ignore[arg-type]
+    assert memberships.size_bytes == alone, "the one that stays bears them again"
+    register(table, client(first))
+    assert memberships.size_bytes == member
+    table.forget_channel(first)  # type: ignore[arg-type]
+    assert (memberships.size_bytes, memberships.count) == (0, 0)
+
+
+def test_members_are_found_by_their_id() -> None:
+    table = ConsumerTable()
+    first, second = FakeChannel(port=1), FakeChannel(port=2)
+    register(table, client(first, "a"))
+    register(table, client(second, "a"))
+    group = table.group("g")
+    assert group is not None
+    table.unregister("g", first)  # type: ignore[arg-type]
+    found = group.find_client("a")
+    assert found is not None
+    assert found.channel is second
+    register(table, client(second, "b"))
+    assert group.find_client("a") is None
+    assert group.find_client("b") is not None
+
+
+def test_nobody_expires_because_the_wall_clock_jumped() -> None:
+    """Liveness is told by `seen_ms` alone; the wall time is for people."""
+    table = ProducerTable()
+    table.register("p", ClientChannel(FakeChannel(), "a", 0, 493, 5, 1_000))  # type: ignore[arg-type]
+    assert table.expire(1_000) == []

@@ -65,3 +65,10 @@ async def test_only_so_many_are_remembered() -> None:
     await kit.queues.of("t1")
     await kit.queues.of("t0")
     assert len(kit.asked) == topic_queues.MAX_REMEMBERED + 2
+
+
+async def test_a_name_longer_than_any_topic_is_neither_asked_for_nor_remembered() -> None:
+    kit = Kit()
+    assert await kit.queues.of("T" * 256) is None
+    assert kit.asked == []
+    assert not kit.queues._known

@@ -72,13 +72,12 @@ def test_only_an_empty_last_file_is_removed() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_an_empty_file_before_others_refuses_the_start_and_nothing_is_deleted(number: int) -> None:
+def test_an_empty_file_before_data_refuses_the_start_and_nothing_is_deleted(number: int) -> None:
     files = SimFiles()
     paths = with_three_files(files)
-    region = files.open(paths[2])
-    region.buffer[:8] = b"a record"
     files.write_bytes(paths[number], b"")
-    with pytest.raises(StoreFormatError, match=rf"{paths[number].name} is empty.*is missing"):
+    files.write_bytes(paths[2], b"data".ljust(PAGE_BYTES, b"\0"))
+    with pytest.raises(StoreFormatError, match=rf"{paths[number].name}"):
         queue(files).load()
     assert all(files.exists(path) for path in paths)
 

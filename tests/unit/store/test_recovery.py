@@ -3,8 +3,8 @@
 import random
 from pathlib import Path
 
-from rocketpy.store.consume_queue import ENTRY
 from rocketpy.store.message_store import MessageStore
+from rocketpy.store.queue_entry import ENTRY
 from rocketpy.store.results import PutMessageStatus
 from tests.unit.store.store_kit import TOPIC, Kit, bodies, message
 
@@ -81,6 +81,7 @@ def test_a_queue_entry_that_lies_is_not_believed() -> None:
     kit = Kit()
     store = kit.open()
     sent = put(store, 20)
+    store._table.flush()
     kit.files.kill()
     patch(kit, QUEUE_FILE, 10 * ENTRY.size, ENTRY.pack(0, 50, 12345))
     assert bodies(kit.open()) == sent

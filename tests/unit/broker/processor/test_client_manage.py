@@ -158,6 +158,52 @@ def test_a_heartbeat_that_is_too_long_is_refused() -> None:
     assert "maxHeartbeatBytes" in (response.remark or "")
 
 
+def test_a_jump_of_the_wall_clock_costs_nobody_anything() -> None:
+    kit = Kit()
+    channel = FakeChannel()
+    kit.beat(channel)
+    kit.clock.time_ms = lambda: kit.clock.now_ms + 3_600_000  # type: ignore[method-assign]
+    kit.processor.step(5)
+    assert channel.is_open
+    assert kit.consumers.group("g") is not None
+
+
+def beat_of(**top: Any) -> bytes:
+    return orjson.dumps({"clientID": "c", **top})
+
+
+def subscribed(**fields: Any) -> bytes:
+    one = {"topic": "T", "subString": "a", **fields}
+    return beat_of(consumerDataSet=[{"groupName": "g", "subscriptionDataSet": [one]}])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        beat_of(clientID="c" * 1_025),
+        subscribed(subString="a" * 16_385),
+        subscribed(subString="a" * 16_385, codeSet=[97]),
+        subscribed(subString="a" * 16_385, expressionType="SQL92"),
+    ],
+)
+def test_what_is_too_long_in_a_heartbeat_refuses_it(body: bytes) -> None:
+    kit = Kit()
+    with pytest.raises(BadBodyError):
+        kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+    assert kit.groups.get("g") is None, "nothing of it was taken"
+
+
+def test_long_names_in_a_heartbeat_are_not_kept() -> None:
+    kit = Kit()
+    channel = FakeChannel()
+    long = "x" * 1_000
+    kit.beat(channel, model=long, producerDataSet=[{"groupName": long}, {"groupName": "p"}])
+    assert kit.producers.groups().keys() == {"p"}
+    group = kit.consumers.group("g")
+    assert group is not None
+    assert group.message_model == "CLUSTERING"
+
+
 def test_a_connection_is_in_so_many_groups_only() -> None:
     kit = Kit()
     kit.producers._memberships.max_per_channel = 2
@@ -167,8 +213,14 @@ def test_a_connection_is_in_so_many_groups_only() -> None:
     )
     response = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
     assert response.code == 1
-    assert "at most 2 on one connection" in (response.remark or "")
+    assert "at most 2 groups on one connection" in (response.remark or "")
     assert kit.producers.groups().keys() == {"p"}
+
+
+def test_a_long_question_about_a_subscription_is_not_read() -> None:
+    kit = Kit(max_heartbeat_bytes=20)
+    response = kit.processor.check_config(FakeChannel(), request(46, {}, b"[" * 21))  # type: ignore[arg-type]
+    assert response.code == 29
 
 
 @pytest.mark.parametrize(("kind", "code"), [("TAG", 0), ("SQL92", 1)])

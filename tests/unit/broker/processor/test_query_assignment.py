@@ -167,3 +167,11 @@ def test_pull_is_set_kept_and_listed() -> None:
     again = MessageRequestModes(kit.file)
     again.load()
     assert orjson.loads(again.snapshot().encode()) == orjson.loads(response.body)
+
+
+@pytest.mark.parametrize("code", [400, 401])
+async def test_a_request_over_the_limit_is_not_read(code: int) -> None:
+    run: Any = Kit().processor.processors[code]
+    response = run(FakeChannel(), request(code, {}, b"[" * (64 * 1024 + 1)))
+    response = response if code == 401 else await response
+    assert response.code == 29

@@ -1,0 +1,25 @@
+"""One entry of a consume queue: where a message lies in the commit log.
+
+::
+
+    0                8             12             20
+    | phy_offset: i64 | size: i32   | tags_code: i64 |
+
+Two kinds of offset meet here and are never mixed: a *queue offset* counts entries, a *physical
+offset* counts bytes in the commit log.
+
+Source: ConsumeQueue.putMessagePositionInfo (5.4.0).
+"""
+
+import struct
+from typing import Final
+
+ENTRY: Final = struct.Struct(">qiq")
+ENTRY_BYTES: Final = 20
+BLANK_SIZE: Final = 0x7FFFFFFF
+"""The size in entries that stand before the first message of a queue that begins late."""
+BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_SIZE, 0)
+assert ENTRY.size == ENTRY_BYTES
+
+Entry = tuple[int, int, int]
+"""Physical offset, size in bytes, tags code."""
