@@ -9,12 +9,13 @@ from collections.abc import Callable
 import structlog
 
 from rocketpy.errors import RocketPyError
+from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.route_types import MinBrokerChange
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
 from rocketpy.remoting.client import RemotingClient
+from rocketpy.runtime.live_config import LiveConfig
 
 _logger = structlog.get_logger(__name__)
 
@@ -30,7 +31,7 @@ class MinBrokerNotifier:
     """
 
     def __init__(
-        self, settings: NamesrvSettings, make_client: Callable[[], RemotingClient]
+        self, settings: LiveConfig[NamesrvConfig], make_client: Callable[[], RemotingClient]
     ) -> None:
         self._settings = settings
         self._make_client = make_client

@@ -19,7 +19,6 @@ from rocketpy.namesrv.processor.routes import RouteProcessor
 from rocketpy.namesrv.processor.topics import TopicProcessor
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import RouteLimits
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.codes import RequestCode
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
@@ -28,6 +27,7 @@ from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.network import Network
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.live_config import LiveConfig
 from rocketpy.runtime.live_settings import LiveSettings
 from rocketpy.runtime.service import LoopServices, run_services_on_loop
 
@@ -58,7 +58,7 @@ class NameServer:
         self._network = network
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads pauses, no secret
-        self.settings = NamesrvSettings(config, LiveSettings(config.live_settings_file))
+        self.settings = LiveConfig(config, live=LiveSettings(config.live_settings_file))
         self.routes = RouteTable()
         self._apply(config)
         self.settings.add_listener(self._apply)

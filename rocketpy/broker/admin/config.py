@@ -48,7 +48,7 @@ class ConfigAdmin:
             changes = read_properties(request.body)
         except ConfigError:
             return refuse(request, ResponseCode.SYSTEM_ERROR, "string2Properties error")
-        refused = sorted(set(changes) - configs.current.live_keys())
+        refused = sorted(set(changes) - configs.live_keys)
         if refused:
             _log.warning("configuration refused", keys=refused, peer=channel.remote_address)
             remark = f"Can not update config: {', '.join(refused)[:1024]}"
@@ -64,5 +64,5 @@ class ConfigAdmin:
         """Every effective setting as properties text (26); secrets are hidden."""
         configs = self._configs
         version = dumps(configs.data_version).decode()
-        body = configs.current.as_properties().encode("utf-8")
+        body = configs.as_properties().encode("utf-8")
         return ok(request, body, GetBrokerConfigResponseHeader(version=version))

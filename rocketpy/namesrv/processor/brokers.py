@@ -5,13 +5,13 @@ Source: DefaultRequestProcessor (5.4.0)
 
 import structlog
 
+from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from rocketpy.namesrv.names import is_topic
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.registration import Registration, body_matches, decode_topics
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import BrokerKey, RegisterOutcome, RegisterResult
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
 from rocketpy.proto.codes import ResponseCode
@@ -27,6 +27,7 @@ from rocketpy.proto.headers.namesrv import (
 )
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.live_config import LiveConfig
 
 _logger = structlog.get_logger(__name__)
 
@@ -49,7 +50,7 @@ class BrokerProcessor:
         self,
         routes: RouteTable,
         kv: KvConfig,
-        settings: NamesrvSettings,
+        settings: LiveConfig[NamesrvConfig],
         notifier: MinBrokerNotifier,
         clock: Clock,
     ) -> None:

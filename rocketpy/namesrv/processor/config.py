@@ -9,10 +9,11 @@ Source: DefaultRequestProcessor.updateConfig, getConfig (5.4.0)
 import structlog
 
 from rocketpy.errors import ConfigError
-from rocketpy.namesrv.settings import NamesrvSettings
+from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.remoting.channel import Channel
+from rocketpy.runtime.live_config import LiveConfig
 from rocketpy.runtime.properties_file import read_properties
 
 _logger = structlog.get_logger(__name__)
@@ -25,7 +26,7 @@ class ConfigProcessor:
         settings: the settings in force.
     """
 
-    def __init__(self, settings: NamesrvSettings) -> None:
+    def __init__(self, settings: LiveConfig[NamesrvConfig]) -> None:
         self._settings = settings
 
     def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -3,8 +3,8 @@
 Source: DefaultRequestProcessor (5.4.0)
 """
 
+from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.kv_config import KvConfig
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
@@ -16,6 +16,7 @@ from rocketpy.proto.headers.namesrv import (
     PutKVConfigRequestHeader,
 )
 from rocketpy.remoting.channel import Channel
+from rocketpy.runtime.live_config import LiveConfig
 
 
 class KvProcessor:
@@ -26,7 +27,7 @@ class KvProcessor:
         settings: the settings in force.
     """
 
-    def __init__(self, kv: KvConfig, settings: NamesrvSettings) -> None:
+    def __init__(self, kv: KvConfig, settings: LiveConfig[NamesrvConfig]) -> None:
         self._kv = kv
         self._settings = settings
 

@@ -6,9 +6,9 @@ old Go clients, which cut the raw text apart, read nothing else.
 Source: ClientRequestProcessor, DefaultRequestProcessor (5.4.0)
 """
 
+from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from rocketpy.namesrv.route_table import RouteTable
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.bodies.route import (
     BrokerMemberGroup,
     ClusterInfo,
@@ -22,6 +22,7 @@ from rocketpy.proto.headers.namesrv import (
 )
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.live_config import LiveConfig
 
 _HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -37,7 +38,7 @@ class RouteProcessor:
     """
 
     def __init__(
-        self, routes: RouteTable, kv: KvConfig, settings: NamesrvSettings, clock: Clock
+        self, routes: RouteTable, kv: KvConfig, settings: LiveConfig[NamesrvConfig], clock: Clock
     ) -> None:
         self._routes = routes
         self._kv = kv

@@ -10,8 +10,8 @@ from typing import Final
 
 import structlog
 
+from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.route_table import RouteTable
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.bodies.topic import TopicList
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
@@ -24,6 +24,7 @@ from rocketpy.proto.headers.namesrv import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from rocketpy.remoting.channel import Channel
+from rocketpy.runtime.live_config import LiveConfig
 
 _logger = structlog.get_logger(__name__)
 
@@ -40,7 +41,7 @@ class TopicProcessor:
         settings: the settings in force.
     """
 
-    def __init__(self, routes: RouteTable, settings: NamesrvSettings) -> None:
+    def __init__(self, routes: RouteTable, settings: LiveConfig[NamesrvConfig]) -> None:
         self._routes = routes
         self._settings = settings
 

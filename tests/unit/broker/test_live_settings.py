@@ -263,7 +263,7 @@ def test_short_polling_takes_effect() -> None:
 
 def test_no_live_setting_is_without_a_test() -> None:
     tested = {case[0] for case in CASES} | {"shortPollingTimeMills"}
-    assert Kit().parts.configs.current.live_keys() == tested
+    assert Kit().parts.configs.live_keys == tested
 
 
 def test_auto_creation_can_be_turned_on_later() -> None:

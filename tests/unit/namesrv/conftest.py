@@ -14,10 +14,10 @@ from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.processor.brokers import BrokerProcessor
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import MinBrokerChange
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.runtime.live_config import LiveConfig
 
 
 class VirtualClock:
@@ -58,7 +58,7 @@ class World:
     channel: Any = field(default_factory=FakeChannel)
     routes: RouteTable = field(default_factory=RouteTable)
     notifier: RecordingNotifier = field(default_factory=RecordingNotifier)
-    settings: NamesrvSettings = field(default_factory=lambda: NamesrvSettings(NamesrvConfig()))
+    settings: LiveConfig[NamesrvConfig] = field(default_factory=lambda: LiveConfig(NamesrvConfig()))
 
     def __post_init__(self) -> None:
         self.kv = KvConfig(self.path / "kvConfig.json")

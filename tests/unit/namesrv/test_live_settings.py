@@ -11,15 +11,15 @@ from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.notifier import MinBrokerNotifier
 from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.namesrv.server import NameServer
-from rocketpy.namesrv.settings import NamesrvSettings
 from rocketpy.remoting.client import RemotingClient
+from rocketpy.runtime.live_config import LiveConfig
 from rocketpy.runtime.live_settings import LiveSettings
 from tests.unit.namesrv.conftest import VirtualClock
 
 
 def test_every_live_key_is_known_here() -> None:
     """A new one needs a test that shows its effect: in test_<processor>.py or below."""
-    assert NamesrvSettings(NamesrvConfig()).live_keys == {
+    assert LiveConfig(NamesrvConfig()).live_keys == {
         "orderMessageEnable",
         "returnOrderTopicConfigToBroker",
         "supportActingMaster",
@@ -49,7 +49,7 @@ def test_limits_take_effect_and_are_kept_beside_the_values(tmp_path: Path) -> No
 def test_what_is_refused_or_cannot_be_kept_changes_nothing(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
-    settings = NamesrvSettings(NamesrvConfig(), LiveSettings(blocked / "live.properties"))
+    settings = LiveConfig(NamesrvConfig(), live=LiveSettings(blocked / "live.properties"))
     with pytest.raises(OSError, match="file"):
         settings.update({"maxTopics": "7"})
     with pytest.raises(ConfigError):
@@ -58,7 +58,7 @@ def test_what_is_refused_or_cannot_be_kept_changes_nothing(tmp_path: Path) -> No
 
 
 async def test_notices_are_sent_only_while_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = NamesrvSettings(NamesrvConfig())
+    settings = LiveConfig(NamesrvConfig())
     sent: list[MinBrokerChange] = []
 
     def no_client() -> RemotingClient:
