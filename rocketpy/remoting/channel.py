@@ -98,6 +98,7 @@ class Channel:
         "_close_reason",
         "_hard_limit_bytes",
         "_host",
+        "_is_lost",
         "_is_writable",
         "_loop_thread_id",
         "_next_opaque",
@@ -144,6 +145,7 @@ class Channel:
         self._host = host
         self._loop_thread_id = threading.get_ident()
         self._is_writable = True
+        self._is_lost = False
         self._close_reason: str | None = None
         self._outbox: collections.deque[bytes] = collections.deque()
         self._outbox_is_scheduled = False
@@ -175,10 +177,6 @@ class Channel:
             host = host.removeprefix("::ffff:")
         self.remote_address = format_address(host, port)
         self.remote_host_bytes = host_bytes(host, port)
-
-    def replace_transport(self, transport: WriteTransport) -> None:
-        """Write through TLS from now on."""
-        self._transport = transport
 
     def send(self, frame: Frame) -> None:
         """Send one or more whole frames; any thread; dropped when the channel is closed.
@@ -295,6 +293,7 @@ class Channel:
 
     def lost(self, reason: str) -> None:
         """Note that the connection is gone; only on the channel's loop."""
+        self._is_lost = True
         if self._close_reason is None:
             self._close_reason = reason
         self._outbox.clear()
@@ -338,7 +337,9 @@ class Channel:
         if self._close_reason is None:
             self._close_reason = reason
             self._host.turns.drop(self)
-        reset(self._transport)
+        if not self._is_lost:
+            # Not later: its descriptor may be another connection's by then.
+            reset(self._transport)
 
     def _drain_outbox(self) -> None:
         self._outbox_is_scheduled = False

@@ -79,6 +79,7 @@ class Connection(asyncio.Protocol):
         channel: what the layers above see of it; there once it is attached.
         transport: where bytes go; there once it is attached.
         in_hand: requests in hand and suspended.
+        proxied_source: IP and port of the client, when a proxy in front has told them.
         is_attached: whether it has a transport.
         has_first_command: whether a whole frame has ever come.
         is_reading_paused: whether we do not read at the moment.
@@ -92,6 +93,7 @@ class Connection(asyncio.Protocol):
         self.transport: WriteTransport
         self.turns = owner.turns
         self.in_hand = InHand(owner.limits.max_in_flight, owner.limits.max_in_flight_bytes)
+        self.proxied_source: tuple[str, int] | None = None
         self.is_attached = False
         self.has_first_command = False
         self.is_reading_paused = False
@@ -113,9 +115,9 @@ class Connection(asyncio.Protocol):
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set up the channel and tell the owner."""
-        self.attach(cast("asyncio.Transport", transport))
-        self.announce()
+        """Set up the channel and tell the owner: from here on requests may come."""
+        self._attach(cast("asyncio.Transport", transport))
+        self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Decode what has come and dispatch all of it."""
@@ -170,12 +172,12 @@ class Connection(asyncio.Protocol):
 
     # ---- set-up
 
-    def attach(self, transport: asyncio.Transport) -> None:
-        """Take a transport without announcing the connection yet."""
+    def _attach(self, transport: asyncio.Transport) -> None:
         limits = self._limits
         transport.set_write_buffer_limits(high=limits.high_water_bytes, low=limits.low_water_bytes)
         self.transport = transport
-        peer = transport.get_extra_info("peername") or ("0.0.0.0", 0)  # noqa: S104 - peer already gone
+        peer = self.proxied_source or transport.get_extra_info("peername")
+        peer = peer or ("0.0.0.0", 0)  # noqa: S104 - already gone
         self.channel = Channel(
             self._loop,
             transport,
@@ -186,15 +188,6 @@ class Connection(asyncio.Protocol):
         self._completed = CompletedResponses(self.channel, self._deferred_done)
         self._watch = ConnectionWatch(self, limits, self._owner.now_ms())
         self.is_attached = True
-
-    def announce(self) -> None:
-        """Tell the owner: from here on requests may come."""
-        self._owner.opened(self)
-
-    def use_transport(self, transport: WriteTransport) -> None:
-        """Write through another transport (TLS) from now on."""
-        self.transport = transport
-        self.channel.replace_transport(transport)
 
     # ---- requests
 

@@ -1,24 +1,20 @@
 """What a connection opens with: a PROXY header, TLS, or plain frames.
 
-This protocol reads the first bytes only, then gives its place to the connection (or to TLS in
-front of it); the server uses it only where TLS or the PROXY protocol is configured.
+Looked at on the socket, before it gets a transport, and only where TLS or the PROXY protocol is
+configured. The bytes stay in the kernel, so that the event loop's own TLS can begin with them.
 
 Source: NettyRemotingServer.HandshakeHandler, TlsModeHandler (5.4.0); the PROXY protocol, versions
 1 and 2 (haproxy.org, proxy-protocol.txt).
 """
 
 import asyncio
-import logging
 import socket
-import ssl
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from rocketpy.errors import ProtocolError
-from rocketpy.remoting.connection import Connection
-from rocketpy.remoting.tls import TLS_HANDSHAKE_BYTE, TlsProtocol
 
-_log = logging.getLogger(__name__)
-
+_TLS_HANDSHAKE_BYTE = 0x16
+_PEEKED_BYTES = 4096
 _V1_START = b"PROXY "
 _V1_MAX_BYTES = 107
 _V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -100,89 +96,58 @@ def _parse_v2(data: bytes) -> ProxyHeader | None:
     return ProxyHeader(end, None)
 
 
-class FirstBytes(asyncio.Protocol):
-    """Holds a connection's place until its first bytes have told what it speaks."""
+class Opening(NamedTuple):
+    """How a connection opened.
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        tls: ssl.SSLContext | None,
-        plain_allowed: bool,
-        proxy_protocol: bool,
-    ) -> None:
-        """Say what may come.
+    Attributes:
+        is_tls: it speaks TLS.
+        source: IP and port of the client as a PROXY header names them; None without one.
+    """
 
-        Args:
-            connection: gets the transport once it is known.
-            tls: context for TLS connections; None refuses them.
-            plain_allowed: whether a connection may go without TLS.
-            proxy_protocol: whether a PROXY header may come first.
-        """
-        self._connection = connection
-        self._tls = tls
-        self._plain_allowed = plain_allowed
-        self._expects_proxy = proxy_protocol
-        self._data = b""
-        self._raw: asyncio.Transport
+    is_tls: bool
+    source: tuple[str, int] | None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport; nobody is told yet."""
-        self._raw = cast("asyncio.Transport", transport)
-        self._connection.attach(self._raw)
 
-    def data_received(self, data: bytes) -> None:
-        """Look at what has come so far."""
-        self._data += data
+async def read_opening(sock: socket.socket, *, proxy_protocol: bool) -> Opening:
+    """Wait for a connection's first bytes and tell what it speaks; only a PROXY header is consumed.
+
+    Args:
+        sock: connected and non-blocking, without a transport; the running loop watches it.
+        proxy_protocol: whether a PROXY header may come first.
+
+    Raises:
+        ProtocolError: it begins as a PROXY header and is none.
+        ConnectionError: closed by the peer.
+    """
+    source: tuple[str, int] | None = None
+    taken = b""
+    while True:
+        await _readable(sock)
         try:
-            if self._expects_proxy and not self._take_proxy_header():
-                return
-        except ProtocolError as error:
-            self._refuse(str(error))
-            return
-        if self._data:
-            self._give_place()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Pass on the end."""
-        self._connection.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Nothing is written yet."""
-
-    def resume_writing(self) -> None:
-        """Nothing is written yet."""
-
-    def _take_proxy_header(self) -> bool:
-        header = parse_proxy_header(self._data)
+            data = sock.recv(_PEEKED_BYTES, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            continue
+        if not data:
+            raise ConnectionResetError("closed by the peer")
+        if not proxy_protocol:
+            return Opening(data[0] == _TLS_HANDSHAKE_BYTE, source)
+        header = parse_proxy_header(taken + data)
         if header is None:
-            return False
-        self._expects_proxy = False
-        self._data = self._data[header.length_bytes :]
-        if header.source is not None:
-            self._connection.channel.set_remote(*header.source)
-        return True
+            # All of it belongs to the header; left there, it would wake us again and again.
+            taken += sock.recv(len(data))
+            continue
+        if header.length_bytes < len(taken):
+            raise ProtocolError("begins as a PROXY header and is none")
+        if header.length_bytes:
+            sock.recv(header.length_bytes - len(taken))
+        source, proxy_protocol = header.source, False
 
-    def _give_place(self) -> None:
-        data, self._data = self._data, b""
-        if data[0] == TLS_HANDSHAKE_BYTE:
-            if self._tls is None:
-                self._refuse("TLS is disabled")
-                return
-            tls = TlsProtocol(self._connection, self._tls, self._raw)
-            self._raw.set_protocol(tls)
-            tls.data_received(data)
-        elif not self._plain_allowed:
-            self._refuse("plain text where tls.server.mode is enforcing")
-        else:
-            self._raw.set_protocol(self._connection)
-            self._connection.announce()
-            self._connection.data_received(data)
 
-    def _refuse(self, reason: str) -> None:
-        _log.warning(
-            "connection refused peer=%s reason=%s",
-            self._connection.channel.remote_address,
-            reason,
-        )
-        self._connection.channel.abort(reason)
+async def _readable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    loop.add_reader(sock, came.set)
+    try:
+        await came.wait()
+    finally:
+        loop.remove_reader(sock)

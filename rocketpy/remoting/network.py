@@ -28,6 +28,11 @@ class ListenEndpoint:
         backlog: connections that may wait to be accepted.
         send_buffer_bytes: SO_SNDBUF of accepted connections; 0 leaves it to the kernel.
         receive_buffer_bytes: SO_RCVBUF of accepted connections; 0 leaves it to the kernel.
+        tls: context for peers that speak TLS; None refuses them.
+        plain_allowed: whether peers may go without TLS.
+        proxy_protocol: whether a PROXY header may come first and name the client.
+        first_bytes_timeout_ms: how long a peer may take to say what it speaks, and for the TLS
+            handshake, where one of these three is in force; 0 is no limit.
     """
 
     name: str
@@ -36,6 +41,10 @@ class ListenEndpoint:
     backlog: int = 1024
     send_buffer_bytes: int = 0
     receive_buffer_bytes: int = 0
+    tls: ssl.SSLContext | None = None
+    plain_allowed: bool = True
+    proxy_protocol: bool = False
+    first_bytes_timeout_ms: int = 0
 
 
 class Listening(Protocol):

@@ -9,7 +9,7 @@ Source: the selector event loop group of NettyRemotingServer (5.4.0).
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 
 from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.channel import Channel, ChannelListener
@@ -28,8 +28,6 @@ _DRAIN_TICK_S = 0.01
 _QUIET_TICKS = 2
 _LOOKED_AT = 1_000
 
-Factory = Callable[[Connection], asyncio.Protocol]
-
 
 class Selector:
     """Owns the connections of one loop; everything happens on that loop."""
@@ -42,7 +40,6 @@ class Selector:
         *,
         admission: Admission,
         listeners: Sequence[ChannelListener],
-        wrap: Factory,
         memory_limit_bytes: int,
     ) -> None:
         """Describe a selector; ``bind`` gives it its loop.
@@ -53,7 +50,6 @@ class Selector:
             clock: for idle and stalled peers.
             admission: told when a connection is gone.
             listeners: told about connections.
-            wrap: returns what reads a new connection's first bytes.
             memory_limit_bytes: what all peers of this selector together may make us hold.
         """
         self.table = table
@@ -66,7 +62,6 @@ class Selector:
         self._clock = clock
         self._admission = admission
         self._listeners = listeners
-        self._wrap = wrap
         self._announced: set[Connection] = set()
         # Oldest first. Those that did send a request are dropped when somebody looks.
         self._silent: dict[Connection, None] = {}
@@ -80,7 +75,7 @@ class Selector:
         self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
-    def new_connection(self, ip: str, *, is_crowded: bool = False) -> asyncio.Protocol:
+    def new_connection(self, ip: str, *, is_crowded: bool = False) -> Connection:
         """Return the protocol of a new, admitted connection, which is to get a transport.
 
         Whoever cannot give it one calls its `connection_lost`. When there is no room for one more,
@@ -100,7 +95,7 @@ class Selector:
         self.connections.add(connection)
         self._silent[connection] = None
         self._ips[connection] = ip
-        return self._wrap(connection)
+        return connection
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""

@@ -3,7 +3,6 @@
 Source: NettyRemotingServer (5.4.0).
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -11,9 +10,7 @@ from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.business import BusinessPool, PoolStatistics
 from rocketpy.remoting.channel import ChannelListener
 from rocketpy.remoting.config import RemotingServerConfig, TlsMode
-from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.dispatch import ByteHandler, Processor, ProcessorTable
-from rocketpy.remoting.first_bytes import FirstBytes
 from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.network import ListenEndpoint, Listening, Network
 from rocketpy.remoting.selector import Selector
@@ -117,6 +114,10 @@ class RemotingServer:
             backlog=config.server_socket_backlog,
             send_buffer_bytes=config.server_socket_snd_buf_size,
             receive_buffer_bytes=config.server_socket_rcv_buf_size,
+            tls=server_context(config.tls),
+            plain_allowed=config.tls.mode is not TlsMode.ENFORCING,
+            proxy_protocol=config.proxy_protocol,
+            first_bytes_timeout_ms=config.first_frame_timeout_ms,
         )
         self._selectors = self._build_selectors()
         self._listening = await self._network.listen(endpoint, self._selectors, self._admission)
@@ -154,7 +155,6 @@ class RemotingServer:
 
     def _build_selectors(self) -> list[Selector]:
         config = self._config
-        wrap = _FirstProtocol(config)
         limits = _limits(config)
         count = config.server_selector_threads
         return [
@@ -164,31 +164,10 @@ class RemotingServer:
                 self._clock,
                 admission=self._admission,
                 listeners=self._listeners,
-                wrap=wrap,
                 memory_limit_bytes=config.server_memory_limit_bytes // count,
             )
             for _ in range(count)
         ]
-
-
-class _FirstProtocol:
-    """Chooses what reads a new connection's first bytes: the connection itself where it can."""
-
-    def __init__(self, config: RemotingServerConfig) -> None:
-        self._tls = server_context(config.tls)
-        self._plain_allowed = config.tls.mode is not TlsMode.ENFORCING
-        self._proxy_protocol = config.proxy_protocol
-
-    def __call__(self, connection: Connection) -> asyncio.Protocol:
-        # Without TLS a first byte of 0x16 is a frame length over the limit, and closes anyway.
-        if self._tls is None and not self._proxy_protocol:
-            return connection
-        return FirstBytes(
-            connection,
-            tls=self._tls,
-            plain_allowed=self._plain_allowed,
-            proxy_protocol=self._proxy_protocol,
-        )
 
 
 def _limits(config: RemotingServerConfig) -> ConnectionLimits:

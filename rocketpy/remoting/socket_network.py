@@ -6,18 +6,23 @@ Source: the boss and selector event loop groups of NettyRemotingServer (5.4.0).
 import asyncio
 import errno
 import functools
+import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
 
-from rocketpy.errors import StartError
+from rocketpy.errors import ProtocolError, StartError
 from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.boss import Boss
+from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.first_bytes import read_opening
 from rocketpy.remoting.network import ListenEndpoint, Listening
 from rocketpy.remoting.selector import Selector
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.runtime.descriptors import DescriptorGauge
+
+_log = logging.getLogger(__name__)
 
 
 class SocketNetwork:
@@ -31,7 +36,7 @@ class SocketNetwork:
         Raises:
             StartError: the port is taken, or the address is not ours.
         """
-        return SocketListening(_listening_socket(endpoint), endpoint.name, selectors, admission)
+        return SocketListening(_listening_socket(endpoint), endpoint, selectors, admission)
 
     async def connect(
         self,
@@ -57,13 +62,14 @@ class SocketListening:
     def __init__(
         self,
         listener: socket.socket,
-        name: str,
+        endpoint: ListenEndpoint,
         selectors: Sequence[Selector],
         admission: Admission,
     ) -> None:
         """Start accepting on the running loop."""
         self._port: int = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
+        self._adopt = functools.partial(adopt, endpoint)
         self._own_selector = selectors[0]
         self._threads: list[SelectorThread] = []
         self._next_thread = 0
@@ -71,7 +77,7 @@ class SocketListening:
             self._own_selector.bind(loop)
         else:
             for index, selector in enumerate(selectors):
-                thread = SelectorThread(selector, f"{name}-selector-{index}")
+                thread = SelectorThread(selector, f"{endpoint.name}-selector-{index}")
                 self._threads.append(thread)
                 thread.start()
         descriptors = DescriptorGauge(SystemClock())
@@ -97,28 +103,73 @@ class SocketListening:
 
     def _hand_over(self, sock: socket.socket, ip: str, is_crowded: bool) -> None:
         if self._threads:
-            self._threads[self._next_thread].adopt(sock, ip, is_crowded=is_crowded)
+            thread = self._threads[self._next_thread]
             self._next_thread = (self._next_thread + 1) % len(self._threads)
+            thread.call(self._adopt, thread.selector, sock, ip, is_crowded)
         else:
-            adopt(self._own_selector, sock, ip, is_crowded=is_crowded)
+            self._adopt(self._own_selector, sock, ip, is_crowded)
 
 
-def adopt(selector: Selector, sock: socket.socket, ip: str, *, is_crowded: bool) -> None:
+def adopt(
+    endpoint: ListenEndpoint, selector: Selector, sock: socket.socket, ip: str, is_crowded: bool
+) -> None:
     """Give an admitted socket to a selector; on the selector's loop."""
     try:
-        protocol = selector.new_connection(ip, is_crowded=is_crowded)
+        connection = selector.new_connection(ip, is_crowded=is_crowded)
     except ConnectionRefusedError:
         sock.close()
     else:
-        selector.spawn(_attach(selector, protocol, sock))
+        selector.spawn(_open(endpoint, selector, connection, sock, ip))
 
 
-async def _attach(selector: Selector, protocol: asyncio.Protocol, sock: socket.socket) -> None:
+async def _open(
+    endpoint: ListenEndpoint,
+    selector: Selector,
+    connection: Connection,
+    sock: socket.socket,
+    ip: str,
+) -> None:
+    """Give a connection its transport, over TLS where the peer begins with it."""
+    timeout_s = endpoint.first_bytes_timeout_ms / 1000 or None
+    context: ssl.SSLContext | None = None
     try:
-        await selector.loop.connect_accepted_socket(lambda: protocol, sock)
-    except OSError as error:
+        if endpoint.tls is not None or not endpoint.plain_allowed or endpoint.proxy_protocol:
+            async with asyncio.timeout(timeout_s):
+                opening = await read_opening(sock, proxy_protocol=endpoint.proxy_protocol)
+            connection.proxied_source = opening.source
+            context = _context(endpoint, is_tls=opening.is_tls)
+        await selector.loop.connect_accepted_socket(
+            lambda: connection,
+            sock,
+            ssl=context,
+            ssl_handshake_timeout=timeout_s if context is not None else None,
+        )
+    except (OSError, ProtocolError) as error:  # TLS errors and time-outs are OSErrors
+        if not isinstance(error, ConnectionError):
+            _log.warning("connection refused peer=%s reason=%s", ip, error)
+        _never_opened(connection, sock, error)
+    except asyncio.CancelledError:
+        _never_opened(connection, sock, None)
+        raise
+
+
+def _context(endpoint: ListenEndpoint, *, is_tls: bool) -> ssl.SSLContext | None:
+    """Return the TLS context to open a connection with.
+
+    Raises:
+        ProtocolError: the peer speaks what is not allowed.
+    """
+    if is_tls and endpoint.tls is None:
+        raise ProtocolError("TLS is disabled")
+    if not is_tls and not endpoint.plain_allowed:
+        raise ProtocolError("plain text where tls.server.mode is enforcing")
+    return endpoint.tls if is_tls else None
+
+
+def _never_opened(connection: Connection, sock: socket.socket, error: Exception | None) -> None:
+    if not connection.is_attached:
         sock.close()
-        protocol.connection_lost(error)
+        connection.connection_lost(error)
 
 
 class SelectorThread:
@@ -133,10 +184,9 @@ class SelectorThread:
         """Start the thread; sockets may be handed over at once."""
         self._thread.start()
 
-    def adopt(self, sock: socket.socket, ip: str, *, is_crowded: bool) -> None:
-        """Hand an admitted socket over; on any thread."""
-        call = functools.partial(adopt, self.selector, sock, ip, is_crowded=is_crowded)
-        self._loop.call_soon_threadsafe(call)
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Call a function on the selector's loop; from any thread."""
+        self._loop.call_soon_threadsafe(function, *args)
 
     async def stop(self, grace_ms: int) -> None:
         """Drain the selector, then end its loop and thread."""

@@ -46,13 +46,13 @@ class WriteTransport(Protocol):
 
 
 def reset(transport: WriteTransport) -> None:
-    """End a connection at once, on both sides.
+    """End a connection at once, on both sides; only while its end has not been told yet.
 
     A plain close leaves what the kernel has queued (megabytes) to be sent first: to a peer that
     does not read it never is, and the connection stays. With SO_LINGER 0 the kernel forgets it and
     tells the peer (RST).
     """
     sock = transport.get_extra_info("socket")
-    if sock is not None and not transport.is_closing():
+    if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     transport.abort()

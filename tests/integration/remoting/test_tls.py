@@ -1,5 +1,6 @@
 import asyncio
 import shutil
+import ssl
 import subprocess
 from collections.abc import Awaitable
 from pathlib import Path
@@ -8,9 +9,18 @@ from typing import Any
 import pytest
 
 from rocketpy.errors import ConnectError, ConnectionLostError
-from rocketpy.proto.command import make_request
+from rocketpy.proto.command import make_request, make_response
 from rocketpy.remoting.config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
-from tests.integration.remoting.helpers import BIG, ECHO, RawPeer, client, numbered, serving
+from tests.integration.remoting.helpers import (
+    BIG,
+    ECHO,
+    RawPeer,
+    client,
+    make_server,
+    numbered,
+    serving,
+    until,
+)
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl tool")
 
@@ -104,6 +114,61 @@ async def test_client_certificate_is_required_when_configured(certificate: tuple
     ):
         assert (await known.invoke(address, make_request(ECHO), 3000)).code == 0
         assert await failed(unknown.invoke(address, make_request(ECHO), 3000))
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16", b"\x16\x03\x01\x00\x10\x01"])
+async def test_a_handshake_that_does_not_come_is_given_up(
+    certificate: tuple[str, str], first: bytes
+) -> None:
+    settings = {"tls": server_tls(certificate), "first_frame_timeout_ms": 200}
+    async with serving(**settings) as (server, address):
+        half = await RawPeer.connect(address)
+        half.writer.write(first)
+        assert await half.is_closed_by_peer()
+        await until(lambda: server.connection_count == 0)
+        await half.close()
+
+
+async def test_stop_does_not_wait_for_a_peer_that_says_nothing(
+    certificate: tuple[str, str],
+) -> None:
+    async with serving(tls=server_tls(certificate)) as (server, address):
+        half = await RawPeer.connect(address)
+        await until(lambda: server.connection_count == 1)
+        await asyncio.wait_for(server.stop(100), 5)
+        assert await half.is_closed_by_peer()
+        assert server.connection_count == 0
+        await half.close()
+
+
+async def test_a_proxy_may_pass_tls_on(certificate: tuple[str, str]) -> None:
+    server = make_server(tls=server_tls(certificate), proxy_protocol=True)
+    server.register(98, lambda channel, c: make_response(c, 0, channel.remote_address))
+    await server.start()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"PROXY TCP4 10.1.2.3 10.0.0.1 4567 10911\r\n")
+    await writer.start_tls(context)
+    peer = RawPeer(reader, writer)
+    peer.send(numbered(98, 1))
+    assert (await peer.receive()).remark == "10.1.2.3:4567"
+    await peer.close()
+    await server.stop()
+
+
+async def test_a_connection_over_tls_can_be_reset(certificate: tuple[str, str]) -> None:
+    server = make_server(tls=server_tls(certificate))
+    server.register(98, lambda channel, c: channel.abort("as told"))
+    await server.start()
+    async with client(tls=TlsClientConfig(enable=True)) as caller:
+        address = f"127.0.0.1:{server.port}"
+        assert (await caller.invoke(address, make_request(ECHO), 3000)).code == 0
+        with pytest.raises(ConnectionLostError):
+            await caller.invoke(address, make_request(98), 3000)
+        await until(lambda: server.connection_count == 0)
+        assert (await caller.invoke(address, make_request(ECHO), 3000)).code == 0
+    await server.stop()
 
 
 async def test_broken_handshake_costs_its_own_connection_only(certificate: tuple[str, str]) -> None:

@@ -1,11 +1,17 @@
+import asyncio
 import socket
+from collections.abc import Iterator
 
 import pytest
 
 from rocketpy.errors import ProtocolError
-from rocketpy.proto.command import encode_command, make_request, make_response
-from rocketpy.remoting.first_bytes import FirstBytes, ProxyHeader, parse_proxy_header
-from tests.unit.remoting.fakes import Rig
+from rocketpy.proto.command import encode_command, make_request
+from rocketpy.remoting.first_bytes import (
+    Opening,
+    ProxyHeader,
+    parse_proxy_header,
+    read_opening,
+)
 
 V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 
@@ -62,62 +68,67 @@ def test_malformed_headers_are_refused(data: bytes) -> None:
         parse_proxy_header(data)
 
 
-def open_first_bytes(
-    rig: Rig, *, plain_allowed: bool = True, proxy_protocol: bool = False
-) -> FirstBytes:
-    first = FirstBytes(
-        rig.connection, tls=None, plain_allowed=plain_allowed, proxy_protocol=proxy_protocol
-    )
-    first.connection_made(rig.transport)  # type: ignore[arg-type]
-    assert rig.owner.events == []
-    return first
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
 
 
-def test_plain_connection_takes_over() -> None:
-    rig = Rig()
-    rig.owner.table.register(2, lambda _, c: make_response(c), None)
-    first = open_first_bytes(rig)
-    first.data_received(encode_command(make_request(2)))
-    assert rig.transport.protocol is rig.connection
-    assert rig.owner.events == ["open"]
-    assert len(rig.transport.responses()) == 1
+HEADER = b"PROXY TCP4 10.1.2.3 10.9.9.9 12345 10911\r\n"
+FRAME = encode_command(make_request(2))
 
 
-def test_proxy_header_names_the_peer_before_anyone_is_told() -> None:
-    rig = Rig()
-    rig.owner.table.register(2, lambda c, r: make_response(r, 0, c.remote_address), None)
-    first = open_first_bytes(rig, proxy_protocol=True)
-    data = b"PROXY TCP4 10.1.2.3 10.9.9.9 12345 10911\r\n" + encode_command(make_request(2))
-    first.data_received(data[:20])
-    assert rig.owner.events == []
-    first.data_received(data[20:])
-    assert rig.transport.responses()[0].remark == "10.1.2.3:12345"
+@pytest.mark.parametrize("data", [b"\x16\x03\x01", FRAME])
+async def test_what_comes_first_is_left_where_it_is(
+    pair: tuple[socket.socket, socket.socket], data: bytes
+) -> None:
+    ours, theirs = pair
+    theirs.send(data)
+    assert await read_opening(ours, proxy_protocol=False) == Opening(data[0] == 0x16, None)
+    assert ours.recv(1000) == data
 
 
-def test_bad_proxy_header_closes() -> None:
-    rig = Rig()
-    first = open_first_bytes(rig, proxy_protocol=True)
-    first.data_received(b"PROXY nonsense\r\n")
-    assert rig.transport.is_aborted
+@pytest.mark.parametrize("step", [1, 20, 1000])
+async def test_a_proxy_header_is_consumed_and_what_follows_is_left(
+    pair: tuple[socket.socket, socket.socket], step: int
+) -> None:
+    ours, theirs = pair
+    data = HEADER + b"\x16\x03\x01"
+    opening = asyncio.ensure_future(read_opening(ours, proxy_protocol=True))
+    for at in range(0, len(data), step):
+        theirs.send(data[at : at + step])
+        await asyncio.sleep(0)
+    assert await opening == Opening(is_tls=True, source=("10.1.2.3", 12345))
+    assert ours.recv(1000) == b"\x16\x03\x01"
 
 
-def test_plain_text_is_refused_when_tls_is_enforced() -> None:
-    rig = Rig()
-    first = open_first_bytes(rig, plain_allowed=False)
-    first.data_received(encode_command(make_request(2)))
-    assert rig.transport.is_aborted
-    assert rig.owner.events == []
+async def test_without_a_proxy_header_nothing_is_consumed(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = pair
+    theirs.send(FRAME)
+    assert await read_opening(ours, proxy_protocol=True) == Opening(is_tls=False, source=None)
+    assert ours.recv(1000) == FRAME
 
 
-def test_tls_without_a_context_is_refused() -> None:
-    rig = Rig()
-    first = open_first_bytes(rig)
-    first.data_received(b"\x16\x03\x01\x02\x00")
-    assert rig.transport.is_aborted
+@pytest.mark.parametrize("pieces", [[b"PROXY nonsense\r\n"], [b"PRO", b"POST / HTTP/1.1\r\n"]])
+async def test_what_only_begins_as_a_proxy_header_is_refused(
+    pair: tuple[socket.socket, socket.socket], pieces: list[bytes]
+) -> None:
+    ours, theirs = pair
+    opening = asyncio.ensure_future(read_opening(ours, proxy_protocol=True))
+    for piece in pieces:
+        theirs.send(piece)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    with pytest.raises(ProtocolError):
+        await opening
 
 
-def test_end_before_the_first_byte_is_passed_on() -> None:
-    rig = Rig()
-    first = open_first_bytes(rig)
-    first.connection_lost(None)
-    assert rig.owner.events == ["close"]
+async def test_an_end_before_the_first_byte(pair: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = pair
+    theirs.close()
+    with pytest.raises(ConnectionError):
+        await read_opening(ours, proxy_protocol=False)

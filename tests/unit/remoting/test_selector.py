@@ -34,7 +34,6 @@ def make_selector(
         ManualClock(),
         admission=Admission(max_connections, 0, ManualClock()),
         listeners=listeners,
-        wrap=lambda connection: connection,
         memory_limit_bytes=memory_limit_bytes,
     )
     selector.bind(FakeLoop())  # type: ignore[arg-type]
@@ -98,7 +97,6 @@ def test_the_sweep_comes_back_every_second() -> None:
 def arrive(selector: Selector, *, is_crowded: bool = False) -> tuple[Connection, FakeTransport]:
     assert selector._admission.admit("10.0.0.7")
     connection = selector.new_connection("10.0.0.7", is_crowded=is_crowded)
-    assert isinstance(connection, Connection)
     transport = FakeTransport()
     connection.connection_made(transport)  # type: ignore[arg-type]
     return connection, transport
