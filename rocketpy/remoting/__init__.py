@@ -1,1 +1,1 @@
-"""Sockets, loops and pools: requests in, answers out."""
+"""Sockets, loops and pools: requests in, responses out."""

@@ -66,7 +66,7 @@ class PoolStatistics:
 class BusinessPool:
     """Threads that process requests of one kind.
 
-    The selector calls ``reserve`` and ``submit``; what was not reserved it refuses itself.
+    The selector calls `reserve` and `submit`; what was not reserved it refuses itself.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class BusinessPool:
         *,
         clock: Clock | None = None,
     ) -> None:
-        """Describe a pool; ``start`` makes its threads.
+        """Describe a pool; `start` makes its threads.
 
         Args:
             name: for thread names, logs and statistics.
             threads: how many; 0 means that requests run inline on the selector.
-            capacity: requests that may wait, Apache's ``...ThreadPoolQueueCapacity``.
-            queue_wait_ms: longest wait, Apache's ``waitTimeMillsIn...Queue``; 0 is no limit.
+            capacity: requests that may wait, Apache's `...ThreadPoolQueueCapacity`.
+            queue_wait_ms: longest wait, Apache's `waitTimeMillsIn...Queue`; 0 is no limit.
             clock: time for the waits; the machine's when None.
         """
         assert threads >= 0, threads
@@ -164,7 +164,7 @@ class BusinessPool:
                 )
 
     def reserve(self, count: int) -> int:
-        """Take places for up to ``count`` requests; return how many there were."""
+        """Take places for up to `count` requests; return how many there were."""
         with self._lock:
             granted = min(count, self.capacity - self._queued_count)
             self._queued_count += granted
@@ -201,7 +201,7 @@ class BusinessPool:
             batch.refuse(waited_ms, queued_count)
 
     def sweep_now(self) -> None:
-        """Do a ``sweep`` at the pool's own time."""
+        """Do a `sweep` at the pool's own time."""
         self.sweep(self._clock.monotonic_ms())
 
     def claim_watch(self) -> bool:

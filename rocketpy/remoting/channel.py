@@ -1,6 +1,6 @@
 """One connection as the layers above see it: who is there, send, call, close.
 
-A channel belongs to one event loop. ``send`` may be called on any thread: frames gather in an
+A channel belongs to one event loop. `send` may be called on any thread: frames gather in an
 outbox, the loop is woken at most once for all of them, and they leave in one write.
 
 Source: io.netty.channel.Channel as NettyRemotingAbstract uses it (5.4.0).
@@ -61,7 +61,7 @@ class ChannelListener(Protocol):
         ...
 
     def on_close(self, channel: "Channel") -> None:
-        """A connection is gone; called once for each ``on_open``."""
+        """A connection is gone; called once for each `on_open`."""
         ...
 
     def on_idle(self, channel: "Channel") -> None:
@@ -70,12 +70,12 @@ class ChannelListener(Protocol):
 
 
 def format_address(host: str, port: int) -> str:
-    """Return ``ip:port``, IPv6 in brackets and without its zone."""
+    """Return `ip:port`, IPv6 in brackets and without its zone."""
     return f"[{host.partition('%')[0]}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def host_bytes(host: str, port: int) -> bytes:
-    """Return an address as stored in ``bornHost``: 4 or 16 bytes of IP, then the port as i32."""
+    """Return an address as stored in `bornHost`: 4 or 16 bytes of IP, then the port as i32."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.inet_pton(family, host.partition("%")[0]) + port.to_bytes(4, "big")
 
@@ -84,13 +84,13 @@ class Channel:
     """One accepted or opened connection.
 
     Attributes:
-        remote_address: the peer, ``ip:port`` or ``[ipv6]:port``.
-        remote_host_bytes: the same as stored in ``bornHost``: 8 or 20 bytes.
+        remote_address: the peer, `ip:port` or `[ipv6]:port`.
+        remote_host_bytes: the same as stored in `bornHost`: 8 or 20 bytes.
         is_rocketpy: the peer's first request said that it is RocketPy.
         attributes: for the layers above; use only on the channel's loop, or with their own lock.
         loop: the event loop this channel lives on.
         activity: goes up with each write; the idle check looks whether it moved.
-        offers_msgpack: the next command answer is to name MSGPACK (see ``ROCKETPY_FIELD``).
+        offers_msgpack: the next response is to name MSGPACK (see `ROCKETPY_FIELD`).
     """
 
     __slots__ = (
@@ -263,7 +263,7 @@ class Channel:
         """Send a request to the peer and wait for its response; on any running loop.
 
         Raises:
-            RequestTimeoutError: no response within ``timeout_ms``.
+            RequestTimeoutError: no response within `timeout_ms`.
             ConnectionLostError: the channel is or gets closed.
         """
         if asyncio.get_running_loop() is self.loop:

@@ -1,4 +1,4 @@
-"""RemotingClient: calls to servers by address, answers matched by opaque.
+"""RemotingClient: calls to servers by address, responses matched by opaque.
 
 Everything here runs on the loop of the first call. A call to a connected server costs one future,
 no task and no timer.
@@ -110,7 +110,7 @@ class RemotingClient:
         """Call a server and return its response, whatever its code.
 
         Args:
-            address: ``host:port``.
+            address: `host:port`.
             command: the request; its opaque is set here.
             timeout_ms: for connecting and answering together.
 
@@ -128,7 +128,7 @@ class RemotingClient:
     ) -> asyncio.Future[RemotingCommand]:
         """Start a call and return the future of its response; on the client's loop.
 
-        Errors are those of ``invoke`` and always arrive in the future.
+        Errors are those of `invoke` and always arrive in the future.
         """
         if not self._is_bound:
             self._bind()
@@ -149,7 +149,7 @@ class RemotingClient:
         """Send a request that gets no response.
 
         Args:
-            address: ``host:port``.
+            address: `host:port`.
             command: the request; marked one-way here.
             timeout_ms: for connecting, where that is still needed.
 

@@ -1,7 +1,7 @@
 """Settings of the remoting layer: one frozen dataclass a side.
 
-Field names are Apache's keys in snake_case where Apache has the key (``listenPort``,
-``serverSelectorThreads``, ``writeBufferHighWaterMark``); limits that Apache lacks have ours.
+Field names are Apache's keys in snake_case where Apache has the key (`listenPort`,
+`serverSelectorThreads`, `writeBufferHighWaterMark`); limits that Apache lacks have ours.
 
 Source: NettyServerConfig, NettyClientConfig, TlsSystemConfig (5.4.0).
 """
@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 
 class TlsMode(enum.Enum):
-    """What a server does with the first byte of a connection (``tls.server.mode``)."""
+    """What a server does with the first byte of a connection (`tls.server.mode`)."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -23,7 +23,7 @@ class TlsMode(enum.Enum):
 
 
 class ClientAuth(enum.Enum):
-    """Whether a TLS server asks for a client certificate (``tls.server.need.client.auth``)."""
+    """Whether a TLS server asks for a client certificate (`tls.server.need.client.auth`)."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -32,11 +32,11 @@ class ClientAuth(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsServerConfig:
-    """The ``tls.server.*`` keys.
+    """The `tls.server.*` keys.
 
     Attributes:
-        mode: ``disabled`` refuses TLS, ``permissive`` takes both, ``enforcing`` refuses plain text.
-        key_path: PEM file of the private key; TLS is off as long as it or ``cert_path`` is empty.
+        mode: `disabled` refuses TLS, `permissive` takes both, `enforcing` refuses plain text.
+        key_path: PEM file of the private key; TLS is off as long as it or `cert_path` is empty.
         key_password: of the private key, empty for none.
         cert_path: PEM file of the certificate chain.
         trust_cert_path: PEM file of the authorities that client certificates must come from.
@@ -57,7 +57,7 @@ class TlsServerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientConfig:
-    """The ``tls.enable`` and ``tls.client.*`` keys.
+    """The `tls.enable` and `tls.client.*` keys.
 
     Attributes:
         enable: speak TLS to every server.
@@ -85,7 +85,7 @@ class RemotingServerConfig:
     Attributes:
         bind_address: interface to listen on.
         listen_port: TCP port, 0 for any free one.
-        server_selector_threads: event loops; 1 is the loop that calls ``start``, more are threads.
+        server_selector_threads: event loops; 1 is the loop that calls `start`, more are threads.
         server_socket_backlog: connections the kernel may queue before they are accepted.
         server_channel_max_idle_time_seconds: a connection silent both ways this long is closed.
         server_max_connections: connections in all; 0 is no limit.

@@ -15,7 +15,7 @@ class RpcHook(Protocol):
         """Look at or change a request; what this raises, the caller gets.
 
         Args:
-            address: where the request goes, ``host:port``.
+            address: where the request goes, `host:port`.
             command: the request; its ext fields are complete, so it may be signed here.
         """
         ...

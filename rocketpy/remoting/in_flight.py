@@ -18,7 +18,7 @@ _STALE_ENTRIES_KEPT = 1024
 
 
 class TimerHandle(Protocol):
-    """What ``call_at`` returns."""
+    """What `call_at` returns."""
 
     def cancel(self) -> None:
         """Do not call."""

@@ -42,7 +42,7 @@ class Selector:
         listeners: Sequence[ChannelListener],
         memory_limit_bytes: int,
     ) -> None:
-        """Describe a selector; ``bind`` gives it its loop.
+        """Describe a selector; `bind` gives it its loop.
 
         Args:
             table: where requests go.

@@ -67,7 +67,7 @@ class RemotingServer:
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None = None
     ) -> None:
-        """Send requests to a processor; before ``start``.
+        """Send requests to a processor; before `start`.
 
         Args:
             codes: one or more request codes.
@@ -78,7 +78,7 @@ class RemotingServer:
         self._table.register(codes, processor, pool)
 
     def set_default(self, processor: Processor, pool: BusinessPool | None = None) -> None:
-        """Send every request code nobody registered to a processor; before ``start``."""
+        """Send every request code nobody registered to a processor; before `start`."""
         assert self._listening is None, "register processors before start"
         self._table.set_default(processor, pool)
 
@@ -91,7 +91,7 @@ class RemotingServer:
         self._table.byte_handler = handler
 
     def add_listener(self, listener: ChannelListener) -> None:
-        """Tell a listener about connections; before ``start``."""
+        """Tell a listener about connections; before `start`."""
         self._listeners.append(listener)
 
     def pool_statistics(self) -> list[PoolStatistics]:

@@ -35,7 +35,7 @@ _SHORTEST_SILENCE_MS = 1_000
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split ``host:port`` (IPv6 in brackets).
+    """Split `host:port` (IPv6 in brackets).
 
     Raises:
         ConnectError: it is not an address.
@@ -142,7 +142,7 @@ class ServerPeer:
         """Describe a peer; the first call connects.
 
         Raises:
-            ConnectError: ``address`` is not ``host:port``.
+            ConnectError: `address` is not `host:port`.
         """
         self.address = address
         self.loop = context.loop

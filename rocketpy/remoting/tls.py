@@ -13,7 +13,7 @@ def server_context(config: TlsServerConfig) -> ssl.SSLContext | None:
     """Return the server's context; None when TLS is off or has no certificate.
 
     Raises:
-        ConfigError: a file is missing or no PEM, or ``enforcing`` has no certificate.
+        ConfigError: a file is missing or no PEM, or `enforcing` has no certificate.
     """
     if config.mode is TlsMode.DISABLED:
         return None

@@ -2,7 +2,7 @@
 
 A service never sleeps and never reads the clock. It is told the time, does a
 bounded amount of work, and says when it next wants to run. In production a
-`ServiceThread` or a `LoopService` drives it; in tests the simulator calls ``step``
+`ServiceThread` or a `LoopService` drives it; in tests the simulator calls `step`
 itself, in any order and at any speed.
 
 A step that raises is logged and tried again later, whoever drives it: a flusher that
@@ -35,7 +35,7 @@ class Service(Protocol):
         """Do what is due and return when to be called next.
 
         Args:
-            now_ms: ``Clock.monotonic_ms()`` of this moment.
+            now_ms: `Clock.monotonic_ms()` of this moment.
 
         Returns:
             The next due time on the same clock; a time in the past means "at once".
@@ -60,7 +60,7 @@ class ServiceRunner(Protocol):
 
 
 def _step_or_retry(service: Service, clock: Clock, retry_ms: int) -> int:
-    """Run one step; after a failure the next one is due in ``retry_ms``."""
+    """Run one step; after a failure the next one is due in `retry_ms`."""
     now_ms = clock.monotonic_ms()
     try:
         return service.step(now_ms)
@@ -73,7 +73,7 @@ class ServiceThread:
     """Runs one service on one daemon thread until stopped.
 
     Args:
-        service: what to run; its ``step`` is only ever called by this thread.
+        service: what to run; its `step` is only ever called by this thread.
         clock: told to the service, and used to wait.
         retry_ms: pause after a step that raised.
     """
