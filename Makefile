@@ -42,7 +42,7 @@ crash: setup ## kill -9 loops
 sim: setup ## seeded simulation; SEED=n repeats one run
 	$(PYTEST) tests/simulation -q
 
-test-long: setup ## 20,000 seeds of each simulation, with progress; SEEDS=n runs fewer
+test-long: setup ## 20,000 seeds of the store, 1,000 of a cluster, with progress; SEEDS=n runs fewer
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),20000)
 
 bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minutes)

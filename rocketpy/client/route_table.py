@@ -114,8 +114,13 @@ class RouteTable:
         if task is None:
             task = asyncio.create_task(self._fetch_and_store(topic))
             self._fetching[topic] = task
-            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+            task.add_done_callback(lambda done: self._fetched(topic, done))
         await asyncio.shield(task)
+
+    def _fetched(self, topic: str, task: asyncio.Task[None]) -> None:
+        self._fetching.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # who waited may be gone, as at the end of a client
 
     async def refresh_all(self) -> None:
         """Fetch the routes of all topics in use; raises the last failure after trying all."""

@@ -107,29 +107,42 @@ class SimBroker:
             raise ClosedError(f"{self.name} does not run")
         return self._broker
 
-    async def start(self) -> None:
+    async def start(self, *, end_after: int | None = None, power: bool = False) -> None:
         """Start a process on the disk that is there.
 
+        Args:
+            end_after: end it again, perhaps while it starts: see `end_after`.
+            power: how that ends it.
+
         Raises:
-            ProcessEndedError: it ended while it started (`end_after`).
+            ProcessEndedError: it ended while it started.
         """
         assert not self.is_running, f"{self.name} runs"
         self.host.boot()
         self.files.start_process()
+        if end_after is not None:
+            self.end_after(end_after, power=power)
         self._process = SimProcess(self.name)
         self._broker = self._process.call(self._make_broker)
-        task = self._process.spawn(self._broker.start())
-        while not task.done() and self._process.is_alive:
-            await asyncio.wait([task], timeout=1.0)
-        if not self._process.is_alive:
+        if not await self._finish(self._process, self._broker.start()):
             raise ProcessEndedError(f"{self.name} ended while it started")
-        task.result()
 
     async def stop(self) -> None:
-        """Stop cleanly."""
+        """Stop cleanly, unless it ends on the way (`end_after`)."""
         assert self._process is not None
-        await self._process.spawn(self.broker.stop())
-        self._process.kill()
+        if await self._finish(self._process, self.broker.stop()):
+            self._process.kill()
+
+    @staticmethod
+    async def _finish(process: SimProcess, work: Coroutine[Any, Any, None]) -> bool:
+        """Let a process do something; False when it ended before that was done."""
+        task = process.spawn(work)
+        while not task.done() and process.is_alive:
+            await asyncio.wait([task], timeout=1.0)
+        if not process.is_alive:
+            return False
+        task.result()
+        return True
 
     def kill(self) -> None:
         """``kill -9``: the disk's page cache survives, the kernel resets the connections."""

@@ -15,6 +15,7 @@ whatever they wait for: no `finally` runs, as with ``kill -9``.
 import asyncio
 import contextvars
 import heapq
+import inspect
 import itertools
 import logging
 import random
@@ -122,9 +123,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, seed: int = 0) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - repeats, guards nothing
         self.errors: list[dict[str, Any]] = []
-        self._now_us = 0
+        self._now_s = 0.0
         self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[int, float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
         self._turns = 0
         self._is_running = self._is_stopping = self._is_closed = False
@@ -139,7 +140,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
-        return self._now_us / 1_000_000
+        return self._now_s
 
     def call_soon(
         self,
@@ -182,8 +183,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         """See `asyncio.loop.call_at`; the seed orders timers of the same moment."""
         self._check_open()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        due_us = max(self._now_us, round(when * 1_000_000))
-        heapq.heappush(self._timers, (due_us, self.rng.random(), next(self._numbers), handle))
+        due_s = max(self._now_s, when)
+        heapq.heappush(self._timers, (due_s, self.rng.random(), next(self._numbers), handle))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -219,9 +220,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
             process = handle._context.get(_process)  # type: ignore[attr-defined]  # noqa: SLF001
-            if not handle.cancelled() and self._may_run(process):
+            if self._may_run(process):
                 self._running_process = process
-                handle._run()  # noqa: SLF001 - what loops are to call
+                if not handle.cancelled():
+                    handle._run()  # noqa: SLF001 - what loops are to call
+            else:
+                _forget(handle)
 
     def _may_run(self, process: SimProcess | None) -> bool:
         return process is None or process.is_alive or self._is_ending
@@ -232,10 +236,10 @@ class SimLoop(asyncio.AbstractEventLoop):
             heapq.heappop(self._timers)
         if not self._timers:
             raise SimulationStuckError("everybody waits, and nothing will ever happen")
-        due_us = self._timers[0][0]
-        if due_us > self._now_us:
-            self._now_us, self._turns = due_us, 0
-        while self._timers and self._timers[0][0] <= self._now_us:
+        due_s = self._timers[0][0]
+        if due_s > self._now_s:
+            self._now_s, self._turns = due_s, 0
+        while self._timers and self._timers[0][0] <= self._now_s:
             self._ready.append(heapq.heappop(self._timers)[3])
 
     def run_until_complete(
@@ -272,7 +276,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Cancel what is left, of dead processes too, and let it run out; before `close`."""
         self._is_ending = True
         for _ in range(_LAST_TURNS):
-            rest = [task for task in self._tasks if not task.done()]
+            rest = [task for task in self._tasks if not task.done() and not _never_ran(task)]
             if not rest:
                 return
             for task in rest:
@@ -283,6 +287,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def close(self) -> None:
         """End it for good; whatever is left is forgotten."""
         self._is_closed = True
+        for handle in (*self._ready, *(timer[3] for timer in self._timers)):
+            _forget(handle)
         self._ready.clear()
         self._timers.clear()
 
@@ -364,6 +370,9 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep the error in `errors` and log it; what a dead process meets is nobody's matter."""
+        error = context.get("exception")
+        if error is not None and not isinstance(error, Exception):
+            return  # the end of a process
         if self._is_ending or not self._may_run(self._running_process):
             return
         self.errors.append(context)
@@ -375,3 +384,20 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.default_exception_handler(context)
         else:
             self._exception_handler(self, context)
+
+
+def _never_ran(task: asyncio.Task[Any]) -> bool:
+    """Close the coroutine of a task whose process died before its first step."""
+    coroutine = task.get_coro()
+    if not inspect.iscoroutine(coroutine):
+        return False
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        coroutine.close()
+    return inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+
+def _forget(handle: asyncio.Handle) -> None:
+    """Close coroutines that would have become tasks, so that nobody misses their await."""
+    for each in handle._args or ():  # noqa: SLF001
+        if asyncio.iscoroutine(each):
+            each.close()

@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 from rocketpy.testing.sim_loop import SimLoop
 
 WINDOW_BYTES: Final = 256 << 10
-_TICK_S: Final = 1e-6  # the loop counts microseconds
 _SLOW_PIECE_S: Final = 0.05
 _HIGH_BYTES: Final = 64 << 10
 
@@ -297,14 +296,14 @@ class SimTransport(asyncio.Transport):
                 piece = self._incoming[-1]
             now_s = self._loop.time()
             wire = self.connection.wire
-            if piece.due_s > now_s + _TICK_S:
+            if piece.due_s > now_s:
                 return
             if not wire.can_pass(self.machine.name, self.peer.machine.name):
                 return
             if piece.is_reset:
                 self._lose(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
                 return
-            if not self._is_reading or (self._reads_again_s > now_s + _TICK_S and piece.data):
+            if not self._is_reading or (self._reads_again_s > now_s and piece.data):
                 return
             self._take(piece)
 

@@ -1,7 +1,7 @@
-"""Many seeds by hand, with progress: ``python -m tests.simulation [seeds] [first seed]``.
+"""Many seeds by hand, with progress: ``python -m tests.simulation [seeds] [first seed] [name]``.
 
-Runs every simulation on all processors, prints the command that repeats each failing seed, and
-ends with 1 if there was one.
+Runs every simulation (or the named one) on all processors, prints the command that repeats each
+failing seed, and ends with 1 if there was one.
 """
 
 import logging
@@ -10,19 +10,26 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+import structlog
+
 from rocketpy.testing.progress import ProgressBars
-from tests.simulation import test_store
+from tests.simulation import test_cluster, test_store
 from tests.simulation.seeds import command
 
 SIMULATIONS: dict[str, tuple[Callable[[int], None], str]] = {
     "store": (test_store.run, test_store.TEST),
+    "cluster": (test_cluster.run, test_cluster.TEST),
 }
 _SHARE = 25
+_STORES_PER_CLUSTER = 20
+"""A cluster's seed takes about as long as that many of a store."""
 
 
 def run_share(name: str, seeds: range) -> list[tuple[int, str]]:
     """Run some seeds of a simulation; return those that failed, and how."""
     logging.disable(logging.CRITICAL)
+    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+    structlog.configure(wrapper_class=quiet)
     run, _ = SIMULATIONS[name]
     failures = []
     for seed in seeds:
@@ -34,26 +41,30 @@ def run_share(name: str, seeds: range) -> list[tuple[int, str]]:
 
 
 def main() -> int:
+    """Run them; return the exit code."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    done = dict.fromkeys(SIMULATIONS, 0)
-    bars = ProgressBars(dict.fromkeys(SIMULATIONS, count))
+    names = sys.argv[3:] or list(SIMULATIONS)
+    totals = {name: count // (_STORES_PER_CLUSTER if name == "cluster" else 1) for name in names}
+    done = dict.fromkeys(names, 0)
+    bars = ProgressBars(dict(totals))
     failed = 0
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         shares = {
-            pool.submit(run_share, name, range(start, min(start + _SHARE, first + count))): name
-            for name in SIMULATIONS
-            for start in range(first, first + count, _SHARE)
+            pool.submit(run_share, name, range(start, min(start + _SHARE, first + total))): name
+            for name, total in totals.items()
+            for start in range(first, first + total, _SHARE)
         }
         for share in as_completed(shares):
             name = shares[share]
             for seed, reason in share.result():
                 failed += 1
                 print(f"{name} seed {seed}: {reason}\n  {command(seed, SIMULATIONS[name][1])}")
-            done[name] = min(count, done[name] + _SHARE)
+            done[name] = min(totals[name], done[name] + _SHARE)
             bars.update(**done)
     bars.close()
-    print(f"{count} seeds of each simulation from {first}, {failed} failed")
+    ran = ", ".join(f"{total} seeds of {name}" for name, total in totals.items())
+    print(f"{ran} from {first}: {failed} failed")
     return 1 if failed else 0
 
 

@@ -11,12 +11,12 @@ def seed_count(default: int) -> int:
     return int(os.environ.get("SIM_SEEDS", default))
 
 
-def seeds_of(chunk: int, count: int) -> range:
+def seeds_of(chunk: int, count: int, chunks: int = CHUNKS) -> range:
     """The seeds of one of the tests that share them; ``SEED`` picks a single one."""
     if "SEED" in os.environ:
         seed = int(os.environ["SEED"])
         return range(seed, seed + 1) if chunk == 0 else range(0)
-    return range(chunk, count, CHUNKS)
+    return range(chunk, count, chunks)
 
 
 def run_seeds(run: Callable[[int], object], seeds: range, test: str) -> None:

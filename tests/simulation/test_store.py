@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.seeds import CHUNKS, run_seeds, seed_count, seeds_of
-from tests.simulation.store_world import FAULTS, NOT_YET, StoreWorld
+from tests.simulation.store_world import FAULTS, StoreWorld
 
 SEEDS = seed_count(300)
 TEST = "tests/simulation/test_store.py::test_every_promise_holds_under_every_seed"
@@ -39,6 +39,6 @@ def test_the_seed_mix_reaches_what_it_is_about() -> None:
     assert counts["put"] > 500
     assert counts["refused"] > 10
     ends = {"close", "kill", "cut", "end-in-open", "end-in-life"}
-    assert ends - NOT_YET <= counts.keys(), counts
+    assert ends <= counts.keys(), counts
     reached = FAULTS & counts.keys()
-    assert reached == FAULTS - NOT_YET - {"deleted-stay"}, counts
+    assert reached == FAULTS - {"deleted-stay"}, counts

@@ -1,0 +1,42 @@
+"""Brokers and clients under seeds: everything `ClusterWorld` can do to them, judged at the end.
+
+``SEED=7`` runs one seed, ``SIM_SEEDS=500`` that many; `make test-long` runs many of them.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.cluster_world import run_seed
+from tests.simulation.seeds import run_seeds, seed_count, seeds_of
+
+SEEDS = seed_count(16)
+CHUNKS = 4
+TEST = "tests/simulation/test_cluster.py::test_nothing_acknowledged_is_lost_under_any_seed"
+
+
+def run(seed: int) -> None:
+    """Run one seed; also what `make test-long` runs."""
+    run_seed(seed)
+
+
+@pytest.mark.timeout(60 + 10 * SEEDS)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_nothing_acknowledged_is_lost_under_any_seed(chunk: int) -> None:
+    run_seeds(run, seeds_of(chunk, SEEDS, CHUNKS), TEST)
+
+
+def test_a_seed_repeats_exactly() -> None:
+    assert run_seed(6) == run_seed(6)
+
+
+@pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
+def test_the_seed_mix_reaches_what_it_is_about() -> None:
+    """Within a few seeds brokers end in every way, and messages flow meanwhile."""
+    counts: Counter[str] = Counter()
+    for seed in range(20, 40, 2):
+        counts += run_seed(seed)
+    assert counts["sent"] > 1_000
+    assert counts["consumed"] >= counts["sent"]
+    assert {"_kill", "_lose_power", "_cut", "_part", "send failed"} <= counts.keys(), counts
