@@ -5,9 +5,9 @@ log goes on behind it, and is the end of the log when it does not:
 
 - frame whole, body wrong: passed when a record or blank follows directly;
 - frame broken, but its size leads to a record or blank: passed;
-- otherwise the bytes are searched for the next record that names its own place. Before the offset
-  that the checkpoint vouches for it counts; elsewhere only when it is newer than the last good
-  record (older ones are left-overs of an earlier end, which Apache does not erase).
+- otherwise the bytes are searched for the next record that names its own place. In a log that
+  Apache wrote it counts only when it is newer than the last good record: older ones are left-overs
+  of an earlier end, which Apache does not erase.
 
 After a power cut this holds only for what was on disk before. Behind the last flush anything may
 be torn, and what is lost must be a suffix of the log: there the first damage is the end. When only
@@ -158,13 +158,13 @@ class LogScan:
 
     def _is_torn(self, position: int, size_bytes: int) -> bool:
         """Whether a power cut kept a sector of an unvouched record from the disk."""
-        if self._is_vouched(position):
+        if self._memory_survived or self._is_vouched(position):
             return False
         return self._lacks_sector(position + _FRAME_HEAD_BYTES, position + size_bytes)
 
     def _has_torn_text(self, position: int, found: RecordCheck) -> bool:
         """Whether it kept a part of the topic or the properties, which no checksum covers."""
-        if self._is_vouched(position):
+        if self._memory_survived or self._is_vouched(position):
             return False
         end = position + found.size_bytes
         properties_at = end - len(found.properties)
@@ -216,7 +216,5 @@ class LogScan:
         """Whether a record found by searching belongs to this log, not to an earlier end of it."""
         vouched = self._vouched
         if vouched.phy_offset is not None:
-            if phy_offset < vouched.phy_offset:
-                return True
-            return not within_vouched and time_ms >= self.last_ms
+            return not within_vouched or phy_offset <= vouched.phy_offset
         return time_ms >= self.last_ms and (not within_vouched or time_ms <= vouched.ms)
