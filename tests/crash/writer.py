@@ -29,7 +29,6 @@ def config(directory: Path, flush_disk_type: str) -> MessageStoreConfig:
         flush_interval_consume_queue=20,
         flush_interval_commit_log=20,
         disk_max_used_space_ratio=95,
-        timer_wheel_enable=False,
     )
 
 
