@@ -1,362 +1,264 @@
-"""An event loop whose time only moves when nobody has anything to do, and a cluster in memory."""
+"""A real name server, real brokers and real clients in simulated time, with requests on the record.
+
+`rocketpy.testing.sim_cluster` runs them; here is what tests of the client do with them.
+"""
 
 import asyncio
-import json
 import random
-import selectors
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
 from rocketpy.errors import ConnectError, RequestTimeoutError
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
-from rocketpy.proto.message import MessageExt, decode_batch, encode_message
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.tags import tags_code
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig
+from rocketpy.store.results import PutMessage
+from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 
 T = TypeVar("T")
 # The loop's time is simulated, so this costs nothing.
 pass_time = asyncio.sleep
-START_MS = 1_700_000_000_000
-NAMESRV = "ns:9876"
+NAMESRV = "10.0.0.1:9876"
+BROKER_A, BROKER_B = "10.0.0.11:10911", "10.0.0.12:10911"
+SEND_BACK = 36
 
 
-class _SimSelector(selectors.DefaultSelector):
-    """Selects at once and moves the loop's time by what it was willing to wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        ready = super().select(0)
-        if not ready:
-            assert timeout is not None, "everybody waits, and nothing will ever happen"
-            self.now_s += timeout
-        return ready
-
-
-class SimLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self.sim = _SimSelector()
-        super().__init__(self.sim)
-
-    def time(self) -> float:
-        return self.sim.now_s
-
-
-class SimClock:
-    def __init__(self, loop: SimLoop) -> None:
-        self._loop = loop
-        self.wall_step_ms = 0  # as when somebody sets the machine's clock
-
-    def time_ms(self) -> int:
-        return START_MS + self.wall_step_ms + round(self._loop.time() * 1000)
-
-    def monotonic_ms(self) -> int:
-        return round(self._loop.time() * 1000)
-
-
-def run_sim(main: Callable[["FakeCluster"], Coroutine[Any, Any, T]], **cluster: Any) -> T:
+def run_sim(
+    main: Callable[["Cluster"], Coroutine[Any, Any, T]],
+    *,
+    brokers: int = 1,
+    queues: int = 4,
+    topics: tuple[str, ...] = ("t",),
+    properties: dict[str, str] | None = None,
+) -> T:
     """Run a scenario; hours pass in milliseconds."""
-    loop = SimLoop()
-    asyncio.set_event_loop(loop)
-    try:
-        return loop.run_until_complete(
-            asyncio.wait_for(main(FakeCluster(SimClock(loop), **cluster)), 36_000)
-        )
-    finally:
-        rest = asyncio.all_tasks(loop)
-        for task in rest:
-            task.cancel()
-        if rest:
-            loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
-        loop.close()
-        asyncio.set_event_loop(None)
+
+    async def scenario(cluster: SimCluster) -> T:
+        for topic in topics:
+            cluster.create_topic(topic, queues)
+        await pass_time(2)  # the name server has heard of them
+        return await main(Cluster(cluster, queues))
+
+    return run_simulation(scenario, brokers=brokers, properties=properties)
 
 
-class FakeCluster:
-    """A name server and brokers that response as the real ones do, plus faults on demand.
+class Offsets:
+    """Consumer offsets as the brokers have them, by group, broker, topic and queue."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._brokers = {each.name: each for each in cluster.brokers}
+
+    def _table(self, broker: str) -> Any:
+        return self._brokers[broker].broker.parts.offsets
+
+    def __getitem__(self, key: tuple[str, str, str, int]) -> int:
+        group, broker, topic, queue_id = key
+        offset: int = self._table(broker).query(group, topic, queue_id)
+        if offset < 0:
+            raise KeyError(key)
+        return offset
+
+    def __setitem__(self, key: tuple[str, str, str, int], offset: int) -> None:
+        group, broker, topic, queue_id = key
+        assert self._table(broker).commit(group, topic, queue_id, offset)
+
+    def __iter__(self) -> Iterator[tuple[str, str, str, int]]:
+        return (key for key, _ in self.items())  # noqa: PERF102 - it is no dict
+
+    def items(self) -> Iterator[tuple[tuple[str, str, str, int], int]]:
+        for name in self._brokers:
+            for key, queues in self._table(name).to_json()["offsetTable"].items():
+                topic, _, group = key.partition("@")
+                for queue_id, offset in queues.items():
+                    yield (group, name, topic, int(queue_id)), offset
+
+
+class Cluster:
+    """What a test sees and does.
 
     ``script[code]`` holds, for the next requests of a code, an exception to raise, a response's
-    code, or a function of (address, request).
+    code, "lost" (nobody responds), or a function of (address, request). Without a step the request
+    goes to the real server. Servers in ``down`` refuse connections.
     """
 
-    def __init__(
-        self,
-        clock: SimClock,
-        *,
-        brokers: int = 1,
-        queues: int = 4,
-        topics: tuple[str, ...] = ("t",),
-    ) -> None:
-        self.clock = clock
-        self.rng = random.Random(7)
-        self.brokers = {f"b{n}": f"b{n}:10911" for n in range(brokers)}
-        self.down: set[str] = set()
+    def __init__(self, cluster: SimCluster, queues: int) -> None:
+        self.world = cluster
+        self.clock = cluster.clock
+        self.began_ms = cluster.clock.monotonic_ms()
         self.queues = queues
-        self.topics = set(topics)
-        self.stored: dict[tuple[str, str, int], list[bytes]] = defaultdict(list)
-        self.min_offset: dict[tuple[str, str, int], int] = defaultdict(int)
-        self.offsets: dict[tuple[str, str, str, int], int] = {}
-        self.members: dict[str, dict[str, FakeRemoting]] = defaultdict(dict)
+        self.down: set[str] = set()
+        self.offsets = Offsets(cluster)
         self.script: dict[int, list[Any]] = defaultdict(list)
         self.requests: list[tuple[str, RemotingCommand]] = []
         self.times: list[tuple[int, RemotingCommand]] = []
         self.sent_back: list[dict[str, str]] = []
         self.supports_send_back = True
-        self.latency_ms = 1
-        self.arrivals: list[asyncio.Future[None]] = []
+        self.latency_ms = 0
+        self.remotings: list[Remoting] = []
 
     def client(self, **options: Any) -> Client:
-        config = ClientConfig(name_servers=(NAMESRV,), client_ip="10.0.0.1", group="g", **options)
-        return Client(
-            config, clock=self.clock, rng=self.rng, make_remoting=lambda: FakeRemoting(self)
+        host = self.world.network.host(f"10.0.1.{len(self.remotings) + 1}")
+        rng = random.Random(self.world.loop.rng.random())
+        config = ClientConfig(
+            **{"name_servers": NAMESRV, "client_ip": "10.0.0.1", "group": "g", **options}
         )
+
+        def make_remoting() -> Remoting:
+            real = RemotingClient(
+                config.remoting or RemotingClientConfig(), clock=self.clock, rng=rng, network=host
+            )
+            self.remotings.append(Remoting(self, real))
+            return self.remotings[-1]
+
+        return Client(config, clock=self.clock, rng=rng, make_remoting=make_remoting)
+
+    @property
+    def elapsed_ms(self) -> int:
+        return self.clock.monotonic_ms() - self.began_ms
 
     def of_code(self, code: int) -> list[RemotingCommand]:
         return [request for _, request in self.requests if request.code == code]
 
     def pause_ms(self, code: int, **ext: str) -> int:
-        """Time between the second and the third request of a code."""
+        """Time between the second and the third request of a code, in tenths of seconds."""
         times = [
             at
             for at, request in self.times
             if request.code == code and ext.items() <= request.ext_fields.items()
         ]
-        return times[2] - times[1]
+        return round(times[2] - times[1], -2)
+
+    def store(self, broker: str = "broker-a") -> Any:
+        return next(e for e in self.world.brokers if e.name == broker).broker.parts.store
+
+    def members(self, group: str, broker: str = "broker-a") -> list[str]:
+        parts = next(e for e in self.world.brokers if e.name == broker).broker.parts
+        found = parts.consumers.group(group)
+        return [] if found is None else found.client_ids
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        self.world.create_topic(topic, queues)
 
     def put(
-        self, topic: str, body: bytes, queue_id: int = 0, broker: str = "b0", **ext: Any
+        self,
+        topic: str,
+        body: bytes,
+        queue_id: int = 0,
+        broker: str = "broker-a",
+        *,
+        properties: dict[str, str] | None = None,
+        sys_flag: int = 0,
     ) -> int:
-        key = (broker, topic, queue_id)
-        offset = self.min_offset[key] + len(self.stored[key])
-        message = MessageExt(
-            topic=topic,
-            queue_id=queue_id,
-            queue_offset=offset,
-            phy_offset=offset * 1000,
-            born_timestamp_ms=self.clock.time_ms(),
-            born_host="10.0.0.1:5",
-            store_timestamp_ms=self.clock.time_ms(),
-            store_host="10.0.0.9:10911",
-            body=body,
-            properties={"UNIQ_KEY": f"U{offset}-{queue_id}", **ext.pop("properties", {})},
-            **ext,
+        """Store a message beside all clients; returns its offset."""
+        store = self.store(broker)
+        offset = int(store.max_offset(topic, queue_id))
+        own = {"UNIQ_KEY": f"U{offset}-{queue_id}", **(properties or {})}
+        result = store.put_message(
+            PutMessage(
+                topic,
+                queue_id,
+                body,
+                encode_properties(own),
+                sys_flag=sys_flag,
+                born_timestamp_ms=self.clock.time_ms(),
+                tags=own.get("TAGS"),
+                tags_code=tags_code(own["TAGS"]) if "TAGS" in own else 0,
+                uniq_key=own["UNIQ_KEY"],
+            )
         )
-        self.stored[key].append(encode_message(message))
-        arrivals, self.arrivals = self.arrivals, []
-        for waiter in arrivals:
-            if not waiter.done():
-                waiter.set_result(None)
+        assert result.queue_offset == offset, result
         return offset
 
-    async def response(
-        self, remoting: "FakeRemoting", address: str, request: RemotingCommand, timeout_ms: int
-    ) -> RemotingCommand:
-        self.requests.append((address, request))
-        self.times.append((self.clock.monotonic_ms(), request))
-        await pass_time(self.latency_ms / 1000)
-        if address in self.down:
-            raise ConnectError(f"{address} is down")
-        if self.script[request.code]:
-            step = self.script[request.code].pop(0)
-            if isinstance(step, BaseException):
-                raise step
-            if step == "lost":
-                await pass_time(timeout_ms / 1000)
-                raise RequestTimeoutError("no answer")
-            if callable(step):
-                step = step(address, request)
-            if isinstance(step, int):
-                return make_response(request, step, "scripted")
-            if step is not None:
-                return step
-        handler = getattr(self, f"_on_{request.code}", None)
-        if handler is None:
-            return make_response(request, 3, f" request type {request.code} not supported")
-        outcome = handler(remoting, address, request)
-        return await outcome if isinstance(outcome, Awaitable) else outcome
+    def record(self, topic: str, queue_id: int, offset: int, broker: str = "broker-a") -> bytes:
+        """Return one stored message as it lies in the log."""
+        return self.records(topic, queue_id, offset, 1, broker)
 
-    def _name(self, address: str) -> str:
-        return next(name for name, at in self.brokers.items() if at == address)
-
-    def _on_105(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        topic = request.ext_fields["topic"]
-        if topic not in self.topics and topic != "TBW102":
-            return make_response(request, 17, "No topic route info")
-        count = 1 if topic.startswith("%RETRY%") else self.queues
-        return make_response(request, body=json.dumps({
-            "brokerDatas": [
-                {"brokerAddrs": {"0": at}, "brokerName": name, "cluster": "c"}
-                for name, at in self.brokers.items()
-            ],
-            "queueDatas": [
-                {"brokerName": name, "perm": 6, "readQueueNums": count, "writeQueueNums": count}
-                for name in self.brokers
-            ],
-        }).encode())  # fmt: skip
-
-    def _on_310(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        ext = request.ext_fields
-        self.topics.add(ext["b"])
-        queue_id = int(ext["e"])
-        offset = self.put(
-            ext["b"],
-            request.body,
-            queue_id,
-            self._name(address),
-            sys_flag=int(ext["f"]),
-            properties=parse_properties(ext["i"]),
-        )
-        return make_response(request, ext_fields={
-            "msgId": f"OFF{offset}", "queueId": ext["e"], "queueOffset": str(offset),
-            "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
-        })  # fmt: skip
-
-    def _on_320(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        ext = request.ext_fields
-        offsets = [
-            self.put(
-                ext["b"],
-                item.body,
-                int(ext["e"]),
-                self._name(address),
-                properties=parse_properties(item.properties),
-            )
-            for item in decode_batch(request.body)
-        ]
-        return make_response(request, ext_fields={
-            "msgId": ",".join(f"OFF{offset}" for offset in offsets),
-            "queueId": ext["e"], "queueOffset": str(offsets[0]),
-        })  # fmt: skip
-
-    def _on_34(self, remoting: "FakeRemoting", address: str, request: RemotingCommand) -> Any:
-        data = json.loads(request.body)
-        for group in data["consumerDataSet"]:
-            name = group["groupName"]
-            self.topics.add(f"%RETRY%{name}")
-            if data["clientID"] not in self.members[name]:
-                self.members[name][data["clientID"]] = remoting
-                self._notify(name)
-        return make_response(request)
-
-    def _on_35(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        group = request.ext_fields.get("consumerGroup")
-        if group and self.members[group].pop(request.ext_fields["clientID"], None):
-            self._notify(group)
-        return make_response(request)
-
-    def _notify(self, group: str) -> None:
-        for member in self.members[group].values():
-            member.receive(make_request(40, {"consumerGroup": group}, oneway=True))
-
-    def _on_38(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        ids = list(self.members[request.ext_fields["consumerGroup"]])
-        return make_response(request, body=json.dumps({"consumerIdList": ids}).encode())
-
-    def _key(self, address: str, ext: dict[str, str]) -> tuple[str, str, int]:
-        return self._name(address), ext["topic"], int(ext["queueId"])
-
-    def _on_14(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        ext = request.ext_fields
-        offset = self.offsets.get((ext["consumerGroup"], *self._key(address, ext)))
-        if offset is None:
-            return make_response(request, 22, "not found")
-        return make_response(request, ext_fields={"offset": str(offset)})
-
-    def _on_15(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        ext = request.ext_fields
-        key = (ext["consumerGroup"], *self._key(address, ext))
-        self.offsets[key] = int(ext["commitOffset"])
-        return make_response(request)
-
-    def _end(self, key: tuple[str, str, int]) -> int:
-        return self.min_offset[key] + len(self.stored[key])
-
-    def _on_30(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        end = self._end(self._key(address, request.ext_fields))
-        return make_response(request, ext_fields={"offset": str(end)})
-
-    def _on_31(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        low = self.min_offset[self._key(address, request.ext_fields)]
-        return make_response(request, ext_fields={"offset": str(low)})
-
-    def _on_29(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        return make_response(request, ext_fields={"offset": "2"})
-
-    def _on_36(self, remoting: Any, address: str, request: RemotingCommand) -> RemotingCommand:
-        if not self.supports_send_back:
-            return make_response(request, 3, " request type 36 not supported")
-        self.sent_back.append(request.ext_fields)
-        return make_response(request)
-
-    async def _on_11(self, remoting: Any, address: str, request: RemotingCommand) -> Any:
-        ext = request.ext_fields
-        key = self._key(address, ext)
-        offset = int(ext["queueOffset"])
-        if int(ext["sysFlag"]) & 1:
-            self.offsets[ext["consumerGroup"], *key] = int(ext["commitOffset"])
-        deadline = self.clock.monotonic_ms() + int(ext["suspendTimeoutMillis"])
-        while offset == self._end(key) and self.clock.monotonic_ms() < deadline:
-            waiter = asyncio.get_running_loop().create_future()
-            self.arrivals.append(waiter)
-            await asyncio.wait([waiter], timeout=(deadline - self.clock.monotonic_ms()) / 1000)
-        low, end = self.min_offset[key], self._end(key)
-        fields = {"suggestWhichBrokerId": "0", "minOffset": str(low), "maxOffset": str(end)}
-        if offset < low or offset > end:
-            begin = low if offset < low else end
-            return make_response(request, 21, ext_fields={**fields, "nextBeginOffset": str(begin)})
-        found = self.stored[key][offset - low : offset - low + int(ext["maxMsgNums"])]
-        fields["nextBeginOffset"] = str(offset + len(found))
-        return make_response(request, 0 if found else 19, ext_fields=fields, body=b"".join(found))
+    def records(
+        self, topic: str, queue_id: int, offset: int, count: int, broker: str = "broker-a"
+    ) -> bytes:
+        found = self.store(broker).get_message(topic, queue_id, offset, count, 1 << 20)
+        return b"".join(bytes(buffer) for buffer in found.buffers)
 
 
-class FakeRemoting:
-    """One client's connections to the fake cluster."""
+class Remoting:
+    """One client's connections: each request on the record, some of them scripted."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self.cluster = cluster
-        self.processors: dict[int, Any] = {}
+    def __init__(self, cluster: Cluster, real: RemotingClient) -> None:
+        self.config = real.config
         self.responses: list[RemotingCommand] = []
-        self.closed = False
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._cluster = cluster
+        self._real = real
+        self._processors: dict[int, Any] = {}
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self.close = real.close
 
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
-        async def limited() -> RemotingCommand:
-            try:
-                async with asyncio.timeout(timeout_ms / 1000 + 0.001):
-                    return await response(self, address, command, timeout_ms)
-            except TimeoutError as error:
-                raise RequestTimeoutError("no answer in time") from error
+        step = self._step(address, command)
+        if step is None and not self._cluster.latency_ms:
+            return self._real.invoke_future(address, command, timeout_ms)
+        return asyncio.ensure_future(self._play(step, address, command, timeout_ms))
 
-        response = self.cluster.response
-        task = asyncio.ensure_future(limited())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _step(self, address: str, command: RemotingCommand) -> Any:
+        cluster = self._cluster
+        cluster.requests.append((address, command))
+        cluster.times.append((cluster.elapsed_ms, command))
+        if address in cluster.down:
+            return ConnectError(f"{address} is down")
+        steps = cluster.script[command.code]
+        step = steps.pop(0) if steps else None
+        if callable(step) and not isinstance(step, BaseException):
+            step = step(address, command)
+        if step is None and command.code == SEND_BACK and cluster.supports_send_back:
+            cluster.sent_back.append(command.ext_fields)
+            return 0
+        return step
 
-    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> Any:
+    async def _play(
+        self, step: Any, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        await pass_time(self._cluster.latency_ms / 1000)
+        if step is None:
+            return await self._real.invoke(address, command, timeout_ms)
+        if isinstance(step, BaseException):
+            await pass_time(0.001)
+            raise step
+        if step == "lost":
+            await pass_time(timeout_ms / 1000)
+            raise RequestTimeoutError("no response")
+        await pass_time(0.001)
+        if isinstance(step, RemotingCommand):
+            return step
+        return make_response(command, step, "scripted")
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
         return await self.invoke_future(address, command, timeout_ms)
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
-        await self.invoke_future(address, command, timeout_ms)
+        step = self._step(address, command)
+        if step is None:
+            await self._real.invoke_oneway(address, command, timeout_ms)
+        elif isinstance(step, BaseException):
+            raise step
 
     def register(self, code: int, processor: Any) -> None:
-        self.processors[code] = processor
+        self._processors[code] = processor
+        self._real.register(code, processor)
 
     def receive(self, request: RemotingCommand) -> None:
         """Be asked by a broker."""
-        outcome = self.processors[request.code](None, request)
+        outcome = self._processors[request.code](None, request)
         if isinstance(outcome, RemotingCommand):
             self.responses.append(outcome)
         elif outcome is not None:
             task = asyncio.ensure_future(outcome)
             self._tasks.add(task)
             task.add_done_callback(lambda t: self.responses.append(t.result()))
-
-    async def close(self) -> None:
-        self.closed = True

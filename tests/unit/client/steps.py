@@ -4,8 +4,11 @@ import asyncio
 from typing import Any
 
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import FakeCluster, pass_time
+from tests.unit.client.sim import Cluster, pass_time
+
+PULL = 11
 
 
 async def until(condition: Any, limit_s: float = 600) -> None:
@@ -14,13 +17,27 @@ async def until(condition: Any, limit_s: float = 600) -> None:
             await pass_time(0.05)
 
 
-def fill(cluster: FakeCluster, count: int, **ext: Any) -> None:
+def fill(cluster: Cluster, count: int, **ext: Any) -> None:
     for n in range(count):
         cluster.put("t", b"%d" % n, queue_id=n % cluster.queues, **ext)
 
 
 async def nothing(message: ReceivedMessage) -> None:
     pass
+
+
+def moved_to(cluster: Cluster, offset: int) -> None:
+    """Have the next pull of topic t answered as one outside of the queue."""
+
+    def step(_: str, request: RemotingCommand) -> RemotingCommand | None:
+        if request.ext_fields["topic"] != "t":
+            cluster.script[PULL].append(step)
+            return None
+        fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(offset)}
+        fields |= {"minOffset": str(offset), "maxOffset": str(offset)}
+        return make_response(request, 21, ext_fields=fields)
+
+    cluster.script[PULL].append(step)
 
 
 def of_topic(consumer: Any) -> list[MessageQueue]:

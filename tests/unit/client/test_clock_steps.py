@@ -7,7 +7,7 @@ import pytest
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.msg_ids import MsgIds
 from rocketpy.runtime.clock import Clock
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, of_topic, until
 
 HOUR_MS = 3_600_000
@@ -27,7 +27,7 @@ class SetClock(Clock):
 
 @pytest.mark.parametrize("step_ms", [10 * 60_000, -10 * 60_000, 24 * HOUR_MS])
 def test_a_queue_is_kept_and_its_messages_are_handled_once(step_ms: int) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         handled: list[bytes] = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -39,7 +39,7 @@ def test_a_queue_is_kept_and_its_messages_are_handled_once(step_ms: int) -> None
                 fill(cluster, 3)
                 await until(lambda: c.health().queues and of_topic(c))
                 await pass_time(5)
-                cluster.clock.wall_step_ms = step_ms
+                cluster.clock.jump(step_ms)
                 await pass_time(120)
                 pulls = [r for r in cluster.of_code(11) if r.ext_fields["topic"] == "t"]
         assert sorted(handled) == [b"0", b"1", b"2"]
@@ -51,12 +51,12 @@ def test_a_queue_is_kept_and_its_messages_are_handled_once(step_ms: int) -> None
 
 
 def test_time_spent_is_never_negative() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 1)
 
         async def handler(message: ReceivedMessage) -> None:
             await pass_time(2)
-            cluster.clock.wall_step_ms = -HOUR_MS
+            cluster.clock.jump(-HOUR_MS)
 
         async with cluster.client() as client:
             async with client.consumer("t", group="c", start="earliest", handler=handler) as c:
@@ -67,10 +67,10 @@ def test_time_spent_is_never_negative() -> None:
 
 
 def test_a_newer_subscription_wins_although_the_clock_went_back() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", filter="a", start="earliest") as consumer:
-                cluster.clock.wall_step_ms = -HOUR_MS
+                cluster.clock.jump(-HOUR_MS)
                 consumer.subscribe("t", "b")
                 versions = [entry.sub_version for entry in consumer._subscriptions.values()]
                 await pass_time(2)

@@ -13,12 +13,12 @@ from rocketpy.errors import ClientError, ClosedError, NoNameServerError
 from rocketpy.proto import fastjson
 from rocketpy.proto.command import make_request
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
-from tests.unit.client.steps import fill, nothing, of_topic, until
+from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
+from tests.unit.client.steps import fill, moved_to, nothing, of_topic, until
 
 
 def test_iterating_delivers_all_and_acks_when_the_next_is_asked_for() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 20)
         bodies = []
         async with (
@@ -37,7 +37,7 @@ def test_iterating_delivers_all_and_acks_when_the_next_is_asked_for() -> None:
 
 
 def test_the_offset_never_passes_an_unfinished_message() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 10)
         release = asyncio.Event()
         handled = []
@@ -52,31 +52,31 @@ def test_the_offset_never_passes_an_unfinished_message() -> None:
             async with consumer:
                 await until(lambda: len(handled) == 9)
                 await consumer.commit()
-                assert cluster.offsets["c", "b0", "t", 0] == 3
+                assert cluster.offsets["c", "broker-a", "t", 0] == 3
                 release.set()
                 await until(lambda: len(handled) == 10)
                 await consumer.commit()
-                assert cluster.offsets["c", "b0", "t", 0] == 10
+                assert cluster.offsets["c", "broker-a", "t", 0] == 10
 
     run_sim(main, queues=1)
 
 
 def test_offsets_are_stored_every_five_seconds_one_way() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client() as client:
             async with client.consumer("t", group="c", start="earliest", handler=nothing):
                 await pass_time(5.5)
                 stored = cluster.of_code(15)
                 assert {request.ext_fields["commitOffset"] for request in stored} <= {"0", "4"}
-                assert cluster.offsets["c", "b0", "t", 0] == 4
+                assert cluster.offsets["c", "broker-a", "t", 0] == 4
                 assert all(request.is_oneway for request in stored)
 
     run_sim(main, queues=1)
 
 
 def test_failed_messages_go_back_to_the_broker_and_the_offset_goes_on() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -90,17 +90,17 @@ def test_failed_messages_go_back_to_the_broker_and_the_offset_goes_on() -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", start="earliest", handler=handler):
                 await until(lambda: len(cluster.sent_back) == 3)
-        levels = {back["offset"]: back["delayLevel"] for back in cluster.sent_back}
-        assert levels == {"0": "5", "1000": "-1", "2000": "0"}
+        levels = {back["originMsgId"]: back["delayLevel"] for back in cluster.sent_back}
+        assert levels == {"U0-0": "5", "U1-0": "-1", "U2-0": "0"}
         assert cluster.sent_back[0]["originTopic"] == "t"
         assert cluster.sent_back[0]["maxReconsumeTimes"] == "16"
-        assert cluster.offsets["c", "b0", "t", 0] == 4
+        assert cluster.offsets["c", "broker-a", "t", 0] == 4
 
     run_sim(main, queues=1)
 
 
 def test_what_cannot_be_given_back_is_consumed_again_here_and_not_passed() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.supports_send_back = False
         fill(cluster, 5)
         tries: list[tuple[int, int]] = []
@@ -116,17 +116,17 @@ def test_what_cannot_be_given_back_is_consumed_again_here_and_not_passed() -> No
             async with consumer:
                 await until(lambda: len(tries) == 2)
                 await consumer.commit()
-                assert cluster.offsets["c", "b0", "t", 0] == 1
+                assert cluster.offsets["c", "broker-a", "t", 0] == 1
                 await until(lambda: len(tries) == 3)
         assert [retries for retries, _ in tries] == [0, 1, 2]
         assert tries[1][1] - tries[0][1] == pytest.approx(5000, abs=20)
-        assert cluster.offsets["c", "b0", "t", 0] == 5
+        assert cluster.offsets["c", "broker-a", "t", 0] == 5
 
     run_sim(main, queues=1)
 
 
 def test_nack_while_iterating() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         async with (
             cluster.client() as client,
@@ -139,13 +139,13 @@ def test_nack_while_iterating() -> None:
                     await message.ack()
                     break
         assert [back["delayLevel"] for back in cluster.sent_back] == ["7"]
-        assert cluster.offsets["c", "b0", "t", 0] == 2
+        assert cluster.offsets["c", "broker-a", "t", 0] == 2
 
     run_sim(main, queues=1)
 
 
 def test_tags_are_compared_as_text_too() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         for tag in ("Aa", "BB", "c"):  # the first two have the same hash
             cluster.put("t", tag.encode(), properties={"TAGS": tag})
         cluster.put("t", b"none")
@@ -166,19 +166,24 @@ def test_tags_are_compared_as_text_too() -> None:
         assert [entry["topic"] for entry in wanted] == ["t", "%RETRY%c"]
         assert wanted[0]["tagsSet"] == ["Aa", "c"]
         assert wanted[0]["codeSet"] == [99, 2112]
-        assert cluster.offsets["c", "b0", "t", 0] == 4
+        assert cluster.offsets["c", "broker-a", "t", 0] == 4
 
     run_sim(main, queues=1)
 
 
-@pytest.mark.parametrize(
-    ("start", "first"), [("latest", 8), ("earliest", 0), (1_700_000_000_000, 2)]
-)
+@pytest.mark.parametrize(("start", "first"), [("latest", 8), ("earliest", 0), ("between", 2)])
 def test_where_a_new_group_starts(start: Any, first: int) -> None:
-    async def main(cluster: FakeCluster) -> None:
-        fill(cluster, 8)
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 2)
+        await pass_time(60)
+        between = cluster.clock.time_ms()
+        await pass_time(60)
+        fill(cluster, 6)
+        cluster.script[14] = [22, 22]  # a queue that began here would be read from its start
         async with cluster.client() as client:
-            async with client.consumer("t", group="c", start=start, handler=nothing):
+            async with client.consumer(
+                "t", group="c", start=between if start == "between" else start, handler=nothing
+            ):
                 await pass_time(1)
         pulls = [r for r in cluster.of_code(11) if r.ext_fields["topic"] == "t"]
         assert pulls[0].ext_fields["queueOffset"] == str(first)
@@ -187,9 +192,9 @@ def test_where_a_new_group_starts(start: Any, first: int) -> None:
 
 
 def test_a_stored_offset_wins_and_an_error_is_no_start() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 8)
-        cluster.offsets["c", "b0", "t", 0] = 5
+        cluster.offsets["c", "broker-a", "t", 0] = 5
         cluster.script[14] = [1]
         async with cluster.client() as client:
             async with client.consumer("t", group="c", start="earliest", handler=nothing):
@@ -201,7 +206,7 @@ def test_a_stored_offset_wins_and_an_error_is_no_start() -> None:
 
 
 def test_pulling_stops_at_each_limit_and_goes_on() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 200)
         gate = asyncio.Event()
         handled: set[int] = set()
@@ -216,7 +221,7 @@ def test_pulling_stops_at_each_limit_and_goes_on() -> None:
             )
             async with consumer:
                 await pass_time(10)
-                queue = MessageQueue("t", "b0", 0)
+                queue = MessageQueue("t", "broker-a", 0)
                 assert consumer.health().queues[queue].cached == 64  # two pulls of 32: > 50
                 assert consumer.health().queues[queue].lag == 200
                 gate.set()
@@ -226,10 +231,10 @@ def test_pulling_stops_at_each_limit_and_goes_on() -> None:
 
 
 def test_offset_outside_the_queue_starts_where_the_broker_says() -> None:
-    async def main(cluster: FakeCluster) -> None:
-        cluster.min_offset["b0", "t", 0] = 100
-        cluster.offsets["c", "b0", "t", 0] = 7
-        fill(cluster, 3)
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 5)
+        cluster.offsets["c", "broker-a", "t", 0] = 1
+        moved_to(cluster, 2)
         got = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -238,14 +243,14 @@ def test_offset_outside_the_queue_starts_where_the_broker_says() -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=handler):
                 await until(lambda: len(got) == 3)
-        assert got == [100, 101, 102]
-        assert cluster.offsets["c", "b0", "t", 0] == 103
+        assert got == [2, 3, 4]
+        assert cluster.offsets["c", "broker-a", "t", 0] == 5
 
     run_sim(main, queues=1)
 
 
 def test_results_of_a_queue_given_up_do_not_count() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 3)
         gate = asyncio.Event()
 
@@ -257,23 +262,23 @@ def test_results_of_a_queue_given_up_do_not_count() -> None:
             async with consumer:
                 await until(lambda: len(of_topic(consumer)) == 1)
                 await pass_time(1)
-                body = fastjson.dumps({"offsetTable": {MessageQueue("t", "b0", 0): 2}})
+                body = fastjson.dumps({"offsetTable": {MessageQueue("t", "broker-a", 0): 2}})
                 reset = {"group": "c", "topic": "t", "timestamp": "0", "isForce": "false"}
                 client._running().remoting.receive(make_request(220, reset, body, oneway=True))
                 await pass_time(0.1)
-                assert cluster.offsets["c", "b0", "t", 0] == 2
+                assert cluster.offsets["c", "broker-a", "t", 0] == 2
                 await consumer.commit()
-                assert cluster.offsets["c", "b0", "t", 0] == 2
+                assert cluster.offsets["c", "broker-a", "t", 0] == 2
                 gate.set()
                 await pass_time(1)
                 await consumer.commit()
-                assert cluster.offsets["c", "b0", "t", 0] == 3
+                assert cluster.offsets["c", "broker-a", "t", 0] == 3
 
     run_sim(main, queues=1)
 
 
 def test_stop_finishes_what_is_in_hand_and_cancels_what_takes_too_long() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         finished = []
 
@@ -291,14 +296,14 @@ def test_stop_finishes_what_is_in_hand_and_cancels_what_takes_too_long() -> None
             await consumer.close()
             assert cluster.clock.monotonic_ms() - started_ms < 5_100
         assert finished == [0]
-        assert cluster.offsets["c", "b0", "t", 0] == 1
-        assert "c" not in cluster.members or not cluster.members["c"]
+        assert cluster.offsets["c", "broker-a", "t", 0] == 1
+        assert not cluster.members("c")
 
     run_sim(main, queues=1)
 
 
 def test_a_message_in_hand_for_too_long_is_given_back() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 1)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -311,13 +316,13 @@ def test_a_message_in_hand_for_too_long_is_given_back() -> None:
                 await pass_time(910)
                 assert [back["delayLevel"] for back in cluster.sent_back] == ["3"]
                 await pass_time(6)
-                assert cluster.offsets["c", "b0", "t", 0] == 1
+                assert cluster.offsets["c", "broker-a", "t", 0] == 1
 
     run_sim(main, queues=1)
 
 
 def test_a_body_that_cannot_be_inflated_goes_back_and_the_rest_is_delivered() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.put("t", b"good")
         cluster.put("t", b"not zlib at all", sys_flag=1)
         cluster.put("t", b"good too")
@@ -330,14 +335,14 @@ def test_a_body_that_cannot_be_inflated_goes_back_and_the_rest_is_delivered() ->
             async with client.consumer("t", group="c", start="earliest", handler=handler):
                 await until(lambda: len(cluster.sent_back) == 1 and len(got) == 2)
         assert got == [b"good", b"good too"]
-        assert cluster.sent_back[0]["offset"] == "1000"
-        assert cluster.offsets["c", "b0", "t", 0] == 3
+        assert cluster.sent_back[0]["originMsgId"] == "U1-0"
+        assert cluster.offsets["c", "broker-a", "t", 0] == 3
 
     run_sim(main, queues=1)
 
 
 def test_an_unexpected_background_error_reaches_the_iterating_user() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[11] = [ZeroDivisionError("bug")] * 5
         async with cluster.client() as client:
             async with client.consumer("t", group="c") as consumer:
@@ -350,7 +355,7 @@ def test_an_unexpected_background_error_reaches_the_iterating_user() -> None:
 
 
 def test_batches_and_decoded_bodies() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 40)
         sizes = []
         values = []
@@ -376,7 +381,7 @@ def test_batches_and_decoded_bodies() -> None:
 
 
 def test_misuse_is_told_at_once() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
                 with pytest.raises(ClientError, match="already has"):
@@ -386,7 +391,7 @@ def test_misuse_is_told_at_once() -> None:
                         pass
             with pytest.raises(ClosedError):
                 await consumer.start()
-            cluster.down.add("ns:9876")
+            cluster.down.add(NAMESRV)
             with pytest.raises(NoNameServerError):
                 await client.consumer("u", group="d").start()
 

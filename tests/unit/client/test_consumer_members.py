@@ -7,12 +7,12 @@ from rocketpy.client.message import ReceivedMessage
 from rocketpy.proto import fastjson
 from rocketpy.proto.command import make_request
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, of_topic, until
 
 
 def test_two_members_share_and_the_rest_takes_over() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         seen: Counter[bytes] = Counter()
 
         async def handler(message: ReceivedMessage) -> None:
@@ -44,30 +44,30 @@ def test_two_members_share_and_the_rest_takes_over() -> None:
 
 
 def test_queues_that_are_added_later_are_found() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
                 await until(lambda: len(of_topic(consumer)) == 2)
-                cluster.queues = 6
+                cluster.create_topic("t", 6)
                 await until(lambda: len(of_topic(consumer)) == 6, 60)
 
     run_sim(main, queues=2)
 
 
 def test_a_topic_that_appears_later_is_found() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("later", group="c", handler=nothing) as consumer:
                 await pass_time(3)
                 assert not [q for q in consumer.assignment if q.topic == "later"]
-                cluster.topics.add("later")
+                cluster.create_topic("later")
                 await until(lambda: any(q.topic == "later" for q in consumer.assignment), 25)
 
     run_sim(main)
 
 
 def test_a_restarting_broker_is_waited_for_and_shown_in_health() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         got = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -76,15 +76,13 @@ def test_a_restarting_broker_is_waited_for_and_shown_in_health() -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=handler, start="earliest") as c:
                 await until(lambda: len(of_topic(c)) == 1)
-                cluster.down.add("b0:10911")
-                cluster.put("t", b"wake")
+                cluster.world.brokers[0].kill()
                 await pass_time(40)
                 health = c.health()
                 assert not health.ok
-                assert "down" in health.queues[MessageQueue("t", "b0", 0)].failure
+                assert "Connect" in health.queues[MessageQueue("t", "broker-a", 0)].failure
                 assert not client.health().ok
-                cluster.down.clear()
-                cluster.members.clear()
+                await cluster.world.brokers[0].start()
                 cluster.put("t", b"after")
                 await until(lambda: b"after" in got, 40)
                 await pass_time(35)
@@ -95,7 +93,7 @@ def test_a_restarting_broker_is_waited_for_and_shown_in_health() -> None:
 
 
 def test_what_brokers_ask() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
 
         async def handler(message: ReceivedMessage) -> None:
@@ -110,12 +108,12 @@ def test_what_brokers_ask() -> None:
                 remoting.receive(make_request(307, {"consumerGroup": "c", "clientId": "i"}))
                 for body in (b"fine", b"bad"):
                     offset = cluster.put("x", body)
-                    record = cluster.stored["b0", "x", 0][offset]
+                    record = cluster.record("x", 0, offset)
                     remoting.receive(make_request(309, {"consumerGroup": "c"}, record))
                 remoting.receive(make_request(307, {"consumerGroup": "nobody", "clientId": "i"}))
                 await pass_time(1)
                 status, info, nobody, good, bad = remoting.responses
-                queue = MessageQueue("t", "b0", 0)
+                queue = MessageQueue("t", "broker-a", 0)
                 assert fastjson.loads(status.body)["messageQueueTable"] == {queue: 4}
                 report = fastjson.loads(info.body)
                 assert report["mqTable"][queue]["commitOffset"] == 4

@@ -8,12 +8,10 @@ import pytest
 from rocketpy.client.offset_store import LocalOffsetStore
 from rocketpy.errors import OffsetFileError
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, until
 
-# Files are read on real threads, while simulated time runs on.
-PATIENCE_S = 30_000
-ONE, TWO = (MessageQueue("t", "b0", n) for n in range(2))
+ONE, TWO = (MessageQueue("t", "broker-a", n) for n in range(2))
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ async def test_offsets_come_back_from_the_file(path: Path) -> None:
 
     assert await again.load(ONE) == 5
     assert await again.load(TWO) == 6
-    assert await again.load(MessageQueue("u", "b0", 0)) is None
+    assert await again.load(MessageQueue("u", "broker-a", 0)) is None
 
 
 async def test_a_save_before_any_load_keeps_what_the_file_has(path: Path) -> None:
@@ -71,7 +69,7 @@ def broadcast(tmp_path: Path) -> dict[str, object]:
 
 
 def test_a_broadcasting_member_goes_on_where_it_was_before_its_restart(tmp_path: Path) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         got: list[bytes] = []
 
@@ -82,8 +80,8 @@ def test_a_broadcasting_member_goes_on_where_it_was_before_its_restart(tmp_path:
             async with cluster.client() as client:
                 consumer = client.consumer("t", handler=handler, **broadcast(tmp_path))
                 async with consumer:
-                    await until(lambda c=consumer: len(c.assignment) == 4, PATIENCE_S)
-                    await until(lambda: len(got) >= 4, PATIENCE_S)
+                    await until(lambda c=consumer: len(c.assignment) == 4)
+                    await until(lambda: len(got) >= 4)
                     await pass_time(2)
         assert len(got) == 4
 
@@ -97,7 +95,7 @@ def break_directory(directory: Path) -> None:
 
 
 def test_a_consumer_closes_although_its_offsets_cannot_be_written(tmp_path: Path) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         got: list[bytes] = []
 
@@ -107,19 +105,19 @@ def test_a_consumer_closes_although_its_offsets_cannot_be_written(tmp_path: Path
         async with cluster.client() as client:
             consumer = client.consumer("t", handler=handler, **broadcast(tmp_path))
             await consumer.start()
-            await until(lambda: len(got) == 4 and any(tmp_path.rglob("*.json")), PATIENCE_S)
+            await until(lambda: len(got) == 4 and any(tmp_path.rglob("*.json")))
             break_directory(tmp_path)
             cluster.put("t", b"one more")
-            await until(lambda: len(got) == 5, PATIENCE_S)
-            await until(lambda: "OffsetFileError" in str(consumer.health().failures), PATIENCE_S)
+            await until(lambda: len(got) == 5)
+            await until(lambda: "OffsetFileError" in str(consumer.health().failures))
             await consumer.close()
-            assert not cluster.members["c"]
+            assert not cluster.members("c")
 
     run_sim(main)
 
 
 def test_the_broker_is_told_each_offset_once() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
 
         async def handler(message: object) -> None:

@@ -15,58 +15,58 @@ from rocketpy.client.serializers import plain
 from rocketpy.errors import ConfigError, IllegalMessageError, RequestTimeoutError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.config import RemotingClientConfig
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing
 
 SEND, STORE, ROUTE, HEARTBEAT = 310, 15, 105, 34
 
-Observer = Callable[[FakeCluster, dict[str, Any]], Awaitable[Any]]
+Observer = Callable[[Cluster, dict[str, Any]], Awaitable[Any]]
 
 
 # ---- producers
 
 
-async def send(cluster: FakeCluster, options: dict[str, Any], body: Any = b"x" * 5000) -> Any:
+async def send(cluster: Cluster, options: dict[str, Any], body: Any = b"x" * 5000) -> Any:
     async with cluster.client() as client:
         await client.producer(**options).send("t", body)
     return cluster.of_code(SEND)[-1]
 
 
-async def sent_group(cluster: FakeCluster, options: dict[str, Any]) -> str:
+async def sent_group(cluster: Cluster, options: dict[str, Any]) -> str:
     return (await send(cluster, options)).ext_fields["a"]
 
 
-async def sent_flag(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def sent_flag(cluster: Cluster, options: dict[str, Any]) -> int:
     return int((await send(cluster, options)).ext_fields["f"])
 
 
-async def sent_bytes(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def sent_bytes(cluster: Cluster, options: dict[str, Any]) -> int:
     text = "".join(f"{{'id': {n}, 'customer': {n * n % 1009}}}" for n in range(3000)).encode()
     return len((await send(cluster, options, text)).body)
 
 
-async def sent_body(cluster: FakeCluster, options: dict[str, Any]) -> bytes:
+async def sent_body(cluster: Cluster, options: dict[str, Any]) -> bytes:
     try:
         return (await send(cluster, options, {"a": 1})).body
     except IllegalMessageError:
         return b""
 
 
-async def attempts(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def attempts(cluster: Cluster, options: dict[str, Any]) -> int:
     cluster.script[SEND] = [1] * 20
     with pytest.raises(RocketPyError):
         await send(cluster, options)
     return len(cluster.of_code(SEND))
 
 
-async def attempts_when_busy(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def attempts_when_busy(cluster: Cluster, options: dict[str, Any]) -> int:
     cluster.script[SEND] = [2] * 20
     with pytest.raises(RocketPyError):
         await send(cluster, {"timeout_s": 10, **options})
     return len(cluster.of_code(SEND))
 
 
-async def gave_up_after(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def gave_up_after(cluster: Cluster, options: dict[str, Any]) -> int:
     cluster.script[SEND] = ["lost"] * 20
     began = cluster.clock.monotonic_ms()
     with pytest.raises(RequestTimeoutError):
@@ -74,7 +74,7 @@ async def gave_up_after(cluster: FakeCluster, options: dict[str, Any]) -> int:
     return (cluster.clock.monotonic_ms() - began) // 1000
 
 
-async def too_large(cluster: FakeCluster, options: dict[str, Any]) -> bool:
+async def too_large(cluster: Cluster, options: dict[str, Any]) -> bool:
     try:
         await send(cluster, options)
     except IllegalMessageError:
@@ -82,7 +82,7 @@ async def too_large(cluster: FakeCluster, options: dict[str, Any]) -> bool:
     return False
 
 
-async def at_once(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def at_once(cluster: Cluster, options: dict[str, Any]) -> int:
     cluster.latency_ms = 1000
     async with cluster.client() as client:
         producer = client.producer(timeout_s=60, **options)
@@ -93,17 +93,17 @@ async def at_once(cluster: FakeCluster, options: dict[str, Any]) -> int:
         return most
 
 
-async def sends_to_failed(cluster: FakeCluster, options: dict[str, Any]) -> bool:
+async def sends_to_failed(cluster: Cluster, options: dict[str, Any]) -> bool:
     """Whether any of ten sends goes to the broker that failed before."""
     async with cluster.client() as client:
         producer = client.producer(retries=0, **options)
-        await producer.send("t", b"x", queue=MessageQueue("t", "b1", 0))
+        await producer.send("t", b"x", queue=MessageQueue("t", "broker-b", 0))
         cluster.script[SEND] = [1]
         with pytest.raises(RocketPyError):
-            await producer.send("t", b"x", queue=MessageQueue("t", "b0", 0))
+            await producer.send("t", b"x", queue=MessageQueue("t", "broker-a", 0))
         await pass_time(15)  # 5.x forgets a failure after 10 s, 4.x after minutes
         results = [await producer.send("t", b"x") for _ in range(10)]
-    return any(result.queue.broker_name == "b0" for result in results)
+    return any(result.queue.broker_name == "broker-a" for result in results)
 
 
 PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
@@ -127,14 +127,14 @@ def test_option_of_a_producer(option: str) -> None:
     for value, seen in ((one, seen_one), (two, seen_two)):
         brokers = 2 if option == "latency_fault" else 1
 
-        async def main(cluster: FakeCluster, value: Any = value) -> Any:
+        async def main(cluster: Cluster, value: Any = value) -> Any:
             return await observe(cluster, {option: value})
 
         assert run_sim(main, brokers=brokers) == seen
 
 
 def test_latency_profile_says_for_how_long_a_broker_is_avoided() -> None:
-    async def main(cluster: FakeCluster) -> list[bool]:
+    async def main(cluster: Cluster) -> list[bool]:
         return [
             await sends_to_failed(cluster, {"latency_fault": True, "latency_profile": profile})
             for profile in ("4.x", "5.x")
@@ -144,7 +144,7 @@ def test_latency_profile_says_for_how_long_a_broker_is_avoided() -> None:
 
 
 def test_compression_level_makes_bodies_smaller() -> None:
-    async def main(cluster: FakeCluster) -> list[int]:
+    async def main(cluster: Cluster) -> list[int]:
         return [await sent_bytes(cluster, {"compression_level": level}) for level in (1, 9)]
 
     fast, small = run_sim(main)
@@ -154,26 +154,26 @@ def test_compression_level_makes_bodies_smaller() -> None:
 # ---- the client itself
 
 
-async def client_id(cluster: FakeCluster, options: dict[str, Any]) -> str:
+async def client_id(cluster: Cluster, options: dict[str, Any]) -> str:
     async with cluster.client(**{"instance_name": "i", **options}) as client:
         return client.client_id
 
 
-async def route_pause(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def route_pause(cluster: Cluster, options: dict[str, Any]) -> int:
     async with cluster.client(**options) as client:
         await client.producer().send("t", b"x")
         await pass_time(200)
     return round(cluster.pause_ms(ROUTE, topic="t") / 1000)
 
 
-async def heartbeat_pause(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def heartbeat_pause(cluster: Cluster, options: dict[str, Any]) -> int:
     async with cluster.client(**options) as client:
         await client.producer().send("t", b"x")
         await pass_time(200)
     return round(cluster.pause_ms(HEARTBEAT) / 1000)
 
 
-async def stored_after(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def stored_after(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 1)
     async with cluster.client(**options) as client:
         consumer = client.consumer("t", group="c", start="earliest", handler=nothing)
@@ -185,13 +185,13 @@ async def stored_after(cluster: FakeCluster, options: dict[str, Any]) -> int:
     return round(next(at for at, request in cluster.times if request.code == STORE) / 1000)
 
 
-async def queues_created(cluster: FakeCluster, options: dict[str, Any]) -> str:
+async def queues_created(cluster: Cluster, options: dict[str, Any]) -> str:
     async with cluster.client(**options) as client:
         await client.producer().send("new", b"x")
     return cluster.of_code(SEND)[0].ext_fields["d"]
 
 
-async def asked_for(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def asked_for(cluster: Cluster, options: dict[str, Any]) -> int:
     cluster.script[ROUTE] = ["lost"] * 3
     began = cluster.clock.monotonic_ms()
     async with cluster.client(**options) as client:
@@ -216,14 +216,14 @@ def test_option_of_the_client(option: str) -> None:
     one, two, observe, seen_one, seen_two = CLIENT[option]
     for value, seen in ((one, seen_one), (two, seen_two)):
 
-        async def main(cluster: FakeCluster, value: Any = value) -> Any:
+        async def main(cluster: Cluster, value: Any = value) -> Any:
             return await observe(cluster, {option: value})
 
         assert run_sim(main, queues=1) == seen
 
 
 def test_client_ip_and_group_are_what_brokers_see() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client(instance_name="i") as client:
             assert client.client_id == "10.0.0.1@i"
             await client.producer().send("t", b"x")
@@ -270,7 +270,7 @@ def test_an_option_that_is_none_is_told_at_once() -> None:
 def test_a_producer_option_that_cannot_be_used_is_refused_and_named(
     options: dict[str, Any],
 ) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError) as caught:
                 client.producer(**options)

@@ -14,18 +14,18 @@ from rocketpy.client.serializers import json as json_serializer
 from rocketpy.client.serializers import plain
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, of_topic, until
 
 PULL, STORE, HEARTBEAT, GIVE_BACK = 11, 15, 34, 36
 
-Observer = Callable[[FakeCluster, dict[str, Any]], Awaitable[Any]]
+Observer = Callable[[Cluster, dict[str, Any]], Awaitable[Any]]
 
 
 # ---- consumers
 
 
-async def consume(cluster: FakeCluster, options: dict[str, Any], seconds: float = 30) -> None:
+async def consume(cluster: Cluster, options: dict[str, Any], seconds: float = 30) -> None:
     """Run a consumer for a while, with a handler that does nothing unless one is given."""
 
     async def nothing(message: Any) -> None:
@@ -37,16 +37,18 @@ async def consume(cluster: FakeCluster, options: dict[str, Any], seconds: float 
             await pass_time(seconds)
 
 
-async def poll(cluster: FakeCluster, options: dict[str, Any], seconds: float = 30) -> None:
+async def poll(cluster: Cluster, options: dict[str, Any], seconds: float = 30) -> None:
+    fill(cluster, 3)
+    cluster.script[14] = [22]  # a queue that began here would be read from its start
     given = {"group": "c", "start": "earliest", **options}
     async with cluster.client() as client:
         async with client.pull_consumer(**given) as consumer:
-            await consumer.assign([MessageQueue("t", "b0", 0)])
+            await consumer.assign([MessageQueue("t", "broker-a", 0)])
             await pass_time(seconds)
 
 
 def pull_field(name: str, reader: Any = consume) -> Observer:
-    async def observe(cluster: FakeCluster, options: dict[str, Any]) -> Any:
+    async def observe(cluster: Cluster, options: dict[str, Any]) -> Any:
         await reader(cluster, options)
         pulls = [r for r in cluster.of_code(PULL) if not r.ext_fields["topic"].startswith("%")]
         return pulls[0].ext_fields[name]
@@ -55,7 +57,7 @@ def pull_field(name: str, reader: Any = consume) -> Observer:
 
 
 def heartbeat_field(*path: Any) -> Observer:
-    async def observe(cluster: FakeCluster, options: dict[str, Any]) -> Any:
+    async def observe(cluster: Cluster, options: dict[str, Any]) -> Any:
         await consume(cluster, options)
         found = json.loads(cluster.of_code(HEARTBEAT)[0].body)["consumerDataSet"][0]
         for step in path:
@@ -68,7 +70,7 @@ def heartbeat_field(*path: Any) -> Observer:
 def cached(reader: str) -> Observer:
     """How much is held at most while nobody finishes anything, of bodies of 100 bytes."""
 
-    async def observe(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
         for _ in range(300):
             cluster.put("t", b"x" * 100)
         async with cluster.client() as client:
@@ -78,11 +80,11 @@ def cached(reader: str) -> Observer:
                 )
                 async with consumer:
                     await pass_time(30)
-                    return consumer.health().queues[MessageQueue("t", "b0", 0)].cached
+                    return consumer.health().queues[MessageQueue("t", "broker-a", 0)].cached
             async with client.pull_consumer(group="c", start="earliest", **options) as puller:
-                await puller.assign([MessageQueue("t", "b0", 0)])
+                await puller.assign([MessageQueue("t", "broker-a", 0)])
                 await pass_time(30)
-                return puller.health().queues[MessageQueue("t", "b0", 0)].cached
+                return puller.health().queues[MessageQueue("t", "broker-a", 0)].cached
 
     return observe
 
@@ -91,7 +93,7 @@ async def forever(message: Any) -> None:
     await asyncio.Event().wait()
 
 
-async def span_reached(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def span_reached(cluster: Cluster, options: dict[str, Any]) -> int:
     """Where the last pull began while the first message, and all from 33 on, are never finished."""
     fill(cluster, 300)
 
@@ -104,14 +106,14 @@ async def span_reached(cluster: FakeCluster, options: dict[str, Any]) -> int:
     return max(int(fields["queueOffset"]) for fields in pulls)
 
 
-async def pause_between_full_pulls(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def pause_between_full_pulls(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 300)
     await consume(cluster, options)
     return cluster.pause_ms(PULL, topic="t")
 
 
 def pull_pause(reader: Any, step: Any) -> Observer:
-    async def observe(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
         cluster.script[PULL] = [step] * 20
         await reader(cluster, {"suspend_ms": 1_000, **options}, 100)
         return cluster.pause_ms(PULL, topic="t")
@@ -119,7 +121,7 @@ def pull_pause(reader: Any, step: Any) -> Observer:
     return observe
 
 
-async def handlers_at_once(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def handlers_at_once(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 40)
     now = most = 0
 
@@ -134,7 +136,7 @@ async def handlers_at_once(cluster: FakeCluster, options: dict[str, Any]) -> int
     return most
 
 
-async def largest_batch(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def largest_batch(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 40)
     sizes = []
 
@@ -145,7 +147,7 @@ async def largest_batch(cluster: FakeCluster, options: dict[str, Any]) -> int:
     return max(sizes)
 
 
-async def retry_limit_sent(cluster: FakeCluster, options: dict[str, Any]) -> str:
+async def retry_limit_sent(cluster: Cluster, options: dict[str, Any]) -> str:
     fill(cluster, 1)
     await consume(cluster, {"handler": failing, **options})
     return cluster.sent_back[0]["maxReconsumeTimes"]
@@ -155,7 +157,7 @@ async def failing(message: Any) -> None:
     raise ValueError("no")
 
 
-async def local_pause(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def local_pause(cluster: Cluster, options: dict[str, Any]) -> int:
     cluster.supports_send_back = False
     fill(cluster, 1)
     times: list[int] = []
@@ -168,13 +170,13 @@ async def local_pause(cluster: FakeCluster, options: dict[str, Any]) -> int:
     return (times[1] - times[0]) // 100 * 100
 
 
-async def given_back_after(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def given_back_after(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 1)
     await consume(cluster, {"handler": forever, "stop_timeout_s": 0, **options}, 100)
     return next(at for at, request in cluster.times if request.code == GIVE_BACK) // 10_000
 
 
-async def stop_took(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def stop_took(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 1)
     async with cluster.client() as client:
         consumer = client.consumer("t", group="c", start="earliest", handler=forever, **options)
@@ -185,7 +187,7 @@ async def stop_took(cluster: FakeCluster, options: dict[str, Any]) -> int:
         return (cluster.clock.monotonic_ms() - began) // 1000
 
 
-async def decoded(cluster: FakeCluster, options: dict[str, Any]) -> Any:
+async def decoded(cluster: Cluster, options: dict[str, Any]) -> Any:
     cluster.put("t", b"[1]")
     got = []
 
@@ -196,15 +198,15 @@ async def decoded(cluster: FakeCluster, options: dict[str, Any]) -> Any:
     return got[0]
 
 
-async def poll_decoded(cluster: FakeCluster, options: dict[str, Any]) -> Any:
+async def poll_decoded(cluster: Cluster, options: dict[str, Any]) -> Any:
     cluster.put("t", b"[1]")
     async with cluster.client() as client:
         async with client.pull_consumer(group="c", start="earliest", **options) as consumer:
-            await consumer.assign([MessageQueue("t", "b0", 0)])
+            await consumer.assign([MessageQueue("t", "broker-a", 0)])
             return (await consumer.poll())[0].decode()
 
 
-async def handled(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def handled(cluster: Cluster, options: dict[str, Any]) -> int:
     """How many messages the given handler (or none) took."""
     fill(cluster, 3)
     if options["handler"] is None:
@@ -231,7 +233,7 @@ def shares(queues: Any, ids: Any, of_me: str) -> list[MessageQueue]:
 def queues_of_second(kind: str) -> Observer:
     """What the second of two members reads."""
 
-    async def observe(cluster: FakeCluster, options: dict[str, Any]) -> Any:
+    async def observe(cluster: Cluster, options: dict[str, Any]) -> Any:
         async with (
             cluster.client(instance_name="a") as one,
             cluster.client(instance_name="b") as two,
@@ -254,7 +256,7 @@ def queues_of_second(kind: str) -> Observer:
 def rebalanced_after(kind: str) -> Observer:
     """When a queue that was added is found: routes are fresh every second."""
 
-    async def observe(cluster: FakeCluster, options: dict[str, Any]) -> int:
+    async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
         async with cluster.client(route_refresh_interval_ms=1_000_000) as client:
             consumer: Any
             if kind == "push":
@@ -274,7 +276,7 @@ def rebalanced_after(kind: str) -> Observer:
     return observe
 
 
-async def takeover(cluster: FakeCluster, options: dict[str, Any]) -> int:
+async def takeover(cluster: Cluster, options: dict[str, Any]) -> int:
     """How long after it has learnt of the members a second member begins, ms."""
     async with cluster.client() as one, cluster.client() as two:
         async with one.consumer("t", group="c", handler=failing):
@@ -285,13 +287,13 @@ async def takeover(cluster: FakeCluster, options: dict[str, Any]) -> int:
                 return (cluster.clock.monotonic_ms() - began) // 1000
 
 
-async def group_stored(cluster: FakeCluster, options: dict[str, Any]) -> Any:
+async def group_stored(cluster: Cluster, options: dict[str, Any]) -> Any:
     fill(cluster, 1)
     await consume(cluster, options)
     return next(iter(cluster.offsets))[0]
 
 
-async def files_written(cluster: FakeCluster, options: dict[str, Any]) -> bool:
+async def files_written(cluster: Cluster, options: dict[str, Any]) -> bool:
     directory = options.pop("offset_dir") / "x"
     fill(cluster, 1)
     async with cluster.client() as client:
@@ -300,16 +302,16 @@ async def files_written(cluster: FakeCluster, options: dict[str, Any]) -> bool:
             start="earliest",
         )  # fmt: skip
         async with consumer:
-            await until(lambda: any(directory.rglob("offsets.json")), 30_000)
+            await until(lambda: any(directory.rglob("offsets.json")))
     return True
 
 
-async def polls_committed(cluster: FakeCluster, options: dict[str, Any]) -> list[int]:
+async def polls_committed(cluster: Cluster, options: dict[str, Any]) -> list[int]:
     """When polls stored offsets, seconds."""
     fill(cluster, 60)
     async with cluster.client() as client:
         async with client.pull_consumer(group="c", start="earliest", **options) as consumer:
-            await consumer.assign([MessageQueue("t", "b0", 0)])
+            await consumer.assign([MessageQueue("t", "broker-a", 0)])
             for _ in range(20):
                 await consumer.poll(max_messages=1)
                 await pass_time(1)
@@ -335,13 +337,13 @@ CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "serializer": (plain, json_serializer, decoded, b"[1]", [1]),
     "pull_batch": (5, 7, pull_field("maxMsgNums"), "5", "7"),
     "pull_batch_bytes": (5000, 7000, pull_field("maxMsgBytes"), "5000", "7000"),
-    "pull_interval_ms": (0, 400, pause_between_full_pulls, 1, 401),
+    "pull_interval_ms": (0, 400, pause_between_full_pulls, 0, 400),
     "max_cached_messages": (50, 150, cached("push"), 64, 160),
     "max_cached_bytes": (300 * 50, 300 * 150, cached("push"), 64, 160),
     "max_span": (50, 150, span_reached, 32, 128),
     "suspend_ms": (5000, 7000, pull_field("suspendTimeoutMillis"), "5000", "7000"),
-    "pull_timeout_ms": (4000, 6000, pull_pause(consume, "lost"), 5001, 7001),
-    "pull_error_pause_ms": (1000, 3000, pull_pause(consume, 1), 1001, 3001),
+    "pull_timeout_ms": (4000, 6000, pull_pause(consume, "lost"), 5000, 7000),
+    "pull_error_pause_ms": (1000, 3000, pull_pause(consume, 1), 1000, 3000),
     "rebalance_interval_ms": (10_000, 20_000, rebalanced_after("push"), 10, 20),
     "takeover_pause_ms": (0, 7_000, takeover, 0, 7),
     "stop_timeout_s": (1, 4, stop_took, 1, 4),
@@ -352,7 +354,7 @@ PULL_CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "group": ("c", "d", pull_field("consumerGroup", poll), "c", "d"),
     "auto_commit": (True, False, polls_committed, [5, 10, 15], []),
     "auto_commit_interval_ms": (5_000, 9_000, polls_committed, [5, 10, 15], [9, 18]),
-    "start": ("earliest", 5, pull_field("queueOffset", poll), "0", "2"),
+    "start": ("earliest", "latest", pull_field("queueOffset", poll), "0", "3"),
     "allocation": ("avg", "circle", queues_of_second("pull"), [2, 3], [1, 3]),
     "serializer": (plain, json_serializer, poll_decoded, b"[1]", [1]),
     "pull_batch": (5, 7, pull_field("maxMsgNums", poll), "5", "7"),
@@ -360,8 +362,8 @@ PULL_CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "max_cached_bytes": (300 * 50, 300 * 150, cached("pull"), 64, 160),
     "max_cached_messages_all": (50, 150, cached("pull"), 64, 160),
     "suspend_ms": (5000, 7000, pull_field("suspendTimeoutMillis", poll), "5000", "7000"),
-    "pull_timeout_ms": (4000, 6000, pull_pause(poll, "lost"), 5001, 7001),
-    "pull_error_pause_ms": (1000, 3000, pull_pause(poll, 1), 1001, 3001),
+    "pull_timeout_ms": (4000, 6000, pull_pause(poll, "lost"), 5000, 7000),
+    "pull_error_pause_ms": (1000, 3000, pull_pause(poll, 1), 1000, 3000),
     "rebalance_interval_ms": (10_000, 20_000, rebalanced_after("pull"), 10, 20),
 }
 
@@ -373,7 +375,7 @@ def test_option_of_a_consumer(option: str) -> None:
         Counting.got.clear()
         queues = 4 if option in {"allocation", "takeover_pause_ms"} else 1
 
-        async def main(cluster: FakeCluster, value: Any = value) -> Any:
+        async def main(cluster: Cluster, value: Any = value) -> Any:
             return await observe(cluster, {option: value})
 
         assert run_sim(main, queues=queues, topics=("t", "u")) == seen
@@ -385,14 +387,14 @@ def test_option_of_a_pull_consumer(option: str) -> None:
     for value, seen in ((one, seen_one), (two, seen_two)):
         queues = 4 if option in {"allocation", "takeover_pause_ms"} else 1
 
-        async def main(cluster: FakeCluster, value: Any = value) -> Any:
+        async def main(cluster: Cluster, value: Any = value) -> Any:
             return await observe(cluster, {option: value})
 
         assert run_sim(main, queues=queues) == seen
 
 
 def test_offset_dir_is_where_a_broadcasting_member_writes(tmp_path: Any) -> None:
-    async def main(cluster: FakeCluster) -> bool:
+    async def main(cluster: Cluster) -> bool:
         return bool(await files_written(cluster, {"offset_dir": tmp_path}))
 
     assert run_sim(main)
@@ -414,7 +416,7 @@ def test_no_option_of_consumers_is_left_out() -> None:
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError) as caught:
                 client.consumer("t", **options)
@@ -426,7 +428,7 @@ def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any
 @pytest.mark.parametrize("topic", ["", "no blank", "x" * 300])
 @pytest.mark.parametrize("kind", ["push", "pull"])
 def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             if kind == "push":
                 with pytest.raises(ConfigError, match="topic"):
@@ -440,7 +442,7 @@ def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
 
 
 def test_a_filter_that_cannot_be_read_is_refused_by_both_kinds() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(ConfigError, match="filter"):
                 client.consumer("t", filter=" || ")

@@ -19,27 +19,28 @@ from rocketpy.errors import (
     SystemBusyError,
     TooManyInFlightError,
 )
+from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.compression import inflate
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.properties import parse_properties
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
 
 SEND = 310
 
 
 def test_a_send_tells_where_it_was_stored() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             result = await client.producer().send(
                 "t", "text", tag="a", keys=["k1", "k2"], headers={"h": "1"}
             )
         (request,) = cluster.of_code(SEND)
         assert result.status is SendStatus.SEND_OK
-        assert result.queue == MessageQueue("t", "b0", int(request.ext_fields["e"]))
-        assert result.offset_msg_id == "OFF0"
+        assert result.queue == MessageQueue("t", "broker-a", int(request.ext_fields["e"]))
+        assert result.offset_msg_id == "0A00000B00002A9F0000000000000000"
         assert request.body == b"text"
         assert request.ext_fields["a"] == "g"
-        assert request.ext_fields["n"] == "b0"
+        assert request.ext_fields["n"] == "broker-a"
         properties = parse_properties(request.ext_fields["i"])
         assert properties == {
             "UNIQ_KEY": result.msg_id,
@@ -53,7 +54,7 @@ def test_a_send_tells_where_it_was_stored() -> None:
 
 
 def test_queues_are_taken_in_turn() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
             queues = [(await producer.send("t", b"x")).queue.queue_id for _ in range(8)]
@@ -64,7 +65,7 @@ def test_queues_are_taken_in_turn() -> None:
 
 
 def test_a_retry_prefers_another_broker_and_keeps_the_first_failure_as_a_note() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [14, 14, 14]
         async with cluster.client() as client:
             with pytest.raises(Exception, match="14") as caught:
@@ -81,7 +82,7 @@ def test_a_retry_prefers_another_broker_and_keeps_the_first_failure_as_a_note() 
 
 @pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500, 215, 530])
 def test_codes_that_may_pass_are_tried_again(code: int) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [code]
         async with cluster.client() as client:
             result = await client.producer().send("t", b"x")
@@ -93,7 +94,7 @@ def test_codes_that_may_pass_are_tried_again(code: int) -> None:
 
 @pytest.mark.parametrize("code", [13, 29, 604])
 def test_codes_that_do_not_pass_fail_at_once(code: int) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [code]
         async with cluster.client() as client:
             with pytest.raises(Exception, match="scripted"):
@@ -105,11 +106,10 @@ def test_codes_that_do_not_pass_fail_at_once(code: int) -> None:
 
 @pytest.mark.parametrize("code", [10, 11, 12])
 def test_less_safe_statuses_are_results(code: int) -> None:
-    async def main(cluster: FakeCluster) -> None:
-        def weaker(address: str, request: object) -> object:
-            response = cluster._on_310(None, address, request)  # type: ignore[arg-type]
-            response.code = code
-            return response
+    async def main(cluster: Cluster) -> None:
+        def weaker(address: str, request: RemotingCommand) -> RemotingCommand:
+            fields = {"msgId": "OFF0", "queueId": "0", "queueOffset": "0"}
+            return make_response(request, code, ext_fields=fields)
 
         cluster.script[SEND] = [weaker]
         async with cluster.client() as client:
@@ -121,7 +121,7 @@ def test_less_safe_statuses_are_results(code: int) -> None:
 
 
 def test_flow_control_backs_off_before_the_next_attempt() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [2, 530]
         async with cluster.client() as client:
             started_ms = cluster.clock.monotonic_ms()
@@ -133,31 +133,31 @@ def test_flow_control_backs_off_before_the_next_attempt() -> None:
 
 
 def test_flow_control_never_waits_beyond_the_timeout() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [2]
         async with cluster.client() as client:
             with pytest.raises(SystemBusyError):
                 await client.producer(timeout_s=0.5).send("t", b"x")
-            assert cluster.clock.monotonic_ms() < 100
+            assert cluster.elapsed_ms < 100
 
     run_sim(main)
 
 
 @pytest.mark.parametrize(("setting", "attempts"), [("immediate", 3), ("none", 1)])
 def test_flow_control_settings(setting: str, attempts: int) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [2, 2, 2]
         async with cluster.client() as client:
             with pytest.raises(SystemBusyError):
                 await client.producer(flow_control_retry=setting).send("t", b"x")  # type: ignore[arg-type]
-            assert cluster.clock.monotonic_ms() < 100
+            assert cluster.elapsed_ms < 100
         assert len(cluster.of_code(SEND)) == attempts
 
     run_sim(main)
 
 
 def test_all_attempts_share_one_timeout() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = ["lost", "lost", "lost"]
         async with cluster.client() as client:
             producer = client.producer()
@@ -171,13 +171,13 @@ def test_all_attempts_share_one_timeout() -> None:
 
 
 def test_same_key_same_queue_and_no_failover() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
             # The official hash selector's answers for eight queues on two brokers.
             for key, index in [("order-1", 6), ("order-2", 5), ("a", 1), ("", 0), ("订单42", 1)]:
                 queue = (await producer.send("t", b"x", order_key=key)).queue
-                assert int(queue.broker_name[1]) * 4 + queue.queue_id == index
+                assert "ab".index(queue.broker_name[-1]) * 4 + queue.queue_id == index
             cluster.script[SEND] = [14]
             with pytest.raises(Exception, match="14"):
                 await producer.send("t", b"x", order_key="a")
@@ -187,10 +187,10 @@ def test_same_key_same_queue_and_no_failover() -> None:
 
 
 def test_explicit_queue_and_selector() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
-            queue = MessageQueue("t", "b1", 3)
+            queue = MessageQueue("t", "broker-b", 3)
             assert (await producer.send("t", b"x", queue=queue)).queue == queue
             assert (await producer.send("t", b"x", selector=lambda qs: qs[2])).queue.queue_id == 2
             with pytest.raises(IndexError):
@@ -201,7 +201,7 @@ def test_explicit_queue_and_selector() -> None:
 
 
 def test_large_bodies_are_compressed() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             await client.producer().send("t", b"z" * 4096)
             await client.producer().send("t", b"z" * 4095)
@@ -214,7 +214,7 @@ def test_large_bodies_are_compressed() -> None:
 
 
 def test_an_unknown_topic_is_sent_to_the_queues_it_will_get() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
             ids = {(await producer.send("fresh", b"x")).queue.queue_id for _ in range(16)}
@@ -224,7 +224,7 @@ def test_an_unknown_topic_is_sent_to_the_queues_it_will_get() -> None:
 
 
 def test_pipelined_sends_are_bounded() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(max_in_flight=10)
             futures = [producer.send_nowait("t", b"%d" % n) for n in range(10)]
@@ -242,7 +242,7 @@ def test_pipelined_sends_are_bounded() -> None:
 
 
 def test_pipelined_bytes_are_bounded() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(max_in_flight_bytes=1000)
             producer.send_nowait("t", b"x" * 1000)
@@ -255,7 +255,7 @@ def test_pipelined_bytes_are_bounded() -> None:
 
 
 def test_cancelling_a_send_frees_its_place() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
             task = asyncio.create_task(producer.send("t", b"x"))
@@ -270,27 +270,31 @@ def test_cancelling_a_send_frees_its_place() -> None:
 
 
 def test_a_batch_is_split_by_size_and_has_a_result_a_message() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
-            bodies = [b"%03d" % n + b"x" * 1_000_000 for n in range(10)]
-            results = await client.producer().send_batch("t", bodies)
+            bodies = [b"%03d" % n + b"x" * 10_000 for n in range(10)]
+            results = await client.producer(max_message_bytes=42_000).send_batch("t", bodies)
         assert len(cluster.of_code(320)) == 3
         assert len({result.msg_id for result in results}) == 10
         for body, result in zip(bodies, results, strict=True):
-            stored = cluster.stored["b0", "t", result.queue.queue_id][result.offset]
-            assert body in stored
+            assert body in cluster.record("t", result.queue.queue_id, result.offset)
 
     run_sim(main)
 
 
 def test_batches_cannot_be_delayed() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             with pytest.raises(IllegalMessageError):
                 await client.producer().send_batch("t", [b"x"], delay_level=1)
         assert not cluster.of_code(320)
 
     run_sim(main)
+
+
+def stored(_: str, request: RemotingCommand) -> RemotingCommand:
+    fields = {"msgId": "OFF0", "queueId": "0", "queueOffset": "0"}
+    return make_response(request, ext_fields=fields)
 
 
 @pytest.mark.parametrize(
@@ -304,8 +308,9 @@ def test_batches_cannot_be_delayed() -> None:
     ],
 )
 def test_options_become_properties(options: dict[str, object], name: str, value: str) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
+            cluster.script[SEND] = [stored]  # this broker refuses delays so far
             await client.producer().send("t", b"x", **options)  # type: ignore[arg-type]
         (request,) = cluster.of_code(SEND)
         assert parse_properties(request.ext_fields["i"])[name] == value
@@ -333,7 +338,7 @@ def test_options_become_properties(options: dict[str, object], name: str, value:
 def test_illegal_messages_are_never_sent(
     topic: str, body: object, options: dict[str, object]
 ) -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
             with pytest.raises(IllegalMessageError):
@@ -345,7 +350,7 @@ def test_illegal_messages_are_never_sent(
 
 
 def test_serializers_and_message_objects() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer(serializer=json_serializer)
             await producer.send(Message(topic="t", body={"a": 1}, tag="x", headers={"h": "v"}))
@@ -359,31 +364,31 @@ def test_serializers_and_message_objects() -> None:
 
 
 def test_a_broker_that_is_down_does_not_stop_sends_to_the_other() -> None:
-    async def main(cluster: FakeCluster) -> None:
-        cluster.down.add("b0:10911")
+    async def main(cluster: Cluster) -> None:
+        cluster.down.add(BROKER_A)
         async with cluster.client() as client:
             producer = client.producer()
             for _ in range(8):
-                assert (await producer.send("t", b"x")).queue.broker_name == "b1"
+                assert (await producer.send("t", b"x")).queue.broker_name == "broker-b"
 
     run_sim(main, brokers=2)
 
 
 def test_latency_fault_avoids_the_bad_broker_at_once() -> None:
-    async def main(cluster: FakeCluster) -> None:
-        cluster.down.add("b0:10911")
+    async def main(cluster: Cluster) -> None:
+        cluster.down.add(BROKER_A)
         async with cluster.client() as client:
             producer = client.producer(latency_fault=True)
             for _ in range(20):
                 await producer.send("t", b"x")
         tried = [request.ext_fields["n"] for request in cluster.of_code(SEND)]
-        assert tried.count("b0") <= 1
+        assert tried.count("broker-a") <= 1
 
     run_sim(main, brokers=2)
 
 
 def test_one_way_sends_reach_the_broker_and_never_raise_for_the_network() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             producer = client.producer()
             producer.send_oneway("t", b"x")
@@ -397,7 +402,7 @@ def test_one_way_sends_reach_the_broker_and_never_raise_for_the_network() -> Non
 
 
 def test_closed_and_unstarted_clients_say_so() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         client = cluster.client()
         with pytest.raises(ClosedError):
             client.producer()
@@ -414,17 +419,17 @@ def test_closed_and_unstarted_clients_say_so() -> None:
 
 
 def test_no_name_server_names_the_addresses_tried() -> None:
-    async def main(cluster: FakeCluster) -> None:
-        cluster.down.add("ns:9876")
+    async def main(cluster: Cluster) -> None:
+        cluster.down.add(NAMESRV)
         async with cluster.client() as client:
-            with pytest.raises(NoNameServerError, match="ns:9876"):
+            with pytest.raises(NoNameServerError, match=NAMESRV):
                 await client.producer().send("t", b"x")
 
     run_sim(main)
 
 
 def test_no_route_says_which_topic() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[105] = [17, 17]
         async with cluster.client() as client:
             with pytest.raises(NoRouteError, match="fresh"):
@@ -434,7 +439,7 @@ def test_no_route_says_which_topic() -> None:
 
 
 def test_a_refused_message_keeps_the_brokers_words() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[SEND] = [13]
         async with cluster.client() as client:
             with pytest.raises(MessageIllegalError) as caught:

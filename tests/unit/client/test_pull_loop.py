@@ -9,14 +9,14 @@ from rocketpy.client.pull_loop import decode_pulled
 from rocketpy.errors import ConnectionLostError, NoPermissionError
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
+from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import nothing, of_topic, until
 
 PULL, HEARTBEAT, ROUTE, STORE = 11, 34, 105, 15
-QUEUE = MessageQueue("t", "b0", 0)
+QUEUE = MessageQueue("t", "broker-a", 0)
 
 
-def pulls(cluster: FakeCluster) -> list[dict[str, str]]:
+def pulls(cluster: Cluster) -> list[dict[str, str]]:
     return [r.ext_fields for r in cluster.of_code(PULL) if r.ext_fields["topic"] == "t"]
 
 
@@ -28,7 +28,7 @@ def collect(into: list[bytes]) -> Any:
 
 
 def test_a_filter_that_changes_holds_from_the_next_pull_on() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
         async with cluster.client() as client:
             async with client.consumer(
@@ -47,7 +47,7 @@ def test_a_filter_that_changes_holds_from_the_next_pull_on() -> None:
 
 
 def test_a_lost_connection_has_routes_and_heartbeat_sent_anew() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
                 await until(lambda: of_topic(consumer))
@@ -63,7 +63,7 @@ def test_a_lost_connection_has_routes_and_heartbeat_sent_anew() -> None:
 
 
 def test_a_broker_that_forgot_us_gets_a_heartbeat() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
                 await until(lambda: of_topic(consumer))
@@ -77,7 +77,7 @@ def test_a_broker_that_forgot_us_gets_a_heartbeat() -> None:
 
 
 def test_flow_control_is_asked_again_soon_and_is_no_failure() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[PULL] = [215] * 5
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
@@ -90,7 +90,7 @@ def test_flow_control_is_asked_again_soon_and_is_no_failure() -> None:
 
 
 def test_the_slave_a_broker_suggests_is_asked_and_gets_no_offset() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         def suggest(_: str, request: RemotingCommand) -> RemotingCommand:
             fields = {
                 "suggestWhichBrokerId": "1",
@@ -104,20 +104,19 @@ def test_the_slave_a_broker_suggests_is_asked_and_gets_no_offset() -> None:
             routes = client._running().routes
             async with client.pull_consumer(group="p", start="earliest") as consumer:
                 await consumer.queues("t")
-                routes._brokers["b0"] = {0: "b0:10911", 1: "slave:10911"}
-                cluster.brokers["slave"] = "slave:10911"
+                routes._brokers["broker-a"] = {0: BROKER_A, 1: "slave:10911"}
                 cluster.script[PULL] = [suggest]
                 await consumer.assign([QUEUE])
                 await pass_time(1)
         at = [address for address, request in cluster.requests if request.code == PULL]
-        assert at[:2] == ["b0:10911", "slave:10911"]
+        assert at[:2] == [BROKER_A, "slave:10911"]
         assert pulls(cluster)[1]["commitOffset"] == "0"
 
     run_sim(main, queues=1)
 
 
 def test_a_response_without_offsets_is_a_failure_that_health_shows() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[PULL] = [lambda _, request: make_response(request, 0)] * 9
         async with cluster.client() as client:
             async with client.pull_consumer(group="p") as consumer:
@@ -129,7 +128,7 @@ def test_a_response_without_offsets_is_a_failure_that_health_shows() -> None:
 
 
 def test_a_refusal_that_does_not_pass_reaches_who_polls() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.script[PULL] = [16]  # NO_PERMISSION
         async with cluster.client() as client:
             async with client.pull_consumer(group="p") as consumer:
@@ -143,10 +142,10 @@ def test_a_refusal_that_does_not_pass_reaches_who_polls() -> None:
 
 
 def test_messages_that_cannot_be_inflated_come_beside_those_that_can() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         cluster.put("t", b"good")
         cluster.put("t", b"not zlib", sys_flag=1)
-        good, bad = decode_pulled(b"".join(cluster.stored["b0", "t", 0]))
+        good, bad = decode_pulled(cluster.records("t", 0, 0, 2))
 
         assert [ext.body for ext in good] == [b"good"]
         assert [ext.body for ext, _ in bad] == [b"not zlib"]

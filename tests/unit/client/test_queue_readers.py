@@ -6,14 +6,14 @@ from rocketpy.client.message import ReceivedMessage
 from rocketpy.proto import fastjson
 from rocketpy.proto.command import make_request, make_response
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.client.sim import FakeCluster, pass_time, run_sim
-from tests.unit.client.steps import fill, nothing, of_topic, until
+from tests.unit.client.sim import Cluster, pass_time, run_sim
+from tests.unit.client.steps import fill, moved_to, nothing, of_topic, until
 
 PULL, STORE_OFFSET = 11, 15
-QUEUE = MessageQueue("t", "b0", 0)
+QUEUE = MessageQueue("t", "broker-a", 0)
 
 
-def pulled_from(cluster: FakeCluster) -> list[str]:
+def pulled_from(cluster: Cluster) -> list[str]:
     pulls = [r for r in cluster.of_code(PULL) if r.ext_fields["topic"] == "t"]
     return [request.ext_fields["queueOffset"] for request in pulls]
 
@@ -26,7 +26,7 @@ def reset(client: object, offset: int) -> None:
 
 
 def test_a_paused_consumer_stays_paused_when_its_offsets_are_reset() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.consumer("t", group="c", handler=nothing) as consumer:
                 await until(lambda: of_topic(consumer))
@@ -44,7 +44,7 @@ def test_a_paused_consumer_stays_paused_when_its_offsets_are_reset() -> None:
 
 
 def test_a_queue_that_comes_while_everything_is_paused_is_paused_too() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         got: list[bytes] = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -64,10 +64,10 @@ def test_a_queue_that_comes_while_everything_is_paused_is_paused_too() -> None:
 
 
 def test_an_offset_outside_the_queue_is_left_although_it_cannot_be_stored() -> None:
-    async def main(cluster: FakeCluster) -> None:
-        cluster.offsets["c", "b0", "t", 0] = 7
-        cluster.min_offset["b0", "t", 0] = 100
-        fill(cluster, 2)
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        cluster.offsets["c", "broker-a", "t", 0] = 1
+        moved_to(cluster, 2)
         got: list[int] = []
 
         async def handler(message: ReceivedMessage) -> None:
@@ -77,13 +77,13 @@ def test_an_offset_outside_the_queue_is_left_although_it_cannot_be_stored() -> N
             async with client.consumer("t", group="c", handler=handler):
                 cluster.script[STORE_OFFSET] = [14, 14, 14]
                 await until(lambda: len(got) == 2, 20)
-        assert got == [100, 101]
+        assert got == [2, 3]
 
     run_sim(main, queues=1)
 
 
 def test_a_pull_consumer_shows_its_queues_and_failures() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 2)
         async with cluster.client() as client:
             async with client.pull_consumer(group="p", start="earliest") as consumer:
@@ -101,22 +101,23 @@ def test_a_pull_consumer_shows_its_queues_and_failures() -> None:
 
 
 def test_a_pull_consumer_goes_on_where_the_broker_says_and_commits_that() -> None:
-    async def main(cluster: FakeCluster) -> None:
-        cluster.offsets["p", "b0", "t", 0] = 7
-        cluster.min_offset["b0", "t", 0] = 100
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 2)
+        cluster.offsets["p", "broker-a", "t", 0] = 1
+        moved_to(cluster, 2)
         async with cluster.client() as client:
             async with client.pull_consumer(group="p") as consumer:
                 await consumer.assign([QUEUE])
                 assert await consumer.poll(timeout=1) == []
-                assert consumer.position(QUEUE) == 100
+                assert consumer.position(QUEUE) == 2
                 await consumer.commit()
-        assert cluster.offsets["p", "b0", "t", 0] == 100
+        assert cluster.offsets["p", "broker-a", "t", 0] == 2
 
     run_sim(main, queues=1)
 
 
 def test_queues_of_one_pull_consumer_share_a_limit() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 400)
         async with cluster.client() as client:
             async with client.pull_consumer(
@@ -136,9 +137,9 @@ def test_queues_of_one_pull_consumer_share_a_limit() -> None:
 
 
 def test_a_queue_given_up_leaves_room_for_the_others() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         fill(cluster, 400)
-        first, second = (MessageQueue("t", "b0", n) for n in range(2))
+        first, second = (MessageQueue("t", "broker-a", n) for n in range(2))
         async with cluster.client() as client:
             async with client.pull_consumer(
                 group="p", start="earliest", max_cached_messages_all=10, pull_batch=32
@@ -156,7 +157,7 @@ def test_a_queue_given_up_leaves_room_for_the_others() -> None:
 
 
 def test_a_response_for_a_queue_given_up_meanwhile_does_not_count() -> None:
-    async def main(cluster: FakeCluster) -> None:
+    async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
             async with client.pull_consumer(group="p", start="earliest") as consumer:
                 await consumer.assign([QUEUE])
