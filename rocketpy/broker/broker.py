@@ -20,6 +20,7 @@ from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.request_table import Guard
 from rocketpy.broker.requests import build_requests
+from rocketpy.errors import StoreError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
@@ -172,10 +173,22 @@ class Broker:
         for runner in self._background:
             await self._call(runner.stop)
         self._background.clear()
-        for table in (parts.topics, parts.groups, parts.offsets):
-            table.persist()
+        self._persist_tables()
         await self._call(parts.store.close)
         logger.info("broker stopped", broker_name=parts.identity.broker_name)
+
+    def _persist_tables(self) -> None:
+        """Write the tables; what cannot be written keeps no other from being written."""
+        parts = self._parts
+        for name, table in (
+            ("topics", parts.topics),
+            ("groups", parts.groups),
+            ("offsets", parts.offsets),
+        ):
+            try:
+                table.persist()
+            except (StoreError, OSError) as error:
+                logger.warning("a table was not written", table=name, error=str(error))
 
     async def _call(self, work: Callable[[], None]) -> None:
         """Do what takes long, beside the loop where there are threads."""

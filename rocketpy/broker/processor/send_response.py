@@ -13,6 +13,7 @@ from typing import Final
 
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.proto.fastjson import dumps
 
 _JSON: Final = 0
 _ROCKETMQ: Final = 1
@@ -53,7 +54,7 @@ class SendResponses:
         msg_id_chars = len(self._ids) + 16
         self._json = (
             b'{"code":%d,"extFields":{"MSG_REGION":"'
-            + region_id.encode().replace(b"%", b"%%")
+            + dumps(region_id)[1:-1].replace(b"%", b"%%")
             + b'","TRACE_ON":"'
             + self._trace.encode()
             + b'","msgId":"'

@@ -144,3 +144,59 @@ async def test_routes_are_asked_of_the_first_name_server_that_responses() -> Non
     kit.client.down = {"n1:1", "n2:2"}
     assert not (await kit.link.fetch_route("T")).was_reached
     await kit.link.stop()
+
+
+class SlowClient(FakeClient):
+    """Answers a registration of a single topic when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Event()
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if command.code == 103 and len(topics_of(command)) == 1:
+            await self.may_answer.wait()
+        return await super().invoke(address, command, timeout_ms)
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_who_waits_for_an_announcement_is_called_after_it() -> None:
+    kit = Kit()
+    kit.link._client = client = SlowClient()  # type: ignore[assignment]
+    await kit.link.start()
+    told: list[str] = []
+    kit.link.when_announced(lambda: told.append("nothing to announce"))
+    await turns()
+    assert told == ["nothing to announce"]
+    kit.topics.put(TopicConfig("T", 1, 1))
+    kit.link.when_announced(lambda: told.append("announced"))
+    await turns()
+    assert len(told) == 1
+    client.may_answer.set()
+    await turns()
+    assert told[1:] == ["announced"]
+    assert len([one for one in client.calls if set(topics_of(one[1])) == {"T"}]) == 2
+    await kit.link.stop()
+
+
+async def test_who_waits_for_an_announcement_is_called_also_when_the_broker_stops() -> None:
+    kit = Kit()
+    kit.link._client = SlowClient()  # type: ignore[assignment]
+    told: list[str] = []
+    kit.link.when_announced(lambda: told.append("before the start"))
+    await kit.link.start()
+    kit.topics.put(TopicConfig("T", 1, 1))
+    kit.link.when_announced(lambda: told.append("waiting"))
+    await turns()
+    assert told == ["before the start"]
+    await kit.link.stop()
+    await turns()
+    assert told[1:] == ["waiting"]
+    kit.link.when_announced(lambda: told.append("after the end"))
+    assert told[2:] == ["after the end"]

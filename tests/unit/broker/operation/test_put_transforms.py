@@ -1,0 +1,86 @@
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.put_transforms import (
+    RetryRedirect,
+    refuse_unsupported,
+    unsupported_features,
+)
+from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.topics import TopicTable
+from rocketpy.errors import DiskFullError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.store.results import PutMessage
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+REQUEST = SendRequest("%RETRY%g", 0, b"x", b"", b"", "p", 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ({}, None),
+        ({"DELAY": "0"}, None),
+        ({"DELAY": "-1"}, None),
+        ({"DELAY": "3"}, 13),
+        ({"DELAY": "soon"}, 1),
+        ({"TIMER_DELAY_SEC": "1"}, 13),
+        ({"TIMER_DELAY_MS": "1"}, 13),
+        ({"TIMER_DELIVER_MS": "1"}, 13),
+        ({"TRAN_MSG": "TRUE"}, 16),
+        ({"TRAN_MSG": "false"}, None),
+    ],
+)
+def test_what_is_not_there_yet_is_refused(properties: dict[str, str], code: int | None) -> None:
+    refused = refuse_unsupported(properties)
+    assert (None if refused is None else refused.code) == code
+
+
+def test_the_prepared_bit_is_refused_without_a_property() -> None:
+    assert unsupported_features(PutMessage("T", 0, b"x"), {}, REQUEST) is None
+    refused = unsupported_features(PutMessage("T", 0, b"x", sys_flag=4), {}, REQUEST)
+    assert refused is not None
+    assert refused.code == 16
+
+
+class Kit:
+    def __init__(self, **config: Any) -> None:
+        broker = BrokerConfig(broker_name="b", **config)
+        self.file = MemoryFile()
+        self.topics = TopicTable(broker, self.file, FakeClock())
+        self.groups = SubscriptionGroupTable(broker, MemoryFile(), FakeClock())
+        self.redirect = RetryRedirect(self.topics, self.groups)
+
+    def run(self, topic: str, tries: int, limit: int | None = None) -> Any:
+        message = PutMessage(topic, 3, b"x", reconsume_times=tries)
+        request = REQUEST._replace(max_reconsume_times=limit)
+        refused = self.redirect(message, {}, request)
+        return refused.code if refused else (message.topic, message.queue_id)
+
+
+def test_after_the_last_try_a_message_is_a_dead_letter() -> None:
+    kit = Kit()
+    kit.groups.put(SubscriptionGroupConfig("g", retry_max_times=2))
+    assert kit.run("%RETRY%g", 2) == ("%RETRY%g", 3)
+    assert kit.run("%RETRY%g", 3) == ("%DLQ%g", 0)
+    assert kit.run("%RETRY%g", 3, limit=3) == ("%RETRY%g", 3), "the client's limit counts"
+    assert kit.run("%RETRY%g", 1, limit=0) == ("%DLQ%g", 0)
+    assert kit.run("T", 99) == ("T", 3)
+
+
+def test_an_unknown_group_is_refused() -> None:
+    assert Kit(auto_create_subscription_group=False).run("%RETRY%g", 0) == 26
+
+
+def test_dead_letters_without_a_topic_on_disk_are_refused() -> None:
+    kit = Kit()
+
+    def full(_value: object) -> None:
+        raise DiskFullError("no space")
+
+    kit.file.save = full  # type: ignore[method-assign]
+    assert kit.run("%RETRY%g", 99) == 14
+    assert kit.topics.get("%DLQ%g") is None

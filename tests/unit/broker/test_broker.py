@@ -1,0 +1,147 @@
+"""A broker's life without a network: what is opened is closed, whatever fails in between."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import structlog
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.errors import DiskFullError, StartError
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.remoting.admission import Admission
+from rocketpy.remoting.network import ListenEndpoint
+from rocketpy.remoting.selector import Selector
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.testing.sim_clock import SimClock
+from rocketpy.testing.sim_files import SimFiles
+
+
+class Port:
+    """An open port of `NoNetwork`."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.is_open = True
+
+    def stop_accepting(self) -> None:
+        self.is_open = False
+
+    async def drain(self, grace_ms: int) -> None:
+        assert not self.is_open
+
+
+class NoNetwork:
+    """Opens ports to which nobody connects; those of `taken` are not ours."""
+
+    def __init__(self, *taken: int) -> None:
+        self.taken = taken
+        self.ports: list[Port] = []
+
+    async def listen(
+        self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
+    ) -> Port:
+        if endpoint.port in self.taken:
+            raise StartError(f"port {endpoint.port} is taken")
+        self.ports.append(Port(endpoint.port))
+        return self.ports[-1]
+
+    async def connect(self, *args: object) -> None:
+        raise OSError("nobody is there")
+
+
+class Kit:
+    def __init__(self, *taken: int, fast_listen_enable: bool = False) -> None:
+        self.clock = SimClock()
+        self.files = SimFiles(self.clock)
+        self.network = NoNetwork(*taken)
+        self.fast = fast_listen_enable
+
+    def broker(self) -> Broker:
+        return Broker(
+            BrokerConfig(
+                broker_name="b",
+                broker_ip1="127.0.0.1",
+                listen_port=10911,
+                fast_listen_enable=self.fast,
+            ),
+            store_config=MessageStoreConfig(
+                store_path_root_dir="/store",
+                mapped_file_size_commit_log=1 << 16,
+                mapped_file_size_consume_queue=2000,
+                message_index_enable=False,
+            ),
+            clock=self.clock,
+            rng=random.Random(1),
+            files=self.files,
+            network=self.network,  # type: ignore[arg-type]
+            threads=False,
+        )
+
+
+async def test_it_starts_and_stops_and_starts_again() -> None:
+    kit = Kit(fast_listen_enable=True)
+    for _ in range(2):
+        broker = kit.broker()
+        await broker.start()
+        assert (broker.port, broker.address) == (10911, "127.0.0.1:10911")
+        assert [port.port for port in kit.network.ports] == [10911, 10909]
+        await broker.stop()
+        assert not any(port.is_open for port in kit.network.ports)
+        kit.network.ports.clear()
+
+
+@pytest.mark.parametrize("taken", [10911, 10909])
+async def test_a_taken_port_closes_what_was_opened(taken: int) -> None:
+    kit = Kit(taken, fast_listen_enable=True)
+    with pytest.raises(StartError):
+        await kit.broker().start()
+    assert not any(port.is_open for port in kit.network.ports)
+    kit.network.taken = ()
+    broker = kit.broker()
+    await broker.start()  # the store's lock is free
+    await broker.stop()
+
+
+async def test_tables_that_cannot_be_written_do_not_keep_it_from_closing_its_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    broker = kit.broker()
+    await broker.start()
+    broker.parts.topics.put(TopicConfig("T", 1, 1))
+    write_bytes = SimFiles.write_bytes
+
+    def write(files: SimFiles, path: Path, data: bytes) -> None:
+        if path.name.startswith("topics.json"):
+            raise DiskFullError("no space")
+        write_bytes(files, path, data)
+
+    monkeypatch.setattr(SimFiles, "write_bytes", write)
+    with structlog.testing.capture_logs() as logged:
+        await broker.stop()
+    assert [one["table"] for one in logged if one["event"] == "a table was not written"] == [
+        "topics"
+    ]
+    monkeypatch.undo()
+    again = kit.broker()
+    await again.start()
+    assert again.parts.topics.get("T") is not None
+    await again.stop()
+
+
+async def test_its_services_run_on_its_loop() -> None:
+    broker = Kit().broker()
+    await broker.start()
+    stepped: list[str] = []
+    for service in broker.services:
+        assert service.name
+        assert service.step(0) >= 0
+        stepped.append(service.name)
+    assert len(set(stepped)) == len(stepped)
+    assert {"BrokerStats", "ClientHousekeeping"} <= set(stepped)
+    await asyncio.sleep(0)
+    await broker.stop()
