@@ -20,15 +20,15 @@ class NamesrvConfig:
 
     Attributes:
         data_dir: holds kvConfig.json; created with the first value put (ours; default
-            ``~/namesrv``, as Apache's).
+            `~/namesrv`, as Apache's).
         kv_config_path: that file, where it must be elsewhere.
         order_message_enable: routes carry the KV value of namespace ORDER_TOPIC_CONFIG.
-        return_order_topic_config_to_broker: registrations are answered with that namespace.
+        return_order_topic_config_to_broker: the response to a registration carries that namespace.
         scan_not_active_broker_interval: ms between two looks for silent brokers.
         support_acting_master: the slave with the lowest id stands in for a lost master.
         notify_min_broker_id_changed: tell the brokers of a set when its lowest id changes.
-        enable_all_topic_list: answer request 206.
-        enable_topic_list: answer requests 224 and 311 to 313.
+        enable_all_topic_list: serve request 206.
+        enable_topic_list: serve requests 224 and 311 to 313.
         need_wait_for_service: refuse routes while brokers may not have registered yet.
         wait_seconds_for_service: how long after the start.
         delete_topic_with_broker_registration: a full registration also removes what it lacks.

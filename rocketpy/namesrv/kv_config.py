@@ -1,6 +1,6 @@
 """Small named values in namespaces, kept in one JSON file.
 
-The file has Apache's form, ``{"configTable":{namespace:{key:value}}}``, and is replaced as a whole
+The file has Apache's form, `{"configTable":{namespace:{key:value}}}`, and is replaced as a whole
 with every change: written beside, synced, renamed. Its name comes from the configuration at start
 and from nowhere else.
 

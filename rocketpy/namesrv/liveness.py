@@ -2,7 +2,7 @@
 
 A broker refreshes itself with every registration, version query and heartbeat. One that said
 nothing for its own timeout (120 s unless it asked for another) is forgotten and its connection
-closed. A broker whose connection closes is forgotten at once: see ``server.py``.
+closed. A broker whose connection closes is forgotten at once: see `server.py`.
 
 Source: RouteInfoManager.scanNotActiveBroker (5.4.0)
 """

@@ -21,7 +21,7 @@ def is_topic(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is ``host:port``; an IPv6 host may stand in brackets."""
+    """Whether a text is `host:port`; an IPv6 host may stand in brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or not is_name(host) or "," in host:
         return False

@@ -38,8 +38,8 @@ class Registration:
         cluster: cluster name.
         broker_name: shared by a master and its slaves.
         broker_id: 0 is the master.
-        address: ``host:port`` told to clients.
-        ha_address: ``host:port`` for its slaves; may be empty.
+        address: `host:port` told to clients.
+        ha_address: `host:port` for its slaves; may be empty.
         zone_name: kept only to be shown.
         timeout_ms: how long it may be silent.
         enable_acting_master: None from brokers before 5.0.
@@ -91,7 +91,7 @@ class RegisteredTopics:
 
 
 def body_matches(body: bytes, body_crc32: int) -> bool:
-    """Compare a body with the header's ``bodyCrc32``; 0 means that there is none."""
+    """Compare a body with the header's `bodyCrc32`; 0 means that there is none."""
     return body_crc32 in {0, body_crc(body)}
 
 

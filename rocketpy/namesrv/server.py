@@ -132,7 +132,7 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """``host:port`` to reach it on this machine, once started."""
+        """`host:port` to reach it on this machine, once started."""
         host = self.settings.current.server.bind_address
         if host in _WILDCARDS:
             host = "127.0.0.1"

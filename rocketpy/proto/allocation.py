@@ -28,7 +28,7 @@ def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
 def allocate_average(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """Give contiguous pages; the first ``len(queues) % len(client_ids)`` members get one more."""
+    """Give contiguous pages; the first `len(queues) % len(client_ids)` members get one more."""
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)

@@ -10,21 +10,13 @@ RPC_VERSION: Final = 493
 """The version RocketPy puts into every command: V5_4_0."""
 
 LANGUAGE_UNKNOWN: Final = -1
-"""``RemotingCommand.language`` of a peer whose language name nobody knows."""
+"""`RemotingCommand.language` of a peer whose language name nobody knows."""
 
 FLAG_RESPONSE: Final = 1
-"""Bit of ``RemotingCommand.flag``: this command answers another one."""
+"""Bit of `RemotingCommand.flag`: this command is a response."""
 
 FLAG_ONEWAY: Final = 2
-"""Bit of ``RemotingCommand.flag``: nobody waits for a response."""
-
-
-class SerializeType(IntEnum):
-    """How the header of a frame is written."""
-
-    JSON = 0
-    ROCKETMQ = 1
-    MSGPACK = 2
+"""Bit of `RemotingCommand.flag`: nobody waits for a response."""
 
 
 class LanguageCode(IntEnum):
@@ -47,7 +39,7 @@ class LanguageCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What a response means; anything but ``SUCCESS`` carries a remark."""
+    """What a response means; anything but `SUCCESS` carries a remark."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -1,7 +1,7 @@
 """RemotingCommand: one request or response, and how it becomes a frame.
 
-The three header serializations are in ``json_header``, ``binary_header`` and
-``msgpack_header``; ``frame`` draws the frame and turns received bytes into commands.
+The three header serializations are in `json_header`, `binary_header` and
+`msgpack_header`; `frame` draws the frame and turns received bytes into commands.
 
 Source: RemotingCommand of 5.4.0.
 """
@@ -25,10 +25,10 @@ class RemotingCommand:
 
     Attributes:
         code: what is asked, or how it went.
-        language: a ``LanguageCode`` value; -1 when nobody knows the peer's name for it.
+        language: a `LanguageCode` value; -1 when nobody knows the peer's name for it.
         version: of the peer's protocol, 493 for 5.4.0.
         opaque: the number that pairs a response with its request on one connection.
-        flag: bit 0 answer, bit 1 one-way.
+        flag: bit 0 response, bit 1 one-way.
         remark: the peer's words; meaningful only with a failure code.
         ext_fields: the header fields, always text; empty when absent.
         body: raw; empty when absent.
@@ -71,7 +71,7 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        """Whether this responses a request."""
+        """Whether this is a response."""
         return self.flag & FLAG_RESPONSE != 0
 
     @property
@@ -97,7 +97,7 @@ class RemotingCommand:
 def make_request(
     code: int, ext_fields: dict[str, str] | None = None, body: bytes = b"", *, oneway: bool = False
 ) -> RemotingCommand:
-    """Build a request; whoever sends it fills in ``opaque``."""
+    """Build a request; whoever sends it fills in `opaque`."""
     return RemotingCommand(
         int(code),
         _LANGUAGE,
@@ -117,10 +117,10 @@ def make_response(
     ext_fields: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> RemotingCommand:
-    """Build the response to ``request``: its opaque, written the way the request was.
+    """Build the response to `request`: its opaque, written the way the request was.
 
-    A ROCKETMQ header holds 16 bits of code, so a request that arrived in one is answered
-    in one: its code fitted, and every response code does.
+    A ROCKETMQ header holds 16 bits of code. The code of a request that came in one fitted,
+    and every response code does.
     """
     return RemotingCommand(
         int(code),
@@ -138,7 +138,7 @@ def make_response(
 def encode_head(command: RemotingCommand, body_bytes: int) -> bytes:
     """Return the frame up to its body, so that body buffers can follow uncopied.
 
-    ``body_bytes`` is how many bytes of body the caller sends after it.
+    `body_bytes` is how many bytes of body the caller sends after it.
     """
     serialize_type = command.serialize_type
     if serialize_type == _JSON:

@@ -16,13 +16,13 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto.sys_flag import CompressionType
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
-"""Default limit of ``inflate``: far above any message Apache's limits let through."""
+"""Default limit of `inflate`: far above any message Apache's limits let through."""
 
 
 def deflate(body: bytes, codec: CompressionType = CompressionType.ZLIB, level: int = 5) -> bytes:
     """Compress a body the way Java clients do.
 
-    ``level`` is 0 to 9 for zlib, 1 and more for the others.
+    `level` is 0 to 9 for zlib, 1 and more for the others.
     """
     if codec is CompressionType.LZ4:
         return cast("bytes", lz4.frame.compress(body, compression_level=level))
@@ -38,12 +38,12 @@ def inflate(
 
     Args:
         body: as stored.
-        codec: the number in the system flag; see ``CompressionType``.
+        codec: the number in the system flag; see `CompressionType`.
         max_output_bytes: the most that may come out.
 
     Raises:
         BadBodyError: the codec is unknown, the bytes are damaged or cut, or more than
-            ``max_output_bytes`` would come out.
+            `max_output_bytes` would come out.
     """
     try:
         if codec in {CompressionType.LEGACY_ZLIB, CompressionType.ZLIB}:

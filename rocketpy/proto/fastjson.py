@@ -1,9 +1,9 @@
 """JSON as Java's fastjson writes it: maps whose keys are numbers or objects.
 
 Two habits of the official peers are no JSON: integer keys without quotes
-(``{0:"ip:port"}``), and queues as keys, written as objects in key position
-(``{{"brokerName":"b","queueId":0,"topic":"T"}:1}``). ``loads`` reads both, and plain
-JSON at full speed; ``dumps`` writes integer keys in quotes, which every peer
+(`{0:"ip:port"}`), and queues as keys, written as objects in key position
+(`{{"brokerName":"b","queueId":0,"topic":"T"}:1}`). `loads` reads both, and plain
+JSON at full speed; `dumps` writes integer keys in quotes, which every peer
 reads, and queue keys in the raw object form, the only one every peer reads.
 
 Source: RemotingSerializable of 5.4.0; what peers accept was measured.
@@ -34,8 +34,8 @@ _NON_STRING_KEYS: Final = orjson.OPT_NON_STR_KEYS
 def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - JSON enters here
     """Read a value.
 
-    Integer keys come back as text (``"0"``) whether they were quoted or not. An object
-    in key position comes back as a ``MessageQueue`` when it is one, else as its compact JSON
+    Integer keys come back as text (`"0"`) whether they were quoted or not. An object
+    in key position comes back as a `MessageQueue` when it is one, else as its compact JSON
     text.
 
     Raises:
@@ -64,7 +64,7 @@ def loads_plain(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - 
 
 
 def check_quick(data: bytes | bytearray | memoryview) -> None:
-    """Make sure that ``loads`` will be quick: what is over ``MAX_DIALECT_BYTES`` must be plain.
+    """Make sure that `loads` will be quick: what is over `MAX_DIALECT_BYTES` must be plain.
 
     Raises:
         BadBodyError: it is long and not plain JSON.
@@ -220,8 +220,8 @@ def _queue_object(queue: MessageQueue) -> dict[str, Any]:
 def dumps(value: object, *, raw_int_keys: bool = False) -> bytes:
     """Write a value compactly, maps in the order they have.
 
-    A ``MessageQueue`` is written as its object, in key position in the raw form; sets are
-    arrays. ``raw_int_keys`` leaves the quotes of integer keys off (Apache's files).
+    A `MessageQueue` is written as its object, in key position in the raw form; sets are
+    arrays. `raw_int_keys` leaves the quotes of integer keys off (Apache's files).
     """
     if raw_int_keys:
         return _dumps_by_hand(value, raw_int_keys)

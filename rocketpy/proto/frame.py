@@ -5,7 +5,7 @@ One frame carries one command. All integers are big-endian; offsets in bytes::
     0         4        5         8                8+H              4+L
     | L: i32  | T: u8  | H: u24  | header, H bytes | body, L-4-H bytes |
 
-``L`` counts everything after itself. ``T`` says how the header is written (0
+`L` counts everything after itself. `T` says how the header is written (0
 JSON, 1 ROCKETMQ, 2 MSGPACK). A whole frame has at most 16 MiB, its header at
 most 8 MiB: the response to a batch lists the id of every message, and 4 MiB of the
 smallest messages have 6 MiB of ids.
@@ -41,7 +41,7 @@ class CommandReader:
     """Turns a stream of bytes into commands; one for each connection.
 
     Feed it what a read returned. Whole frames before a malformed one are returned and
-    ``error`` is set; from then on nothing more is read, and the caller closes the
+    `error` is set; from then on nothing more is read, and the caller closes the
     connection. At most one frame's bytes are held, and never more than were received.
     """
 
@@ -145,7 +145,7 @@ def _decode_other(
 
 
 def decode_command(frame: bytes) -> RemotingCommand:
-    """Decode exactly one whole frame (tests and tools; connections use ``CommandReader``).
+    """Decode exactly one whole frame (tests and tools; connections use `CommandReader`).
 
     Raises:
         ProtocolError: the frame is malformed, cut, or followed by something else.

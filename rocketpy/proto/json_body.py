@@ -9,7 +9,7 @@ A body declares its fields once, each with Java's default::
 
 Reading is tolerant: unknown keys are ignored; an absent or null key keeps the
 default. Writing is compact, keys in alphabetical order, None left out, as Java does.
-A key is the field's name in camel case, unless ``wire_names`` says otherwise. How
+A key is the field's name in camel case, unless `wire_names` says otherwise. How
 each field is read and written is worked out when the class is made.
 
 Source: RemotingSerializable of 5.4.0.
@@ -77,7 +77,7 @@ class Body(Declared):
 
     @classmethod
     def from_json(cls, value: object) -> Self:
-        """Read an already parsed JSON object; raises BadBodyError like ``decode``."""
+        """Read an already parsed JSON object; raises BadBodyError like `decode`."""
         if not isinstance(value, dict):
             msg = f"{cls.__name__} is a {type(value).__name__}, not an object"
             raise BadBodyError(msg)
@@ -100,7 +100,7 @@ class Body(Declared):
         return document
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``encode`` writes, for ``fastjson.dumps``; None is left out."""
+        """Return what `encode` writes, for `fastjson.dumps`; None is left out."""
         document: dict[str, Any] = {}
         for name, key, _, write in self.specs:
             value = getattr(self, name)

@@ -53,7 +53,7 @@ _LONG: Final = struct.Struct(">q")
 
 @lru_cache(maxsize=16_384)
 def host_to_bytes(host: str) -> bytes:
-    """Return ``ip:port`` (``[ip]:port`` for IPv6) as stored: 4 or 16 bytes and an i32 port.
+    """Return `ip:port` (`[ip]:port` for IPv6) as stored: 4 or 16 bytes and an i32 port.
 
     Raises:
         ValueError: not an address with a port; names are not looked up.
@@ -76,7 +76,7 @@ def host_to_bytes(host: str) -> bytes:
 
 @lru_cache(maxsize=16_384)
 def bytes_to_host(stored: bytes) -> str:
-    """Return stored host bytes (8 or 20) as ``ip:port``, IPv6 as ``[ip]:port``.
+    """Return stored host bytes (8 or 20) as `ip:port`, IPv6 as `[ip]:port`.
 
     Raises:
         ValueError: another number of bytes.
@@ -92,7 +92,7 @@ class MessageExt:
     """A stored message, decoded.
 
     Attributes:
-        body: as the producer gave it (inflated), unless decoded with ``inflate=False``.
+        body: as the producer gave it (inflated), unless decoded with `inflate=False`.
         sys_flag: as stored; the compressed bit is cleared when the body was inflated.
         body_crc: of the stored body.
         store_size_bytes: of the whole record.
@@ -144,7 +144,7 @@ def decode_message(
     check_crc: bool = False,
     max_body_bytes: int = MAX_INFLATED_BYTES,
 ) -> MessageExt:
-    """Decode the record at ``offset`` of ``buffer``.
+    """Decode the record at `offset` of `buffer`.
 
     Args:
         buffer: holds the whole record.
@@ -154,8 +154,8 @@ def decode_message(
         max_body_bytes: the most a compressed body may inflate to.
 
     Raises:
-        CorruptRecordError: not a whole, consistent record. Its ``phy_offset`` is the stored
-            one where that could be read, else ``offset``.
+        CorruptRecordError: not a whole, consistent record. Its `phy_offset` is the stored
+            one where that could be read, else `offset`.
     """
     try:
         return _decode(buffer, offset, inflate, check_crc, max_body_bytes)
@@ -236,10 +236,10 @@ def decode_messages(
     check_crc: bool = False,
     max_body_bytes: int = MAX_INFLATED_BYTES,
 ) -> list[MessageExt]:
-    """Decode records that lie back to back: the body of a pull, pop or query answer.
+    """Decode records that lie back to back: the body of the response to a pull or a query.
 
     Raises:
-        CorruptRecordError: as ``decode_message``; also when bytes are left over.
+        CorruptRecordError: as `decode_message`; also when bytes are left over.
     """
     messages = []
     position = 0
@@ -260,13 +260,13 @@ def decode_messages(
 def encode_message(message: MessageExt, *, properties: bytes | None = None) -> bytes:
     """Encode a message as a record: what check-backs (39) and direct consumption (309) carry.
 
-    The body is written as it is: ``message`` must hold it as its ``sys_flag`` says, which
+    The body is written as it is: `message` must hold it as its `sys_flag` says, which
     is so when it was decoded, with or without inflating. The checksum is computed anew.
 
-    ``properties`` are the stored bytes, when they should be kept as they are.
+    `properties` are the stored bytes, when they should be kept as they are.
 
     Raises:
-        ValueError: a host that is not ``ip:port``.
+        ValueError: a host that is not `ip:port`.
     """
     born_host = host_to_bytes(message.born_host)
     store_host = host_to_bytes(message.store_host)

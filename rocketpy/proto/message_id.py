@@ -8,12 +8,10 @@ ms since the local month began u32 | counter u16. Both have 32 or 56 digits.
 Source: MessageDecoder.createMessageId, MessageClientIDSetter of 5.4.0.
 """
 
-import base64
 import binascii
 import struct
 from typing import Final, NamedTuple
 
-from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.message import bytes_to_host, host_to_bytes
 
 _LONG: Final = struct.Struct(">q")
@@ -23,14 +21,14 @@ _ID_LENGTHS: Final = frozenset({32, 56})
 
 
 class OffsetMessageId(NamedTuple):
-    """Where a message is stored: the broker's ``ip:port`` and the physical offset, bytes."""
+    """Where a message is stored: the broker's `ip:port` and the physical offset, bytes."""
 
     host: str
     phy_offset: int
 
 
 def encode_message_id(store_host: str, phy_offset: int) -> str:
-    """Return the offset id; raises ValueError for a host that is not ``ip:port``."""
+    """Return the offset id; raises ValueError for a host that is not `ip:port`."""
     return offset_id_from_bytes(host_to_bytes(store_host), phy_offset)
 
 
@@ -74,7 +72,7 @@ class UniqIdParts(NamedTuple):
     def born_ms(self, now_ms: int, month_start_ms: int, previous_month_start_ms: int) -> int:
         """Return when the id was made, taking the latest month that is not in the future.
 
-        ``now_ms`` is the wall clock; the other two are when the current and the previous
+        `now_ms` is the wall clock; the other two are when the current and the previous
         month began in local time; all ms since 1970.
         """
         born_ms = month_start_ms + self.month_ms
@@ -96,8 +94,8 @@ def decode_uniq_id(uniq_id: str) -> UniqIdParts:
 class UniqIdGenerator:
     """Makes the unique ids of one process.
 
-    The caller tells the time, and when the local month began: ask ``needs_month`` before
-    each id, and call ``set_month`` when it says so (once a month). Not synchronised.
+    The caller tells the time, and when the local month began: ask `needs_month` before
+    each id, and call `set_month` when it says so (once a month). Not synchronised.
     """
 
     __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix")
@@ -118,7 +116,7 @@ class UniqIdGenerator:
         self._month_end_ms = -1
 
     def needs_month(self, now_ms: int) -> bool:
-        """Tell whether ``set_month`` must be called before the next id."""
+        """Tell whether `set_month` must be called before the next id."""
         return not self._month_start_ms <= now_ms < self._month_end_ms
 
     def set_month(self, start_ms: int, end_ms: int) -> None:
@@ -128,36 +126,7 @@ class UniqIdGenerator:
         self._month_end_ms = end_ms
 
     def next_id(self, now_ms: int) -> str:
-        """Return the next id; ``now_ms`` is the wall clock."""
+        """Return the next id; `now_ms` is the wall clock."""
         counter = self._counter
         self._counter = counter + 1 & 0xFFFF
         return f"{self._prefix}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}{counter:04X}"
-
-
-class RecallHandle(NamedTuple):
-    """What a producer needs to take back a timer message before it is delivered."""
-
-    topic: str
-    broker_name: str
-    timestamp_text: str
-    message_id: str
-
-
-def encode_recall_handle(handle: RecallHandle) -> str:
-    """Return a recall handle: url-safe Base64 of ``v1 topic broker timestamp id``."""
-    return base64.urlsafe_b64encode(" ".join(("v1", *handle)).encode()).decode()
-
-
-def decode_recall_handle(text: str) -> RecallHandle:
-    """Read a recall handle.
-
-    Raises:
-        HeaderFieldError: it is none of version 1.
-    """
-    try:
-        words = base64.urlsafe_b64decode(text.encode()).decode().split(" ")
-    except ValueError as error:
-        raise HeaderFieldError("recallHandle", "is not Base64 of text") from error
-    if len(words) != 5 or words[0] != "v1":
-        raise HeaderFieldError("recallHandle", "is not a handle of version 1")
-    return RecallHandle(*words[1:])

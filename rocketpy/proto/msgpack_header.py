@@ -37,7 +37,7 @@ def decode_msgpack_header(data: bytes | bytearray | memoryview) -> HeaderFields:
     """Read a msgpack header.
 
     Raises:
-        BadHeaderError: not msgpack, or not the array ``encode_msgpack_header`` writes.
+        BadHeaderError: not msgpack, or not the array `encode_msgpack_header` writes.
     """
     try:
         header = msgpack.unpackb(data, max_map_len=MAX_EXT_FIELDS)

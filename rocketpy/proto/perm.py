@@ -8,7 +8,6 @@ from typing import Final
 PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2
 PERM_READ: Final = 4
-PERM_PRIORITY: Final = 8
 
 
 def is_readable(perm: int) -> bool:
@@ -26,13 +25,8 @@ def is_inherited(perm: int) -> bool:
     return perm & PERM_INHERIT != 0
 
 
-def is_accessible(perm: int) -> bool:
-    """Tell whether anybody may read or write."""
-    return perm & (PERM_READ | PERM_WRITE) != 0
-
-
 def perm_to_string(perm: int) -> str:
-    """Return the permission as three letters, such as ``RW-``."""
+    """Return the permission as three letters, such as `RW-`."""
     read = "R" if is_readable(perm) else "-"
     write = "W" if is_writeable(perm) else "-"
     inherit = "X" if is_inherited(perm) else "-"

@@ -1,6 +1,6 @@
 """Message properties: their names, and the text they are stored as.
 
-The text is ``name 0x01 value 0x02`` for each, UTF-8. Readers must not rely on
+The text is `name 0x01 value 0x02` for each, UTF-8. Readers must not rely on
 an order, and must accept a missing last 0x02 (clients before 5.0).
 
 Source: MessageConst and MessageDecoder of 5.4.0.
@@ -71,7 +71,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
 """Properties that brokers and clients write; a user's own must have other names."""
 
 KEY_SEPARATOR: Final = " "
-"""Between the keys in ``KEYS``."""
+"""Between the keys in `KEYS`."""
 
 
 def parse_properties(stored: bytes | memoryview | str) -> dict[str, str]:
@@ -97,6 +97,6 @@ def properties_text(properties: Mapping[str, str]) -> str:
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """Return the properties as the bytes a record stores.
 
-    Names and values must not hold 0x01 or 0x02; ``rocketpy.client`` checks users' ones.
+    Names and values must not hold 0x01 or 0x02; `rocketpy.client` checks users' ones.
     """
     return properties_text(properties).encode()

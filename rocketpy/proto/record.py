@@ -75,7 +75,7 @@ _topic_fields: dict[str, bytes] = {}
 
 
 def topic_field(topic: str) -> bytes:
-    """Return a topic with its length in front, as ``pack_record`` wants it (remembered).
+    """Return a topic with its length in front, as `pack_record` wants it (remembered).
 
     One byte of length for up to 127 bytes of name (record version 1), else two (version 2).
 
@@ -100,8 +100,8 @@ def record_size(
 ) -> int:
     """Return the size in bytes of a record.
 
-    ``topic_field_bytes`` counts the topic with its length, ``len(topic_field(topic))``;
-    the host bits of ``sys_flag`` count too.
+    `topic_field_bytes` counts the topic with its length, `len(topic_field(topic))`;
+    the host bits of `sys_flag` count too.
     """
     size = FIXED_BYTES + body_bytes + topic_field_bytes + properties_bytes
     if sys_flag & HOST_FLAGS:
@@ -130,12 +130,12 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     topic_with_length: bytes,
     properties: bytes,
 ) -> None:
-    """Write a record at ``position``.
+    """Write a record at `position`.
 
-    ``size_bytes`` comes from ``record_size`` of the same parts, and the buffer must have
-    that room; ``crc`` from ``body_crc`` of the body, ``topic_with_length`` from
-    ``topic_field``. ``born_host`` and ``store_host`` have 8 or 20 bytes, as bits 0x10 and
-    0x20 of ``sys_flag`` say; ``properties`` at most 32,767 bytes.
+    `size_bytes` comes from `record_size` of the same parts, and the buffer must have
+    that room; `crc` from `body_crc` of the body, `topic_with_length` from
+    `topic_field`. `born_host` and `store_host` have 8 or 20 bytes, as bits 0x10 and
+    0x20 of `sys_flag` say; `properties` at most 32,767 bytes.
 
     Raises:
         struct.error: a number does not fit its field (nothing but garbage past the
@@ -189,7 +189,7 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
 ) -> tuple[list[int], list[int]]:
     """Write the records of one queue side by side with one copy into the buffer.
 
-    ``records`` are (flag, crc, body, properties); the other arguments are those of
+    `records` are (flag, crc, body, properties); the other arguments are those of
     `pack_record`, offsets being the first record's. Hosts must be IPv4.
 
     Returns:
@@ -235,12 +235,12 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
 
 
 def pack_blank(buffer: WriteBuffer, position: int, remaining_bytes: int) -> None:
-    """Write the head of the blank that ends a file; ``remaining_bytes`` counts the head."""
+    """Write the head of the blank that ends a file; `remaining_bytes` counts the head."""
     _SIZE_MAGIC.pack_into(buffer, position, remaining_bytes, BLANK_MAGIC)
 
 
 class RecordKind(IntEnum):
-    """What ``iter_records`` found."""
+    """What `iter_records` found."""
 
     MESSAGE = 0
     BLANK = 1
@@ -254,7 +254,7 @@ def iter_records(buffer: ReadBuffer, start: int, end: int) -> Iterator[tuple[int
     Checks magic and size only.
 
     Raises:
-        CorruptRecordError: a magic or a size that no record has; its ``phy_offset`` is the
+        CorruptRecordError: a magic or a size that no record has; its `phy_offset` is the
             position in the buffer.
     """
     position = start
@@ -275,16 +275,16 @@ def iter_records(buffer: ReadBuffer, start: int, end: int) -> Iterator[tuple[int
 
 
 def size_and_magic(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """Return the first two numbers at ``position``, which has at least 8 bytes."""
+    """Return the first two numbers at `position`, which has at least 8 bytes."""
     size, magic = _SIZE_MAGIC.unpack_from(buffer, position)
     return size, magic
 
 
 def fixed_part(buffer: ReadBuffer, position: int) -> tuple[struct.Struct, tuple[Any, ...]]:
-    """Return the fixed part of the record at ``position``: its struct and its values.
+    """Return the fixed part of the record at `position`: its struct and its values.
 
     The values are those of the layout above in its order, from the total size to the body
-    length; the body begins ``struct.size`` bytes after ``position``.
+    length; the body begins `struct.size` bytes after `position`.
 
     Raises:
         struct.error: the buffer ends before the fixed part does.
@@ -324,7 +324,7 @@ def topic_span(
 
 
 def record_store_timestamp_ms(buffer: ReadBuffer, position: int) -> int:
-    """Return when the record at ``position``, which must be a record, was stored, ms."""
+    """Return when the record at `position`, which must be a record, was stored, ms."""
     at = position + _STORE_TIMESTAMP_AT
     if _INT.unpack_from(buffer, position + SYS_FLAG_AT)[0] & BORN_HOST_V6:
         at += _V6_EXTRA_BYTES

@@ -34,7 +34,7 @@ class RecordState(enum.Enum):
 
 
 class RecordCheck(NamedTuple):
-    """What was found at a position; the fields after ``size_bytes`` hold for RECORD and DAMAGED.
+    """What was found at a position; the fields after `size_bytes` hold for RECORD and DAMAGED.
 
     Attributes:
         state: what it is.
@@ -63,7 +63,7 @@ _EMPTY: Final = RecordCheck(RecordState.EMPTY)
 def check_record(
     view: memoryview, position: int, phy_offset: int, *, check_crc: bool = True
 ) -> RecordCheck:
-    """Tell what lies at ``position`` of a whole commit-log file.
+    """Tell what lies at `position` of a whole commit-log file.
 
     Args:
         view: the file.

@@ -10,7 +10,6 @@ from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.tags import java_string_hash
 
 EXPRESSION_TAG: Final = "TAG"
-EXPRESSION_SQL92: Final = "SQL92"
 SUB_ALL: Final = "*"
 
 
@@ -20,7 +19,7 @@ def is_tag_type(expression_type: str | None) -> bool:
 
 
 def split_tags(expression: str) -> list[str]:
-    """Return the tags of ``a || b``, trimmed, in order, without blanks and repetitions."""
+    """Return the tags of `a || b`, trimmed, in order, without blanks and repetitions."""
     return list(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
 
 
@@ -29,11 +28,11 @@ class SubscriptionData(Body):
     """One topic in a consumer's heartbeat.
 
     Attributes:
-        sub_string: the expression as written; ``*`` takes everything.
-        tags_set: the tags of a TAG expression, empty for ``*``.
+        sub_string: the expression as written; `*` takes everything.
+        tags_set: the tags of a TAG expression, empty for `*`.
         code_set: the hash of each tag, what consume queues are filtered by.
         sub_version: when it was built, ms; a broker keeps the newest.
-        expression_type: ``TAG`` or ``SQL92``.
+        expression_type: `TAG` or `SQL92`.
     """
 
     topic: str = ""
@@ -53,21 +52,6 @@ class SubscriptionData(Body):
         """Tell whether a consume queue entry may match; a hash collision passes."""
         return not self.code_set or tags_code in self.code_set
 
-    def matches_tag(self, tag: str | None) -> bool:
-        """Tell whether a message with this very tag matches (the client's exact check)."""
-        return not self.tags_set or (tag is not None and tag in self.tags_set)
-
-    def same_content(self, other: "SubscriptionData") -> bool:
-        """Compare everything but the version."""
-        return (
-            self.topic == other.topic
-            and self.sub_string == other.sub_string
-            and self.expression_type == other.expression_type
-            and self.tags_set == other.tags_set
-            and self.code_set == other.code_set
-            and self.class_filter_mode == other.class_filter_mode
-        )
-
 
 def build_subscription(
     topic: str,
@@ -80,13 +64,13 @@ def build_subscription(
 
     Args:
         topic: its name.
-        expression_type: ``TAG`` (also when None) or ``SQL92``.
-        expression: ``a || b``, ``*``, empty or None (both take everything) for TAG;
+        expression_type: `TAG` (also when None) or `SQL92`.
+        expression: `a || b`, `*`, empty or None (both take everything) for TAG;
             a condition for SQL92, which is kept as it is.
         sub_version: now, in ms.
 
     Raises:
-        ValueError: a TAG expression without any tag (``" || "``), or an empty SQL92 condition.
+        ValueError: a TAG expression without any tag (`" || "`), or an empty SQL92 condition.
     """
     if not is_tag_type(expression_type):
         assert expression_type is not None

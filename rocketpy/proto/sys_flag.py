@@ -38,12 +38,12 @@ class CompressionType(IntEnum):
 
 
 def compression_type(sys_flag: int) -> int:
-    """Return the codec number in the flag; see ``CompressionType``."""
+    """Return the codec number in the flag; see `CompressionType`."""
     return (sys_flag & COMPRESSION_TYPE_MASK) >> 8
 
 
 def with_compression(sys_flag: int, codec: CompressionType) -> int:
-    """Return the flag saying that the body is compressed with ``codec``."""
+    """Return the flag saying that the body is compressed with `codec`."""
     return (sys_flag & ~COMPRESSION_TYPE_MASK) | COMPRESSED | (codec << 8)
 
 

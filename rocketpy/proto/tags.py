@@ -19,7 +19,7 @@ _POWER_8: Final = _POWERS[8]
 
 
 def _hash_unsigned(text: str) -> int:
-    """Return the hash of ``text`` as an unsigned 32-bit number."""
+    """Return the hash of `text` as an unsigned 32-bit number."""
     if text.isascii():
         units: bytes | memoryview = text.encode("ascii")
     else:
@@ -38,7 +38,7 @@ def _hash_unsigned(text: str) -> int:
 
 
 def java_string_hash(text: str) -> int:
-    """Return ``String.hashCode()`` of ``text``: over UTF-16 units, as a signed 32-bit number."""
+    """Return `String.hashCode()` of `text`: over UTF-16 units, as a signed 32-bit number."""
     value = _hash_unsigned(text)
     return value - (1 << 32) if value & _SIGN else value
 
@@ -61,7 +61,7 @@ def tags_code(tag: str | None) -> int:
 class IndexKeyHasher:
     """Hashes index keys, remembering what client ids have in common.
 
-    The index stores ``abs(hash("topic#key"))``. Each message's unique id is such a
+    The index stores `abs(hash("topic#key"))`. Each message's unique id is such a
     key: 32 or more characters of which only the last few change from one message to
     the next. So the hash is put together from remembered parts: the last 4 characters
     and, of the topic last asked for, all that is before them; where that is new, all
@@ -81,7 +81,7 @@ class IndexKeyHasher:
         self._chunks: dict[str, int] = {}
 
     def hash(self, topic: str, key: str) -> int:
-        """Return the index hash of ``topic#key``, from 0 to 2**31 - 1."""
+        """Return the index hash of `topic#key`, from 0 to 2**31 - 1."""
         head_topic, heads = self._heads
         if head_topic == topic:
             head = heads.get(key[:-4])

@@ -7,8 +7,6 @@ from typing import Final
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
-LMQ_PREFIX: Final = "%LMQ%"
-REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
@@ -45,7 +43,7 @@ SYSTEM_TOPICS: Final = frozenset(
         ROCKSDB_TRANS_OP_HALF_TOPIC,
     }
 )
-"""Topics that belong to the system on every broker (``rmq_sys_`` names belong to it as well)."""
+"""Topics that belong to the system on every broker (`rmq_sys_` names belong to it as well)."""
 
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     {
@@ -77,7 +75,7 @@ SYSTEM_GROUPS: Final = frozenset(
         TRANS_GROUP,
     }
 )
-"""Groups that belong to the system (``CID_RMQ_SYS_`` names belong to it as well)."""
+"""Groups that belong to the system (`CID_RMQ_SYS_` names belong to it as well)."""
 
 
 def is_system_topic(topic: str) -> bool:
@@ -108,48 +106,19 @@ def is_dlq_topic(topic: str) -> bool:
     return topic.startswith(DLQ_PREFIX)
 
 
-def is_lmq(topic: str | None) -> bool:
-    """Tell whether the name is that of a light queue."""
-    return topic is not None and topic.startswith(LMQ_PREFIX)
-
-
 def retry_topic(group: str) -> str:
     """Return the topic a group's failed messages come back through."""
     return RETRY_PREFIX + group
 
 
-def dlq_topic(group: str) -> str:
-    """Return the topic a group's given-up messages end in."""
-    return DLQ_PREFIX + group
-
-
-def group_of_retry_topic(topic: str) -> str:
-    """Return the group of a ``%RETRY%`` or ``%DLQ%`` topic; other names come back unchanged."""
-    if topic.startswith(RETRY_PREFIX):
-        return topic[len(RETRY_PREFIX) :]
-    if topic.startswith(DLQ_PREFIX):
-        return topic[len(DLQ_PREFIX) :]
-    return topic
-
-
 def pop_retry_topic_v1(topic: str, group: str) -> str:
-    """Return the topic that pop consumers of ``group`` retry ``topic`` through (first form)."""
+    """Return the topic that pop consumers of `group` retry `topic` through (first form)."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def pop_retry_topic_v2(topic: str, group: str) -> str:
-    """Return the topic that pop consumers of ``group`` retry ``topic`` through (second form)."""
+    """Return the topic that pop consumers of `group` retry `topic` through (second form)."""
     return f"{RETRY_PREFIX}{group}+{topic}"
-
-
-def reply_topic(cluster: str) -> str:
-    """Return the topic replies are sent to."""
-    return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
-
-
-def revive_topic(cluster: str) -> str:
-    """Return the topic the pop checkpoints of a cluster live in."""
-    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
 
 
 def sync_broker_member_topic(broker_name: str) -> str:

@@ -10,10 +10,9 @@ from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 MAX_TOPIC_CHARS: Final = 127
 MAX_RETRY_TOPIC_CHARS: Final = 255
-"""Of a ``%RETRY%`` or ``%DLQ%`` topic; also the most any topic may have, in UTF-8 bytes."""
+"""Of a `%RETRY%` or `%DLQ%` topic; also the most any topic may have, in UTF-8 bytes."""
 MAX_GROUP_CHARS: Final = 120
 MAX_PROPERTIES_BYTES: Final = 32_767
-MAX_MESSAGE_BYTES: Final = 4_194_304
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 

@@ -1,4 +1,4 @@
-"""Questions that only a consumer can answer: the broker passes them on.
+"""Requests that only a consumer can carry out: the broker passes them on.
 
 Source: `AdminBrokerProcessor` (getConsumerRunningInfo, consumeMessageDirectly, getConsumerStatus,
 callConsumer) and `Broker2Client` (5.4.0).

@@ -197,7 +197,7 @@ class TopicAdmin:
     def _merged_attributes(
         self, topic: TopicConfig, changes: dict[str, str]
     ) -> dict[str, str] | str:
-        """Attributes after ``+key`` and ``-key`` changes, or why they are refused."""
+        """Attributes after `+key` and `-key` changes, or why they are refused."""
         old = self._topics.get(topic.topic_name)
         merged = {} if old is None else dict(old.attributes)
         for signed, value in changes.items():
@@ -273,7 +273,7 @@ def _refused_values(topic: TopicConfig) -> str | None:
 
 
 def _split_attributes(text: str) -> dict[str, str] | str:
-    """``+key=value,-key`` as a table of signed keys, or why the text is refused."""
+    """`+key=value,-key` as a table of signed keys, or why the text is refused."""
     changes: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = part.partition("=")

@@ -1,4 +1,4 @@
-"""What a broker without slaves, controller and accounts refuses, or answers with nothing.
+"""What a broker without slaves, controller and accounts refuses, or has nothing of.
 
 Codes that are not here and nowhere else get the server's code 3.
 

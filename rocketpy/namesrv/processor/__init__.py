@@ -1,1 +1,1 @@
-"""Answers to requests, one module a concern; ``server.py`` says which code goes where."""
+"""What responds to requests, one module a concern; `server.py` says which code goes where."""

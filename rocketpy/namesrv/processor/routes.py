@@ -28,7 +28,7 @@ _HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further d
 
 
 class RouteProcessor:
-    """Answers questions about routes.
+    """Responds to requests about routes.
 
     Args:
         routes: the tables.

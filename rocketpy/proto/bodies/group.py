@@ -32,7 +32,7 @@ class CustomizedRetryPolicy(Body):
 
 @body
 class GroupRetryPolicy(Body):
-    """When a failed message comes back; ``type`` is ``CUSTOMIZED`` or ``EXPONENTIAL``."""
+    """When a failed message comes back; `type` is `CUSTOMIZED` or `EXPONENTIAL`."""
 
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -93,7 +93,7 @@ class SubscriptionGroupWrapper(Body):
 
 @body
 class SetMessageRequestModeRequestBody(Body):
-    """Request 401: how a group gets the messages of a topic; ``mode`` is PULL or POP."""
+    """Request 401: how a group gets the messages of a topic; `mode` is PULL or POP."""
 
     topic: str = ""
     consumer_group: str = ""

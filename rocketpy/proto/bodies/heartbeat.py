@@ -33,8 +33,8 @@ class ConsumerData(Body):
     """A consumer group of the client.
 
     Attributes:
-        consume_type: one of the ``CONSUME_*`` kinds; pull, push or pop.
-        message_model: ``CLUSTERING`` or ``BROADCASTING``.
+        consume_type: one of the `CONSUME_*` kinds; pull, push or pop.
+        message_model: `CLUSTERING` or `BROADCASTING`.
         consume_from_where: where a group without offsets starts.
     """
 
@@ -86,8 +86,8 @@ class Connection(Body):
     """One client's connection.
 
     Attributes:
-        client_addr: ``ip:port``.
-        language: a name of ``LanguageCode``; None when nobody knows it.
+        client_addr: `ip:port`.
+        language: a name of `LanguageCode`; None when nobody knows it.
     """
 
     client_id: str = ""
@@ -119,7 +119,7 @@ class ProducerInfo(Body):
     """One producer.
 
     Attributes:
-        remote_ip: ``/ip:port``, with Java's leading slash.
+        remote_ip: `/ip:port`, with Java's leading slash.
         last_update_timestamp: of its last heartbeat, ms.
     """
 

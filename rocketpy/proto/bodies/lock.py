@@ -49,7 +49,7 @@ class QueryAssignmentRequestBody(Body):
 
 @body
 class MessageQueueAssignment(Body):
-    """One assigned queue; queue id -1 is the whole broker (pop). ``mode`` is PULL or POP."""
+    """One assigned queue; queue id -1 is the whole broker (pop). `mode` is PULL or POP."""
 
     message_queue: MessageQueue | None = None
     mode: str = "PULL"

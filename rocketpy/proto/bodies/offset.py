@@ -18,7 +18,7 @@ from rocketpy.proto.message_queue import MessageQueue
 class ResetOffsetBody(Body):
     """Response to 222 and request 220: where each queue starts again.
 
-    C++ clients get an array of queues with offsets (``encode_list``); both forms are read.
+    C++ clients get an array of queues with offsets (`encode_list`); both forms are read.
     """
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class OffsetSerializeWrapper(Body):
 
 @body
 class GetConsumerStatusBody(Body):
-    """Response to 221 (``message_queue_table``) and of 223 (``consumer_table``, by client id)."""
+    """Response to 221 (`message_queue_table`) and of 223 (`consumer_table`, by client id)."""
 
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class GetConsumerStatusBody(Body):
 
 @body
 class ConsumerOffsetSerializeWrapper(Body):
-    """Response to 43: ``topic@group`` to queue id to offset."""
+    """Response to 43: `topic@group` to queue id to offset."""
 
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
     data_version: DataVersion | None = None

@@ -38,21 +38,10 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = field(default_factory=list)
 
     @classmethod
-    def decode_any(cls, data: bytes) -> Self:
-        """Read either form, told apart by the first byte.
-
-        5.x brokers announce ``compressed=false`` even when they compress.
-
-        Raises:
-            BadBodyError: it is neither.
-        """
-        return cls.decode_compressed(data) if data[:1] == b"\x78" else cls.decode(data)
-
-    @classmethod
     def decode_compressed(cls, data: bytes, broker_version: int = _MAPPING_VERSION) -> Self:
         """Read the compressed form.
 
-        ``broker_version`` is that of the request: older ones than 413 end before the mappings.
+        `broker_version` is that of the request: older ones than 413 end before the mappings.
 
         Raises:
             BadBodyError: lengths that do not add up, wrong texts, or more than 64 MiB inflated.

@@ -16,7 +16,7 @@ class QueueData(Body):
     """A topic's queues on one broker name.
 
     Attributes:
-        perm: permission bits, see ``rocketpy.proto.perm``.
+        perm: permission bits, see `rocketpy.proto.perm`.
     """
 
     broker_name: str = ""
@@ -31,7 +31,7 @@ class BrokerData(Body):
     """The brokers that share a name: a master (id 0) and its slaves.
 
     Attributes:
-        broker_addrs: broker id to ``ip:port``.
+        broker_addrs: broker id to `ip:port`.
     """
 
     cluster: str = ""
@@ -51,7 +51,7 @@ class TopicRouteData(Body):
     """Response to 105: who serves a topic.
 
     Attributes:
-        order_topic_conf: ``broker-a:4;broker-b:4`` for a globally ordered topic.
+        order_topic_conf: `broker-a:4;broker-b:4` for a globally ordered topic.
         topic_queue_mapping_by_broker: of static topics, passed through.
     """
 

@@ -26,7 +26,7 @@ PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
 
 @body
 class ProcessQueueInfo(Body):
-    """A consumer's copy of one queue; times in ms. ``droped`` is Java's spelling."""
+    """A consumer's copy of one queue; times in ms. `droped` is Java's spelling."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -75,7 +75,7 @@ class ConsumeStatus(Body):
 
 @body
 class ConsumerRunningInfo(Body):
-    """Response to 307; ``properties`` are the ``PROP_*`` names."""
+    """Response to 307; `properties` are the `PROP_*` names."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
@@ -88,7 +88,7 @@ class ConsumerRunningInfo(Body):
 
 @body
 class ConsumeMessageDirectlyResult(Body):
-    """Response to 309; ``consume_result`` is one of the ``CR_`` values."""
+    """Response to 309; `consume_result` is one of the `CR_` values."""
 
     order: bool = False
     auto_commit: bool = True

@@ -13,7 +13,7 @@ from rocketpy.proto.subscription import SubscriptionData
 
 @body
 class OffsetWrapper(Body):
-    """How far a group is in one queue; ``last_timestamp`` is of the last consumed message, ms."""
+    """How far a group is in one queue; `last_timestamp` is of the last consumed message, ms."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -31,7 +31,7 @@ class ConsumeStats(Body):
 
 @body
 class ConsumeStatsList(Body):
-    """Response to 317: all groups of a broker, each as ``{group: [its statistics]}``."""
+    """Response to 317: all groups of a broker, each as `{group: [its statistics]}`."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str | None = None

@@ -30,9 +30,9 @@ class TopicConfig(Body):
     """One topic of one broker; the defaults are Java's.
 
     Attributes:
-        perm: permission bits, see ``rocketpy.proto.perm``.
-        topic_filter_type: ``SINGLE_TAG`` or ``MULTI_TAG``.
-        attributes: such as ``{"message.type": "NORMAL"}``.
+        perm: permission bits, see `rocketpy.proto.perm`.
+        topic_filter_type: `SINGLE_TAG` or `MULTI_TAG`.
+        attributes: such as `{"message.type": "NORMAL"}`.
     """
 
     topic_name: str = ""

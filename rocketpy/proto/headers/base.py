@@ -8,7 +8,7 @@ A header class declares its fields once::
         queue_id: Int32
 
 A field without a default is required. Its wire name is its own in camel case,
-unless ``wire_names`` says otherwise. How each field is read and written is worked
+unless `wire_names` says otherwise. How each field is read and written is worked
 out once, not per call.
 
 Source: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader of 5.4.0.
@@ -54,17 +54,17 @@ def _parse_int(name: str, text: str, bits: int) -> int:
 
 
 def parse_int32(name: str, text: str) -> int:
-    """Read a Java int; raises HeaderFieldError naming the field ``name``."""
+    """Read a Java int; raises HeaderFieldError naming the field `name`."""
     return _parse_int(name, text, 32)
 
 
 def parse_int64(name: str, text: str) -> int:
-    """Read a Java long; raises HeaderFieldError naming the field ``name``."""
+    """Read a Java long; raises HeaderFieldError naming the field `name`."""
     return _parse_int(name, text, 64)
 
 
 def parse_bool(name: str, text: str) -> bool:  # noqa: ARG001 - called like the others
-    """Read a Java boolean: ``true`` in any case is true, everything else is false."""
+    """Read a Java boolean: `true` in any case is true, everything else is false."""
     return text.lower() == "true"
 
 

@@ -13,7 +13,7 @@ from rocketpy.proto.headers.base import Header, Int32, Int64, header
 class RegisterBrokerRequestHeader(Header):
     """Request 103, REGISTER_BROKER.
 
-    ``zone_name`` is not in Java's class: a hook of the broker adds it to the ext fields.
+    `zone_name` is not in Java's class: a hook of the broker adds it to the ext fields.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"zone_name": "__ZONE_NAME"}

@@ -44,7 +44,7 @@ class PullMessageResponseHeader(Header):
 
 @header
 class QueryMessageRequestHeader(Header):
-    """Request 12, QUERY_MESSAGE; ``unique_key_query`` asks for a producer's message id."""
+    """Request 12, QUERY_MESSAGE; `unique_key_query` asks for a producer's message id."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"unique_key_query": "_UNIQUE_KEY_QUERY"}
 

