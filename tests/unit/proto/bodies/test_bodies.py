@@ -1,11 +1,8 @@
 """Every sample is what Java's own encoder wrote (5.4.0), or what old peers write."""
 
-import zlib
-
 import pytest
 
 from rocketpy.errors import BadBodyError
-from rocketpy.proto import bodies
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.heartbeat import ConsumerConnection, HeartbeatData
 from rocketpy.proto.bodies.lock import (
@@ -24,15 +21,9 @@ from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, QueueData, Topi
 from rocketpy.proto.bodies.running import ConsumerRunningInfo
 from rocketpy.proto.bodies.stats import ConsumeStats
 from rocketpy.proto.bodies.topic import (
-    DataVersion,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-    TopicList,
     TopicStatsTable,
 )
-from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.proto.declared import declared
 
 QUEUE = MessageQueue("T", "broker-a", 1)
 QUEUE_TEXT = b'{"brokerName":"broker-a","queueId":1,"topic":"T"}'
@@ -189,21 +180,6 @@ def test_route():
     assert BrokerData().master_addr is None
 
 
-def test_absent_null_and_unknown_keys():
-    config = SubscriptionGroupConfig.decode(b'{"groupName":"g","brokerId":null,"x":[1]}')
-    assert config == SubscriptionGroupConfig("g")
-    assert (config.retry_max_times, config.retry_queue_nums) == (16, 1)
-    assert QueryAssignmentResponseBody.decode(b"{}").message_queue_assignments is None
-    empty = QueryAssignmentResponseBody.decode(b'{"messageQueueAssignments":[]}')
-    assert empty.message_queue_assignments == []
-
-
-def test_defaults_are_not_shared():
-    one = TopicConfigSerializeWrapper()
-    one.topic_config_table["T"] = TopicConfig("T")
-    assert TopicConfigSerializeWrapper().topic_config_table == {}
-
-
 ESCAPED = QUEUE_TEXT.replace(b'"', b'\\"')
 
 
@@ -238,93 +214,3 @@ def test_reset_offsets_in_every_form(text):
 def test_reset_offsets_that_are_wrong(text):
     with pytest.raises(BadBodyError):
         ResetOffsetBody.decode(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b'{"perm":"x"}',
-        b'{"perm":true}',
-        b'{"perm":1.5}',
-        b'{"perm":[]}',
-        b'{"topicName":[]}',
-        b'{"order":[]}',
-        b'{"attributes":[]}',
-    ],
-)
-def test_wrong_values_name_their_key(text):
-    with pytest.raises(BadBodyError, match=r"TopicConfig\.\w+: "):
-        TopicConfig.decode(text)
-
-
-def test_values_in_other_clothes():
-    config = TopicConfig.decode(
-        b'{"perm":"6","order":"TRUE","topicName":5,"readQueueNums":4.0,"attributes":{"a":true}}'
-    )
-    assert (config.perm, config.order, config.topic_name) == (6, True, "5")
-    assert (config.read_queue_nums, config.attributes) == (4, {"a": "true"})
-    assert TopicConfig.decode(b'{"order":1}').order is True
-    assert ConsumeStats.decode(b'{"consumeTps":2}').consume_tps == 2.0
-
-
-REGISTER = RegisterBrokerBody(
-    TopicConfigSerializeWrapper(
-        {
-            "T": TopicConfig("T", 4, 8, 6, attributes={"+message.type": "NORMAL"}),
-            "U": TopicConfig("U"),
-        },
-        DataVersion(1, 2, 3),
-        topic_queue_mapping_info_map={"T": {"topic": "T", "bname": "b"}},
-    ),
-    ["f:1"],
-)
-
-
-def test_compressed_registration():
-    packed = REGISTER.encode_compressed()
-    assert RegisterBrokerBody.decode_compressed(packed) == REGISTER
-    assert b'T 4 8 6 SINGLE_TAG {"+message.type":"NORMAL"}' in zlib.decompress(packed)
-    old = RegisterBrokerBody.decode_compressed(packed, 412)
-    assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map is None
-
-
-def test_plain_registration():
-    assert RegisterBrokerBody.decode(REGISTER.encode()) == REGISTER
-
-
-def test_every_cut_of_a_registration_is_refused():
-    plain = zlib.decompress(REGISTER.encode_compressed())
-    old_end = plain.index(b"f:1") + 5  # brokers before 5.0 end here
-    for size in set(range(len(plain))) - {old_end}:
-        with pytest.raises(BadBodyError):
-            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
-
-
-@pytest.mark.parametrize("topic", [b"T 4 8 6", b"T x 8 6 SINGLE_TAG", b"T 4 8 6 SINGLE_TAG {"])
-def test_topics_of_a_registration_that_are_wrong(topic):
-    plain = zlib.decompress(REGISTER.encode_compressed())
-    good = b"U 16 16 6 SINGLE_TAG"
-    damaged = plain.replace(len(good).to_bytes(4) + good, len(topic).to_bytes(4) + topic)
-    assert damaged != plain
-    with pytest.raises(BadBodyError):
-        RegisterBrokerBody.decode_compressed(zlib.compress(damaged))
-
-
-def test_sets_are_written_in_order():
-    queues = {MessageQueue("T", "b", n) for n in (3, 1, 2)}
-    request = LockBatchRequestBody("g", "c", mq_set=queues)
-    assert [queue.queue_id for queue in request.to_json()["mqSet"]] == [1, 2, 3]
-    assert TopicList({"b", "a"}).encode() == b'{"topicList":["a","b"]}'
-
-
-def test_every_body_is_empty_by_default_and_survives():
-    for cls in declared(bodies, Body):
-        assert cls.decode(cls().encode()) == cls()
-
-
-def test_fields_without_a_json_form_are_a_mistake():
-    with pytest.raises(TypeError, match="no JSON form"):
-
-        @body
-        class Wrong(Body):
-            field: bytes = b""

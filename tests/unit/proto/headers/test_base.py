@@ -1,14 +1,12 @@
-from dataclasses import asdict
+"""What all header classes share."""
 
 import pytest
 
 from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.headers.base import Header, header, parse_bool, parse_int32, parse_int64
 from rocketpy.proto.headers.client import UnregisterClientRequestHeader
-from rocketpy.proto.headers.namesrv import RegisterBrokerRequestHeader
 from rocketpy.proto.headers.offset import ResetOffsetRequestHeader
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
-from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.proto.headers.topic import GetTopicConfigRequestHeader
 
 PULL = {
@@ -16,12 +14,6 @@ PULL = {
     "maxMsgNums": "32",
     "sysFlag": "3", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subVersion": "17",
     "unknown": "x", "bname": "b",
-}  # fmt: skip
-SEND_V2 = {
-    "a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "-1", "f": "0", "g": "1700000000123",
-    "h": "7",
-    "i": "k\x01v\x02",
-    "j": "0", "k": "false", "m": "false",
 }  # fmt: skip
 
 
@@ -78,50 +70,6 @@ def test_defaults_and_odd_names():
     assert (reset.queue_id, reset.offset, reset.is_force) == (-1, None, True)
     assert UnregisterClientRequestHeader(client_id="c").to_ext() == {"clientID": "c"}
     assert GetTopicConfigRequestHeader.from_ext({"topic": "t", "lo": "true"}).lo is True
-    register = RegisterBrokerRequestHeader.from_ext(
-        {
-            "brokerName": "b",
-            "brokerAddr": "a",
-            "clusterName": "c",
-            "haServerAddr": "h",
-            "brokerId": "0",
-        }
-    )
-    assert (register.compressed, register.body_crc32, register.heartbeat_timeout_millis) == (
-        False,
-        None,
-        None,
-    )
-
-
-def test_send_v2():
-    send = SendMessageRequestHeaderV2.from_ext(SEND_V2)
-    assert (send.topic, send.queue_id, send.born_timestamp, send.max_reconsume_times) == (
-        "T",
-        -1,
-        1700000000123,
-        None,
-    )
-    assert send.to_ext() == SEND_V2
-    whole = SendMessageRequestHeader(**asdict(send)).to_ext()
-    assert whole["defaultTopicQueueNums"] == "4"
-    assert asdict(SendMessageRequestHeader.from_ext(whole)) == asdict(send)
-
-
-@pytest.mark.parametrize("name", list("abcdefgh"))
-def test_send_v2_names_what_is_absent(name):
-    with pytest.raises(HeaderFieldError) as caught:
-        SendMessageRequestHeaderV2.from_ext({k: v for k, v in SEND_V2.items() if k != name})
-    assert caught.value.field == name
-
-
-@pytest.mark.parametrize("name", list("defghjl"))
-def test_send_v2_names_what_is_wrong(name):
-    if name == "l":
-        assert SendMessageRequestHeaderV2.from_ext({**SEND_V2, "l": "5"}).max_reconsume_times == 5
-    with pytest.raises(HeaderFieldError) as caught:
-        SendMessageRequestHeaderV2.from_ext({**SEND_V2, name: "x"})
-    assert caught.value.field == name
 
 
 def test_fields_without_a_wire_form_are_a_mistake():

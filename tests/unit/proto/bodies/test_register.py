@@ -1,0 +1,55 @@
+"""The body of a registration, plain and compressed."""
+
+import zlib
+
+import pytest
+
+from rocketpy.errors import BadBodyError
+from rocketpy.proto.bodies.register import RegisterBrokerBody
+from rocketpy.proto.bodies.topic import (
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+
+REGISTER = RegisterBrokerBody(
+    TopicConfigSerializeWrapper(
+        {
+            "T": TopicConfig("T", 4, 8, 6, attributes={"+message.type": "NORMAL"}),
+            "U": TopicConfig("U"),
+        },
+        DataVersion(1, 2, 3),
+        topic_queue_mapping_info_map={"T": {"topic": "T", "bname": "b"}},
+    ),
+    ["f:1"],
+)
+
+
+def test_compressed_registration():
+    packed = REGISTER.encode_compressed()
+    assert RegisterBrokerBody.decode_compressed(packed) == REGISTER
+    assert b'T 4 8 6 SINGLE_TAG {"+message.type":"NORMAL"}' in zlib.decompress(packed)
+    old = RegisterBrokerBody.decode_compressed(packed, 412)
+    assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map is None
+
+
+def test_plain_registration():
+    assert RegisterBrokerBody.decode(REGISTER.encode()) == REGISTER
+
+
+def test_every_cut_of_a_registration_is_refused():
+    plain = zlib.decompress(REGISTER.encode_compressed())
+    old_end = plain.index(b"f:1") + 5  # brokers before 5.0 end here
+    for size in set(range(len(plain))) - {old_end}:
+        with pytest.raises(BadBodyError):
+            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
+
+
+@pytest.mark.parametrize("topic", [b"T 4 8 6", b"T x 8 6 SINGLE_TAG", b"T 4 8 6 SINGLE_TAG {"])
+def test_topics_of_a_registration_that_are_wrong(topic):
+    plain = zlib.decompress(REGISTER.encode_compressed())
+    good = b"U 16 16 6 SINGLE_TAG"
+    damaged = plain.replace(len(good).to_bytes(4) + good, len(topic).to_bytes(4) + topic)
+    assert damaged != plain
+    with pytest.raises(BadBodyError):
+        RegisterBrokerBody.decode_compressed(zlib.compress(damaged))
