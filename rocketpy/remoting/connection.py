@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
             return
         batch = RequestBatch(self, work)
         self.in_hand.add(batch.count, batch.size_bytes)
-        self.in_hand.batches_out += 1
+        self.in_hand.batches.add(batch)
         pool.submit(batch)
         self._count()
         if pool.queue_wait_ms > 0 and pool.claim_watch():
@@ -318,7 +318,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Take a batch back from its pool; on the loop."""
         in_hand = self.in_hand
-        in_hand.batches_out -= 1
+        in_hand.batches.discard(batch)
         if self.channel.is_open:
             in_hand.suspend(batch.number, leftover)
         # Not below zero even when a deferred response of the batch was set on another thread
@@ -378,7 +378,7 @@ class Connection(asyncio.Protocol):
         in_hand = self.in_hand
         if (
             in_hand.has_suspended
-            and not in_hand.batches_out  # leftovers of theirs may have come first
+            and not in_hand.batches  # leftovers of theirs may have come first
             and not in_hand.is_full
             and self.channel.is_writable
             and self.channel.is_open
@@ -457,7 +457,7 @@ class Connection(asyncio.Protocol):
             self._budget.count(self)
 
     def _let_go(self) -> None:
-        self.in_hand.clear()
+        self.in_hand.drop()
         if self.is_attached:
             self._completed.clear()
         self._reader.drop()

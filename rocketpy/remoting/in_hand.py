@@ -9,6 +9,8 @@ everything suspended is numbered on the loop. The first batch that a slow peer s
 back are the leftovers served again, lowest number first.
 """
 
+from typing import Protocol
+
 from rocketpy.proto.command import RemotingCommand
 
 DEFERRED_BYTES = 512
@@ -23,13 +25,21 @@ def request_bytes(command: RemotingCommand) -> int:
     return _COMMAND_BYTES + len(command.body) + fields_bytes
 
 
+class Droppable(Protocol):
+    """A batch on a pool."""
+
+    def drop(self) -> None:
+        """Let go of the requests: nobody waits for their responses any more."""
+        ...
+
+
 class InHand:
     """Counts for one connection; on its loop only, except where it says any thread.
 
     Attributes:
         count: requests in hand.
         size_bytes: about what they hold.
-        batches_out: batches that are on a pool.
+        batches: those that are on a pool.
         suspended_bytes: about what suspended requests hold.
         is_full: no more may be taken in hand until a quarter of it is done; in between the
             connection would stop and go with every request.
@@ -41,7 +51,7 @@ class InHand:
         "_max_count",
         "_next_number",
         "_suspended",
-        "batches_out",
+        "batches",
         "count",
         "is_full",
         "is_stopped",
@@ -57,7 +67,7 @@ class InHand:
         self._suspended: list[tuple[int, list[RemotingCommand]]] = []
         self.count = 0
         self.size_bytes = 0
-        self.batches_out = 0
+        self.batches: set[Droppable] = set()
         self.suspended_bytes = 0
         self.is_full = False
         self.is_stopped = False
@@ -96,11 +106,17 @@ class InHand:
 
     def take_suspended(self) -> list[RemotingCommand]:
         """Return every suspended request in order, and begin anew; only when no batch is out."""
-        assert not self.batches_out
+        assert not self.batches
         self._suspended.sort(key=lambda part: part[0])
         commands = [command for _, part in self._suspended for command in part]
         self.clear()
         return commands
+
+    def drop(self) -> None:
+        """Let go of everything: the connection is gone."""
+        for batch in self.batches:
+            batch.drop()
+        self.clear()
 
     def clear(self) -> None:
         """Forget what is suspended."""

@@ -48,18 +48,23 @@ class RequestBatch:
         channel, in_hand = owner.channel, owner.in_hand
         responses = Responses(channel)
         leftover: list[RemotingCommand] = []
+        work = self._work
         if channel.is_open:
-            for index, (processor, command) in enumerate(self._work):
+            for index, (processor, command) in enumerate(work):
                 if (
                     in_hand.is_stopped
                     or responses.size_bytes >= FLUSH_BYTES
                     or not channel.is_writable
                 ):
                     in_hand.is_stopped = True
-                    leftover = [command for _, command in self._work[index:]]
+                    leftover = [command for _, command in work[index:]]
                     break
                 responses.process(processor, command)
         channel.call_soon(owner.batch_done, self, responses, leftover)
+
+    def drop(self) -> None:
+        """Let go of the requests: the connection is gone. Who runs them already finishes."""
+        self._work = []
 
     def refuse(self, waited_ms: int, queued_count: int) -> None:
         """Answer all with flow control: they waited too long."""

@@ -187,7 +187,8 @@ class Selector:
             await asyncio.sleep(_DRAIN_TICK_S)
 
     async def _until_gone(self, deadline_ms: int) -> None:
-        await wait_until_gone(self.connections, deadline_ms - self.now_ms())
+        # What has no transport yet ends with its task.
+        await wait_until_gone(self._attached(), deadline_ms - self.now_ms())
 
     def _sweep(self) -> None:
         self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)

@@ -16,6 +16,7 @@ from tests.integration.remoting.helpers import (
     SILENT,
     THREAD,
     RawPeer,
+    big,
     client,
     make_server,
     numbered,
@@ -164,6 +165,28 @@ async def test_a_reader_that_does_not_read_is_bounded_and_harms_nobody() -> None
     assert [(await slow.receive()).opaque for _ in range(400)] == list(range(400))
     await slow.close()
     await good.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize("selectors", [1, 2])
+async def test_requests_of_a_slow_reader_keep_their_order_on_a_pool(selectors: int) -> None:
+    pool = BusinessPool("order", 1, 10_000, 0)
+    server = make_server(
+        server_selector_threads=selectors,
+        write_buffer_high_water_mark=1 << 20,
+        write_buffer_low_water_mark=1 << 16,
+    )
+    server.register(BIG, big, pool)
+    await server.start()
+    slow = await RawPeer.connect(f"127.0.0.1:{server.port}")
+    for turn in range(4):
+        slow.stop_reading()
+        slow.send(*(numbered(BIG, turn * 100 + n) for n in range(50)))
+        await asyncio.sleep(0.02)
+        slow.send(*(numbered(BIG, turn * 100 + n) for n in range(50, 100)))
+        slow.read_again()
+    assert [(await slow.receive()).opaque for _ in range(400)] == list(range(400))
+    await slow.close()
     await server.stop()
 
 

@@ -192,6 +192,21 @@ def test_everything_a_connection_holds_is_told_to_the_budget() -> None:
     assert budget.held_bytes == 0
 
 
+def test_a_lost_connection_keeps_nothing_in_its_pools() -> None:
+    rig = Rig().open()
+    pool = BusinessPool("p", 1, 1000, 0, clock=ManualClock())
+    served: list[int] = []
+    rig.owner.table.register(10, lambda _, command: served.append(command.opaque), pool)
+    feed(rig, request(10, 1))
+    ((batch, _),) = pool._queue
+    rig.connection.connection_lost(None)
+    assert batch._work == []  # type: ignore[attr-defined]
+    assert pool.run_one()
+    rig.loop.run()
+    assert served == []
+    assert pool.statistics().queued_count == 0
+
+
 def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
