@@ -52,7 +52,6 @@ class Sizes:
             max_msgs_num_batch=1_000_000,
             disk_max_used_space_ratio=95,
             mapper_file_size_batch_consume_queue=13_800,
-            mapped_file_size_timer_log=102_400,
         )
 
 
