@@ -63,6 +63,7 @@ class Broker:
         network: where it listens and how it connects; the machine's when None.
         threads: False runs everything on the loop that calls `start`, services and requests,
             whatever the pools' sizes: a simulation repeats then exactly.
+        run: makes what drives a service that has a thread otherwise; ``threads`` decides when None.
 
     Attributes:
         requests: every request it answers.
@@ -81,9 +82,10 @@ class Broker:
         guard: Guard | None = None,
         network: Network | None = None,
         threads: bool = True,
+        run: Callable[[Service, Clock], ServiceRunner] | None = None,
     ) -> None:
         self._network = network
-        self._run: Callable[[Service, Clock], ServiceRunner] = (
+        self._run: Callable[[Service, Clock], ServiceRunner] = run or (
             ServiceThread if threads else LoopService
         )
         self._threads = threads

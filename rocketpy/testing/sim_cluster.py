@@ -34,7 +34,9 @@ from rocketpy.namesrv.server import NameServer
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.service import LoopService, Service
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.sim_files import ProcessEndedError, SimFiles
 from rocketpy.testing.sim_loop import LoopClock, SimLoop, SimProcess
@@ -45,6 +47,7 @@ T = TypeVar("T")
 _NAME_SERVER_HOST: Final = "10.0.0.1"
 _NAME_SERVER_PORT: Final = 9876
 _BROKER_PORT: Final = 10911
+_LATE_S: Final = 0.01
 _LIMIT_S: Final = 24 * 3_600.0
 
 TINY_STORE: Mapping[str, str] = {
@@ -55,6 +58,21 @@ TINY_STORE: Mapping[str, str] = {
     "maxMessageSize": str(64 << 10),
 }
 """File sizes fit for a disk of byte arrays."""
+
+
+class _LateRunner:
+    """Drives a service on the loop, but as a thread does: it wakes when it gets round to it."""
+
+    def __init__(self, service: Service, clock: Clock, loop: SimLoop) -> None:
+        self._inner = LoopService(service, clock)
+        self._loop = loop
+        self.start = self._inner.start
+        self.stop = self._inner.stop
+
+    def wake(self) -> None:
+        """Run the next step within a few milliseconds."""
+        delay_s = self._loop.rng.choice((0.0, 0.001, _LATE_S))
+        self._loop.call_later(delay_s, self._inner.wake)
 
 
 class SimBroker:
@@ -180,6 +198,7 @@ class SimBroker:
             files=self.files,
             network=self.host,
             threads=False,
+            run=lambda service, clock: _LateRunner(service, clock, self._loop),
         )
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from rocketpy.store.message_store import MessageStore
 from tests.simulation.cluster_world import run_seed
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
 
@@ -29,6 +30,20 @@ def test_nothing_acknowledged_is_lost_under_any_seed(chunk: int) -> None:
 
 def test_a_seed_repeats_exactly() -> None:
     assert run_seed(6) == run_seed(6)
+
+
+def test_an_acknowledgement_before_the_flush_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the check: with that fault in it, one of the first seeds fails."""
+    monkeypatch.setattr(MessageStore, "when_durable", lambda _, __, answer: answer(True))
+    assert any(fails(seed) for seed in range(0, 80, 2))
+
+
+def fails(seed: int) -> bool:
+    try:
+        run_seed(seed)
+    except AssertionError:
+        return True
+    return False
 
 
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")

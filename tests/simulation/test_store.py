@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from rocketpy.store.message_store import MessageStore
 from tests.simulation.seeds import CHUNKS, run_seeds, seed_count, seeds_of
 from tests.simulation.store_world import FAULTS, StoreWorld
 
@@ -26,6 +27,20 @@ def run(seed: int) -> None:
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_promise_holds_under_every_seed(chunk: int) -> None:
     run_seeds(run, seeds_of(chunk, SEEDS), TEST)
+
+
+def test_an_acknowledgement_before_the_flush_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the check: with that fault in it, one of the first seeds fails."""
+    monkeypatch.setattr(MessageStore, "when_durable", lambda _, __, answer: answer(True))
+    assert any(fails(seed) for seed in range(0, 80, 2))
+
+
+def fails(seed: int) -> bool:
+    try:
+        run(seed)
+    except AssertionError:
+        return True
+    return False
 
 
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
