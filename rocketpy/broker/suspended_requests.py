@@ -25,9 +25,9 @@ from itertools import islice
 from typing import Any, Final
 
 STEP_INTERVAL_MS: Final = 1_000
-MAX_BYTES: Final = 128 * 1024 * 1024
+MAX_BYTES: Final = 192 * 1024 * 1024
 """Estimated memory of all entries; see `SuspendedRequest.size_bytes`."""
-ENTRY_BYTES: Final = 1_024
+ENTRY_BYTES: Final = 1_300
 """What an entry with its places in the table takes, measured and rounded up."""
 
 _SLOT_MS: Final = 100
@@ -220,8 +220,9 @@ class SuspendedRequests:
 
     def _make_room(self, entry: SuspendedRequest) -> list[SuspendedRequest] | None:
         """Return who gives way to a new entry; None when the new one has to."""
-        if any(len(self._by_key.get(key, ())) >= self.max_per_key for key in entry.keys):
-            return None
+        for key in entry.keys:
+            if len(self._by_key.get(key, ())) >= self.max_per_key:
+                return None
         if self._has_room(entry):
             return []
         if not self._by_owner:
@@ -248,8 +249,12 @@ class SuspendedRequests:
         owner.size_bytes += entry.size_bytes
         self._count += 1
         self._size_bytes += entry.size_bytes
+        by_key = self._by_key
         for key in entry.keys:
-            self._by_key.setdefault(key, {})[entry] = None
+            entries = by_key.get(key)
+            if entries is None:
+                entries = by_key[key] = {}
+            entries[entry] = None
         entry.is_waiting = True
         self._put_in_slot(entry, now_ms)
 

@@ -39,8 +39,12 @@ GROWTH_INTERVAL_MS: Final = 5_000
 """A suspended pull with a filter goes on this often when its queue has grown: so that a consumer
 with a narrow filter moves on, and retention does not overtake it."""
 MAX_PULL_BYTES: Final = 8 * 1024 * 1024
+MAX_PULL_COUNT: Final = 1_024
+"""As many as official clients may be told to ask for. A read may look at as many entries, so this
+also bounds what a filter that takes nothing costs the loop."""
 
 _MAX_TAG_KEYS: Final = 32
+_KEPT_EXPRESSION_CHARS: Final = 200
 _FORBIDDEN_BROKER: Final = 1
 _FORBIDDEN_GROUP: Final = 2
 _FORBIDDEN_TOPIC: Final = 3
@@ -176,12 +180,12 @@ class SuspendedPull(SuspendedRequest):
     """A pull that waits for a message.
 
     Attributes:
-        wanted: the request, without its expression.
+        wanted: the request, without its expression if that is long; what remains is short, for
+            topic and group exist.
         tag_filter: what it takes, when the request said that; None takes everything.
-        asks_group: the filter is the group's.
     """
 
-    __slots__ = ("_max_offset", "_resume", "asks_group", "tag_filter", "wanted")
+    __slots__ = ("_max_offset", "_resume", "tag_filter", "wanted")
 
     def __init__(
         self,
@@ -192,8 +196,7 @@ class SuspendedPull(SuspendedRequest):
         resume: Callable[["SuspendedPull"], None],
         max_offset: Callable[[str, int], int],
     ) -> None:
-        self.wanted = wanted._replace(expression=None)
-        self.asks_group = wanted.expression is None
+        self.wanted = wanted
         self.tag_filter = tag_filter
         self._resume = resume
         self._max_offset = max_offset
@@ -313,8 +316,10 @@ class PullOperation:
         code = _code_of(read, wanted.queue_offset)
         self._commit(wanted, read.next_begin_offset)
         if code == _NOT_FOUND and wanted.suspend_ms is not None:
-            names = wanted._replace(group=group.group_name, topic=topic.topic_name)
-            if self._suspend(names, tag_filter, owner, resume):
+            kept = wanted
+            if wanted.expression is not None and len(wanted.expression) > _KEPT_EXPRESSION_CHARS:
+                kept = wanted._replace(expression="")
+            if self._suspend(kept, tag_filter, owner, resume):
                 return None
         return self._result(wanted, code, read, topic, group)
 
@@ -328,7 +333,9 @@ class PullOperation:
         try:
             group, topic = self._check_names(wanted)
             tag_filter = (
-                self._filter_of_group(wanted, group) if pull.asks_group else pull.tag_filter
+                self._filter_of_group(wanted, group)
+                if wanted.expression is None
+                else pull.tag_filter
             )
             read = self._read(wanted, tag_filter)
         except _Refused as refused:
@@ -453,7 +460,12 @@ class PullOperation:
         now_ms = self._clock.monotonic_ms()
         return self._suspended.suspend(
             SuspendedPull(
-                wanted, tag_filter, owner, now_ms + wait_ms, resume, self._store.max_offset
+                wanted,
+                tag_filter,
+                owner,
+                now_ms + wait_ms,
+                resume,
+                self._store.max_offset,
             ),
             now_ms,
         )

@@ -8,6 +8,7 @@ from typing import Final
 
 from rocketpy.broker.operation.pull import (
     MAX_PULL_BYTES,
+    MAX_PULL_COUNT,
     PullForbidden,
     PullOperation,
     PullOutcome,
@@ -23,6 +24,7 @@ from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpy.remoting.channel import Channel
 
+_NO_FIELDS: Final[dict[str, str]] = {}
 _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
 
 
@@ -47,7 +49,7 @@ class PullMessageProcessor:
         wanted = read_pull(request)
         # What waits must not keep the request: it may have a large body.
         head = RemotingCommand(
-            request.code, 0, 0, request.opaque, 0, None, {}, b"", request.serialize_type
+            request.code, 0, 0, request.opaque, 0, None, _NO_FIELDS, b"", request.serialize_type
         )
         outcome = self._pulls.pull(wanted, channel, partial(self._resume, channel, head))
         if outcome is not None:
@@ -94,7 +96,7 @@ def read_pull(request: RemotingCommand) -> PullRequest:
         header.topic,
         header.queue_id,
         header.queue_offset,
-        max(1, header.max_msg_nums),
+        max(1, min(header.max_msg_nums, MAX_PULL_COUNT)),
         min(max_bytes, MAX_PULL_BYTES) if max_bytes > 0 else MAX_PULL_BYTES,
         header.commit_offset if sys_flag & PULL_COMMIT_OFFSET else None,
         header.suspend_timeout_millis if sys_flag & PULL_SUSPEND else None,

@@ -38,7 +38,9 @@ def make_broker(path: Path, *, threads: int = 0, selectors: int = 1, **store: An
             send_message_thread_pool_nums=threads,
             pull_message_thread_pool_nums=threads,
         ),
-        store_config=MessageStoreConfig(store_path_root_dir=str(path / "store"), **SMALL, **store),
+        store_config=MessageStoreConfig(
+            store_path_root_dir=str(path / "store"), **{**SMALL, **store}
+        ),
         server_config=RemotingServerConfig(
             bind_address="127.0.0.1", server_selector_threads=selectors
         ),

@@ -1,0 +1,119 @@
+"""Reading from a whole broker: beside retention, with a filter that takes nothing, off the loop."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rocketpy.broker.broker import Broker
+from rocketpy.proto.fastjson import loads
+from rocketpy.proto.message import BatchItem, decode_messages, encode_batch
+from tests.bad_input.kit import send_header
+from tests.integration.broker.test_broker import Peer, make_broker
+
+
+async def started(path: Path, **store: Any) -> tuple[Broker, Peer]:
+    broker = make_broker(path, **store)
+    await broker.start()
+    return broker, Peer(broker.address)
+
+
+async def stopped(broker: Broker, peer: Peer) -> None:
+    await peer.client.close()
+    await broker.stop()
+
+
+async def test_a_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> None:
+    """What it has read stays readable until its response is made."""
+    broker, peer = await started(tmp_path, file_reserved_time=0)
+    store: Any = broker.parts.store
+    read = store.get_message
+    (retention,) = (one for one in store.services if one.name == "CleanCommitLogService")
+
+    def read_then_delete(*args: Any) -> Any:
+        result = read(*args)
+        store.delete_expired_files()
+        now_ms = time.monotonic_ns() // 1_000_000
+        while store.min_phy_offset == 0:
+            now_ms = max(retention.step(now_ms), now_ms + 1)
+        return result
+
+    try:
+        bodies = [bytes([65 + number]) * 400_000 for number in range(6)]
+        for body in bodies:
+            assert (await peer.send(body)).code == 0
+        store.get_message = read_then_delete
+        response = await peer.pull(0)
+        assert response.code == 0
+        found = [one.body for one in decode_messages(response.body)]
+        assert found
+        assert found == bodies[: len(found)]
+        assert store.min_phy_offset > 0, "and yet its file is gone"
+        again = decode_messages((await peer.pull(0)).body)
+        assert bodies[0] not in [one.body for one in again]
+    finally:
+        await stopped(broker, peer)
+
+
+async def test_a_tag_that_matches_nothing_costs_little_at_a_time(tmp_path: Path) -> None:
+    """However many messages are asked for: the client goes on where this one stopped."""
+    broker, peer = await started(tmp_path, mapped_file_size_consume_queue=600_000)
+    try:
+        many = encode_batch([BatchItem(0, b"x", b"TAGS\1other\2")] * 10_000)
+        assert (await peer.call(320, {**send_header("T"), "m": "true"}, many)).code == 0
+        offset, pulls = 0, 0
+        while offset < 10_000:
+            response = await peer.pull(offset, subscription="none", maxMsgNums=str(2**31 - 1))
+            assert response.code == 20
+            moved = int(response.ext_fields["nextBeginOffset"]) - offset
+            assert 0 < moved <= 1_024
+            offset += moved
+            pulls += 1
+        assert pulls >= 10
+    finally:
+        await stopped(broker, peer)
+
+
+async def test_a_look_up_by_key_runs_beside_the_loop(tmp_path: Path) -> None:
+    """With the settings a broker starts with: reading an index may take long."""
+    broker, peer = await started(tmp_path)
+    store: Any = broker.parts.store
+    look_up = store.query_index
+    threads: list[int] = []
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return look_up(*args)
+
+    store.query_index = noted
+    try:
+        await peer.send(b"found", properties="KEYS\1k\2UNIQ_KEY\1u\2")
+        header = {"topic": "T", "key": "k", "maxNum": "9", "beginTimestamp": "0"}
+        response = await peer.call(12, {**header, "endTimestamp": str(2**62)})
+        assert [one.body for one in decode_messages(response.body)] == [b"found"]
+        assert threads
+        assert threading.get_ident() not in threads
+    finally:
+        await stopped(broker, peer)
+
+
+def written_offsets(path: Path) -> set[str]:
+    (file,) = path.rglob("consumerOffset.json")
+    content: Any = loads(file.read_bytes())
+    return set(content["offsetTable"])
+
+
+async def test_a_topic_that_is_deleted_leaves_no_offsets_behind(tmp_path: Path) -> None:
+    """Not even when the broker had no time to write anything after the deletion."""
+    broker, peer = await started(tmp_path)
+    try:
+        await peer.send(b"x")
+        await peer.heartbeat()
+        header = {"topic": "T", "consumerGroup": "g", "queueId": "0", "commitOffset": "1"}
+        assert (await peer.call(15, header)).code == 0
+        broker.parts.offsets.persist()
+        assert written_offsets(tmp_path) == {"T@g"}
+        assert (await peer.call(215, {"topic": "T"})).code == 0
+        assert written_offsets(tmp_path) == set()
+    finally:
+        await stopped(broker, peer)

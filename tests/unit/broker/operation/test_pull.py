@@ -1,0 +1,206 @@
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.filters import MAX_EXPRESSION_CHARS, TagFilter
+from rocketpy.broker.operation.pull import (
+    GROWTH_INTERVAL_MS,
+    PullOperation,
+    PullRequest,
+    PullResult,
+    SuspendedPull,
+)
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.registry import ConsumerTable
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.suspended_requests import SuspendedRequests
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.tags import tags_code
+from rocketpy.store.results import GetMessageStatus
+from tests.unit.broker.fakes import FakeClock, FakeStats, FakeStore, MemoryFile
+
+
+class Kit:
+    """Topic T has four queues without a message; everybody may read."""
+
+    def __init__(self, **config: Any) -> None:
+        self.config = BrokerConfig(broker_name="b", **config)
+        self.clock = FakeClock()
+        self.topics = TopicTable(self.config, MemoryFile(), self.clock)
+        self.topics.put(TopicConfig("T", 4, 4, 6))
+        self.store = FakeStore()
+        self.suspended = SuspendedRequests("SuspendedPulls")
+        self.resumed: list[SuspendedPull] = []
+        self.pulls = PullOperation(
+            self.store,
+            topics=self.topics,
+            groups=SubscriptionGroupTable(self.config, MemoryFile(), self.clock),
+            consumers=ConsumerTable(),
+            offsets=ConsumerOffsets(self.config, MemoryFile(), self.clock),
+            suspended=self.suspended,
+            stats=FakeStats(),
+            config=self.config,
+            clock=self.clock,
+        )
+
+    def pull(self, expression: str = "*", *, queue_id: int = 0, offset: int = 0) -> Any:
+        wanted = PullRequest(
+            group="g",
+            topic="T",
+            queue_id=queue_id,
+            queue_offset=offset,
+            max_count=32,
+            max_bytes=1_000,
+            commit_offset=None,
+            suspend_ms=15_000,
+            expression=expression,
+            expression_type=None,
+            sub_version=0,
+            is_lite=False,
+        )
+        return self.pulls.pull(wanted, "owner", self.resumed.append)
+
+    def arrive(self, tag: str, next_offset: int = 1, queue_id: int = 0) -> None:
+        self.pulls.on_arrival("T", queue_id, next_offset, tags_code(tag))
+
+
+def test_an_arrival_wakes_those_who_take_its_tag() -> None:
+    kit = Kit()
+    for expression in ("a", "a || b", "c", "*"):
+        assert kit.pull(expression) is None
+    kit.arrive("a")
+    assert [pull.wanted.expression for pull in kit.resumed] == ["*", "a", "a || b"]
+    kit.arrive("a", 2)
+    kit.arrive("c", 3, queue_id=1)
+    assert len(kit.resumed) == 3
+    kit.arrive("c", 3)
+    assert len(kit.resumed) == 4
+
+
+def test_an_arrival_looks_at_nobody_whose_tag_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand pulls for another tag cost a send nothing."""
+    kit = Kit()
+    kit.pull("other")
+
+    def looked_at(*_: object) -> bool:
+        raise AssertionError("looked at")
+
+    monkeypatch.setattr(SuspendedPull, "wants", looked_at)
+    kit.arrive("a")
+    with pytest.raises(AssertionError, match="looked at"):
+        kit.arrive("other")
+
+
+def test_a_filter_of_many_tags_is_asked_instead() -> None:
+    kit = Kit()
+    assert kit.pull(" || ".join(f"t{number}" for number in range(100))) is None
+    kit.arrive("other")
+    assert kit.resumed == []
+    kit.arrive("t99", 2)
+    assert len(kit.resumed) == 1
+
+
+def test_an_old_offset_does_not_wake() -> None:
+    kit = Kit()
+    kit.pull(offset=5)
+    kit.arrive("a", 5)
+    assert kit.resumed == []
+    kit.arrive("a", 6)
+    assert len(kit.resumed) == 1
+
+
+def test_a_narrow_filter_goes_on_when_its_queue_has_grown() -> None:
+    kit = Kit()
+    kit.pull("a")
+    kit.pull("*", queue_id=1)
+    kit.store.ends = {("T", 0): 3, ("T", 1): 3}
+    kit.suspended.step(kit.clock.now_ms + GROWTH_INTERVAL_MS - 1)
+    assert kit.resumed == []
+    kit.suspended.step(kit.clock.now_ms + GROWTH_INTERVAL_MS)
+    assert [pull.wanted.queue_id for pull in kit.resumed] == [0]
+
+
+def test_a_message_between_the_empty_read_and_the_suspension_is_not_missed() -> None:
+    kit = Kit()
+    kit.store.ends["T", 0] = 1
+    assert kit.pull() is None
+    assert len(kit.resumed) == 1
+
+
+def test_everything_is_checked_again_when_a_pull_goes_on() -> None:
+    kit = Kit()
+    kit.pull()
+    kit.topics.delete("T")
+    kit.arrive("a")
+    (pull,) = kit.resumed
+    assert len(kit.suspended) == 1, "it counts until it has been read"
+    outcome = kit.pulls.go_on(pull)
+    assert isinstance(outcome, Refusal)
+    assert outcome.code == 17
+    assert len(kit.suspended) == 0
+
+
+def test_a_resumed_pull_reads_with_the_filter_of_its_request_and_waits_no_more() -> None:
+    kit = Kit()
+    kit.pull("a")
+    kit.arrive("a")
+    outcome = kit.pulls.go_on(kit.resumed[0])
+    assert isinstance(outcome, PullResult)
+    assert outcome.read.status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+    assert outcome.code == 19
+    assert kit.store.reads[1][5] is kit.store.reads[0][5]
+
+
+def test_a_failing_read_releases_the_pull() -> None:
+    kit = Kit()
+    kit.pull()
+    kit.arrive("a")
+
+    def broken(*_: object) -> None:
+        raise OSError("bad disk")
+
+    kit.store.get_message = broken  # type: ignore[assignment, method-assign]
+    with pytest.raises(OSError, match="bad disk"):
+        kit.pulls.go_on(kit.resumed[0])
+    assert len(kit.suspended) == 0
+
+
+def test_what_is_large_in_a_request_is_not_kept_or_is_counted() -> None:
+    kit = Kit()
+    kit.pull("*")
+    plain_bytes = kit.suspended.size_bytes
+    tags = "||".join(f"t{number}" for number in range(1_000))
+    kit.pull(tags)
+    assert (
+        kit.suspended.size_bytes - 2 * plain_bytes == TagFilter(frozenset(range(1_000))).size_bytes
+    )
+    kit.arrive("t7")
+    assert [pull.wanted.expression for pull in kit.resumed] == ["*", ""]
+
+
+def test_an_expression_over_the_limit_is_refused() -> None:
+    kit = Kit()
+    assert kit.pull("x" * MAX_EXPRESSION_CHARS) is None
+    refused = kit.pull("x" * (MAX_EXPRESSION_CHARS + 1))
+    assert isinstance(refused, Refusal)
+    assert refused.code == 23
+    assert str(MAX_EXPRESSION_CHARS) in refused.remark
+
+
+def test_the_pulls_of_a_lost_owner_are_forgotten() -> None:
+    kit = Kit()
+    kit.pull()
+    kit.pulls.forget("owner")
+    kit.arrive("a")
+    assert (kit.resumed, len(kit.suspended)) == ([], 0)
+
+
+def test_when_there_is_no_room_the_pull_is_answered_at_once() -> None:
+    kit = Kit(max_held_pulls=0)
+    kit.pulls.configure(kit.config)
+    outcome = kit.pull()
+    assert isinstance(outcome, PullResult)
+    assert outcome.code == 19
