@@ -17,7 +17,7 @@ Example:
 
         asyncio.run(main())
 
-``rocketpy.sync`` has the same without ``await``. The names below load when first used, so that
+`rocketpy.sync` has the same without `await`. The names below load when first used, so that
 servers do not pay for the client.
 """
 

@@ -32,8 +32,8 @@
     - StartError                    a server cannot start (port taken, ...)
 
 Ask three questions of an error: *whose fault*, *may I retry*, *what did the peer
-say*. The class answers the first, ``retriable`` the second, ``code`` and
-``remark`` the third. A programmer's mistake is an ``assert``, never one of these.
+say*. The class answers the first, `retriable` the second, `code` and
+`remark` the third. A programmer's mistake is an `assert`, never one of these.
 """
 
 from typing import ClassVar
@@ -84,7 +84,12 @@ __all__ = [
 
 
 class RocketPyError(Exception):
-    """Root of the tree; catch it to catch everything RocketPy raises on purpose."""
+    """Root of the tree; catch it to catch everything RocketPy raises on purpose.
+
+    Attributes:
+        retriable: the same call may succeed later, unchanged. A send that is repeated may be
+            stored twice (`message.id` stays the same).
+    """
 
     retriable: ClassVar[bool] = False
 
@@ -123,7 +128,7 @@ class HeaderFieldError(RocketPyError):
 
     Attributes:
         field: the wire name of the field.
-        reason: what is wrong, as the rest of a sentence: ``is required``.
+        reason: what is wrong, as the rest of a sentence: `is required`.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -176,11 +181,11 @@ class SystemBusyError(BrokerError, code=2):
 
 
 class RequestCodeNotSupportedError(BrokerError, code=3):
-    """The server does not know this request."""
+    """The server does not know this request; a newer version may."""
 
 
 class MessageIllegalError(BrokerError, code=13):
-    """The broker refused the message itself (too large, bad properties)."""
+    """The broker refuses the message itself (too large, bad properties); change the message."""
 
 
 class ServiceNotAvailableError(BrokerError, code=14):
@@ -190,11 +195,11 @@ class ServiceNotAvailableError(BrokerError, code=14):
 
 
 class NoPermissionError(BrokerError, code=16):
-    """The broker, topic or group does not allow this."""
+    """The broker, topic or group does not allow this; an operator can change its permissions."""
 
 
 class TopicNotExistError(BrokerError, code=17):
-    """The server has no such topic and may not create it."""
+    """The server has no such topic and may not create it; create the topic first."""
 
 
 class QueryNotFoundError(BrokerError, code=22):
@@ -202,11 +207,11 @@ class QueryNotFoundError(BrokerError, code=22):
 
 
 class SubscriptionGroupNotExistError(BrokerError, code=26):
-    """The server has no such consumer group and may not create it."""
+    """The server has no such group and may not create it; create the group first."""
 
 
 class InvalidParameterError(BrokerError, code=29):
-    """A parameter of the request is outside its limits."""
+    """A parameter of the request is outside its limits; the remark names it."""
 
 
 class ConsumerNotOnlineError(BrokerError, code=206):
@@ -230,7 +235,7 @@ class ClientError(RocketPyError):
 
 
 class IllegalMessageError(ClientError):
-    """The message breaks a limit or rule and was not sent."""
+    """The message breaks a limit or rule and was not sent; change the message."""
 
 
 class NoNameServerError(ClientError):
@@ -240,13 +245,13 @@ class NoNameServerError(ClientError):
 
 
 class NoRouteError(ClientError):
-    """No broker serves the topic now."""
+    """No broker serves the topic now; it may be new, or its brokers may be down."""
 
     retriable = True
 
 
 class ConnectError(ClientError):
-    """A connection could not be opened."""
+    """A connection could not be opened; nothing was sent."""
 
     retriable = True
 

@@ -1,4 +1,4 @@
-"""The client without ``await``: the same names, driven by an event loop on a thread of its own.
+"""The client without `await`: the same names, driven by an event loop on a thread of its own.
 
 For scripts, Django, Flask, Celery. Objects are safe to use from several threads. A process that
 forks must connect again in the child.
@@ -131,7 +131,7 @@ def _blocking(method: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[_F
 
 
 def _blocking(method: Any) -> Any:
-    """Return a method that runs ``method`` of the wrapped object on the loop's thread."""
+    """Return a method that runs `method` of the wrapped object on the loop's thread."""
 
     @functools.wraps(method)
     def call(self: _Face[Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -145,7 +145,7 @@ def _blocking(method: Any) -> Any:
 
 
 class Producer(_Face[AsyncProducer]):
-    """Sends messages; see :class:`rocketpy.client.producer.Producer`."""
+    """Sends messages; see `Producer`."""
 
     send = _blocking(AsyncProducer.send)
     send_batch = _blocking(AsyncProducer.send_batch)
@@ -163,7 +163,7 @@ class Producer(_Face[AsyncProducer]):
 
 
 class Consumer(_Face[AsyncConsumer]):
-    """Receives a group's messages; see :class:`rocketpy.client.push_consumer.Consumer`."""
+    """Receives a group's messages; see `Consumer`."""
 
     start = _blocking(AsyncConsumer.start)
     subscribe = _blocking(AsyncConsumer.subscribe)
@@ -204,7 +204,7 @@ class Consumer(_Face[AsyncConsumer]):
 
 
 class PullConsumer(_Face[AsyncPullConsumer]):
-    """Asked for messages; see :class:`rocketpy.client.pull_consumer.PullConsumer`."""
+    """Asked for messages; see `PullConsumer`."""
 
     start = _blocking(AsyncPullConsumer.start)
     queues = _blocking(AsyncPullConsumer.queues)
@@ -246,7 +246,7 @@ def _making(
 
 
 class Client:
-    """A client on a thread of its own; see :class:`rocketpy.client.client.Client`."""
+    """A client on a thread of its own; see `Client`."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._wrapped = client
@@ -306,5 +306,5 @@ class Client:
 
 @function_options(ClientConfig)
 def connect(config: ClientConfig) -> Client:
-    """Describe a client, as `rocketpy.connect` does; ``with`` or ``start()`` starts it."""
+    """Describe a client, as `rocketpy.connect` does; `with` or `start()` starts it."""
     return Client(AsyncClient(config))

@@ -1,4 +1,4 @@
-"""The entry to the admin operations: ``rocketpy.admin.connect()``.
+"""The entry to the admin operations: `rocketpy.admin.connect()`.
 
 Example:
     ::
@@ -64,13 +64,13 @@ class Admin:
     """mqadmin's operations as methods, on an Apache cluster as well as on ours.
 
     Operations ask the servers each time; nothing is remembered. Names and addresses of brokers
-    come from the name servers. Use it with ``async with``.
+    come from the name servers. Use it with `async with`.
 
     Each operation is a function of the module named above it; its docstring is the method's.
 
     Args:
-        name_servers: ``host:port`` of every name server.
-        remoting: how requests travel; closed by :meth:`close`.
+        name_servers: `host:port` of every name server.
+        remoting: how requests travel; closed by `close`.
         clock: for look-ups by time.
         rng: chooses the name server that is asked first.
         timeout_ms: limit of one request.
@@ -200,7 +200,7 @@ def connect(
     """Return the admin operations of the cluster behind some name servers; nothing is sent yet.
 
     Args:
-        name_servers: ``"host:9876;host2:9876"`` or a sequence; None takes ``NAMESRV_ADDR`` from
+        name_servers: `"host:9876;host2:9876"` or a sequence; None takes `NAMESRV_ADDR` from
             the environment.
         timeout_ms: limit of one request.
         remoting: settings of the connections (TLS, limits).

@@ -28,7 +28,7 @@ from rocketpy.runtime.properties_file import format_properties, read_properties
 
 
 async def brokers(servers: Servers, cluster: str = "") -> list[BrokerStatus]:
-    """Return every broker with what it says about itself; one that is silent says ``error``.
+    """Return every broker with what it says about itself; one that is silent says `error`.
 
     Args:
         cluster: only this one.
@@ -78,8 +78,8 @@ async def broker_stats(
 
     Args:
         address: of the broker.
-        name: such as ``TOPIC_PUT_NUMS`` or ``GROUP_GET_NUMS``.
-        key: a topic, or ``topic@group``.
+        name: such as `TOPIC_PUT_NUMS` or `GROUP_GET_NUMS`.
+        key: a topic, or `topic@group`.
     """
     header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
     try:
@@ -135,7 +135,7 @@ async def wipe_write_permission(servers: Servers, broker: str) -> int:
 
 
 async def add_write_permission(servers: Servers, broker: str) -> int:
-    """Undo :meth:`wipe_write_permission` (327); returns how many topics that concerns."""
+    """Undo `wipe_write_permission` (327); returns how many topics that concerns."""
     header = AddWritePermOfBrokerRequestHeader(broker_name=broker)
     responses = await servers.tell_namesrvs(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
     headers = [

@@ -129,7 +129,7 @@ async def delete_group(
 ) -> dict[str, str]:
     """Delete a group on every master that has it (207), its retry topic as well.
 
-    Its dead letters stay: they are a topic of their own, ``%DLQ%<group>``.
+    Its dead letters stay: they are a topic of their own, `%DLQ%<group>`.
 
     Args:
         group: its name.

@@ -49,7 +49,7 @@ async def message_by_offset_id(servers: Servers, message_id: str) -> MessageExt:
     Only brokers of this cluster are asked: an id may come from anywhere.
 
     Args:
-        message_id: 32 or 56 hex digits, as in a send result's ``offset_msg_id``.
+        message_id: 32 or 56 hex digits, as in a send result's `offset_msg_id`.
 
     Raises:
         ClientError: it is no such id, or names no broker of this cluster.
@@ -185,7 +185,7 @@ async def peek(
         queue_id: only of this queue of each broker.
         offset: where to begin in each queue; its first message when None.
         newest: begin so near the end of each queue that the newest are among them.
-        tag: filter, ``"a || b"``.
+        tag: filter, `"a || b"`.
     """
     route = await servers.topic_route(topic)
     masters = await servers.topic_masters(topic)
@@ -237,7 +237,7 @@ async def _read_many(
 async def _read(
     servers: Servers, address: str, queue: MessageQueue, offset: int, max_count: int, tag: str = "*"
 ) -> tuple[list[MessageExt], int]:
-    """Pull once; returns the messages and where to go on, ``offset`` itself at the end."""
+    """Pull once; returns the messages and where to go on, `offset` itself at the end."""
     header = PullMessageRequestHeader(
         consumer_group=TOOLS_CONSUMER_GROUP,
         topic=queue.topic,
@@ -263,7 +263,7 @@ async def _read(
 
 
 async def _known_address(servers: Servers, host: str) -> str | None:
-    """Return the address under which the cluster's broker at an ``ip:port`` is known."""
+    """Return the address under which the cluster's broker at an `ip:port` is known."""
     info = await servers.cluster_info()
     known = [
         address

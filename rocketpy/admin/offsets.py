@@ -42,7 +42,7 @@ async def reset_offset(
     Args:
         group: its name; it must exist.
         topic: whose queues.
-        to: ``"earliest"``, ``"latest"``, a time, or (with ``queue``) an offset.
+        to: `"earliest"`, `"latest"`, a time, or (with `queue`) an offset.
         queue: only this one.
         dry_run: only say what would happen.
 

@@ -37,7 +37,7 @@ class BrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatus:
-    """What one queue holds; ``max_offset`` is the next message's."""
+    """What one queue holds; `max_offset` is the next message's."""
 
     queue: MessageQueue
     min_offset: int
@@ -52,7 +52,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """What a topic holds; ``in_tps`` is messages stored per second (5.x brokers)."""
+    """What a topic holds; `in_tps` is messages stored per second (5.x brokers)."""
 
     topic: str
     queues: list[QueueStatus]
@@ -102,7 +102,7 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """How far a group is; ``out_tps`` is messages consumed per second."""
+    """How far a group is; `out_tps` is messages consumed per second."""
 
     group: str
     queues: list[QueueLag]
@@ -120,9 +120,9 @@ class GroupSummary:
 
     Attributes:
         members: connected clients.
-        consume_type: ``CONSUME_PASSIVELY`` (push), ``CONSUME_ACTIVELY`` (pull), ``CONSUME_POP``,
+        consume_type: `CONSUME_PASSIVELY` (push), `CONSUME_ACTIVELY` (pull), `CONSUME_POP`,
             or empty when nobody is connected.
-        message_model: ``CLUSTERING``, ``BROADCASTING``, or empty.
+        message_model: `CLUSTERING`, `BROADCASTING`, or empty.
         lag: messages not consumed yet.
     """
 
@@ -136,7 +136,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A connected client of a group; ``broker`` says who told."""
+    """A connected client of a group; `broker` says who told."""
 
     client_id: str
     address: str

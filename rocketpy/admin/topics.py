@@ -44,7 +44,7 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 
 
 def parse_permission(text: str) -> int:
-    """Return the bits of ``r``, ``w`` or ``rw`` (Apache's 4, 2 and 6 are read, too).
+    """Return the bits of `r`, `w` or `rw` (Apache's 4, 2 and 6 are read, too).
 
     Raises:
         ValueError: something else.
@@ -199,10 +199,10 @@ async def create_topic(  # noqa: PLR0913 - all but two are options
         topic: its name.
         queues: per broker.
         read_queues: when fewer or more are to be read than written.
-        perm: bits, see ``rocketpy.proto.perm``.
+        perm: bits, see `rocketpy.proto.perm`.
         order: also write the queues of an ordered topic into the name servers' table, so
             that a broker's absence does not move keys to other queues.
-        attributes: such as ``{"message.type": "FIFO"}``, added to those it has.
+        attributes: such as `{"message.type": "FIFO"}`, added to those it has.
         cluster: only on this one's brokers.
         broker: only on this broker.
 
@@ -242,9 +242,9 @@ async def update_topic(
 
     Args:
         topic: its name.
-        queues: number of queues written, and read unless ``read_queues`` is given.
+        queues: number of queues written, and read unless `read_queues` is given.
         read_queues: number of queues read.
-        perm: bits, see ``rocketpy.proto.perm``.
+        perm: bits, see `rocketpy.proto.perm`.
         attributes: added to those it has.
         broker: only on this one.
 
@@ -280,7 +280,7 @@ async def put_topic_config(
     *,
     add_attributes: Mapping[str, str] | None = None,
 ) -> None:
-    """Set a topic at one broker (17); attributes in ``config`` itself are not sent."""
+    """Set a topic at one broker (17); attributes in `config` itself are not sent."""
     added = ",".join(f"+{key}={value}" for key, value in (add_attributes or {}).items())
     header = CreateTopicRequestHeader(
         topic=config.topic_name,
@@ -323,12 +323,12 @@ async def delete_topic(servers: Servers, topic: str, *, cluster: str = "") -> di
 
 
 async def order_conf(servers: Servers, topic: str) -> str | None:
-    """Return the queues of an ordered topic, ``broker-a:4;broker-b:4``, None without one."""
+    """Return the queues of an ordered topic, `broker-a:4;broker-b:4`, None without one."""
     return await kv_get(servers, ORDER_TOPIC_CONFIG, topic)
 
 
 async def set_order_conf(servers: Servers, topic: str, value: str) -> None:
-    """Fix the queues of an ordered topic: ``broker-a:4;broker-b:4``."""
+    """Fix the queues of an ordered topic: `broker-a:4;broker-b:4`."""
     await kv_put(servers, ORDER_TOPIC_CONFIG, topic, value)
 
 

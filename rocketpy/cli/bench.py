@@ -96,7 +96,7 @@ def _finish(row: dict[str, object], output: str, failure: BaseException | None) 
 @namesrv_option
 @output_option
 def send(*, topic: str, count: int, size: int, in_flight: int, namesrv: str, output: str) -> int:
-    """Send messages as fast as their responses come; times are from send to answer."""
+    """Send messages as fast as their responses come; times are from send to response."""
     measured = Measured(ProgressBars({"sent": count}), "sent")
     row = run(_send(measured, namesrv, topic, count, size, in_flight))
     return _finish(row, output, measured.failure)

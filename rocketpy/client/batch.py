@@ -22,7 +22,7 @@ class BatchPart:
         self.messages = messages
 
     def outgoing(self, msg_id: str) -> Outgoing:
-        """Return the request's parts; ``msg_id`` becomes the batch's own."""
+        """Return the request's parts; `msg_id` becomes the batch's own."""
         body = encode_batch(
             BatchItem(message.flag, message.body, message.properties.encode())
             for message in self.messages
@@ -45,7 +45,7 @@ class BatchPart:
 def split_batches(
     messages: Iterable[Outgoing], topic: str, limit_bytes: int
 ) -> Iterator[BatchPart]:
-    """Yield parts whose stored records stay below ``limit_bytes``; a lone message always goes."""
+    """Yield parts whose stored records stay below `limit_bytes`; a lone message always goes."""
     part: list[Outgoing] = []
     part_bytes = 0
     for message in messages:

@@ -46,7 +46,7 @@ _PULL_STATUSES = {int(status): status for status in PullStatus}
 
 
 class PullResult(NamedTuple):
-    """A broker's response to a pull; ``body`` holds stored messages back to back."""
+    """A broker's response to a pull; `body` holds stored messages back to back."""
 
     status: PullStatus
     next_begin_offset: int
@@ -201,7 +201,7 @@ class BrokerApi:
     def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
-        """Ask for messages; read the response with :func:`pull_result`."""
+        """Ask for messages; read the response with `pull_result`."""
         request = make_request(RequestCode.PULL_MESSAGE, header.to_ext())
         return self.remoting.invoke_future(address, request, timeout_ms)
 

@@ -24,8 +24,8 @@ def checked_subscription(
 
     Args:
         topic: its name.
-        expression: ``"a || b"``, ``"*"``, or a condition when ``expression_type`` is SQL92.
-        expression_type: ``TAG`` or ``SQL92``.
+        expression: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
+        expression_type: `TAG` or `SQL92`.
         version: brokers keep the subscription with the greatest one.
 
     Raises:

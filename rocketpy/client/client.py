@@ -1,4 +1,4 @@
-"""The entry to everything: ``rocketpy.connect()`` and the client it returns."""
+"""The entry to everything: `rocketpy.connect()` and the client it returns."""
 
 import asyncio
 import random
@@ -108,7 +108,7 @@ class Client:
 
     @method_options(ConsumerConfig)
     def consumer(self, config: ConsumerConfig) -> Consumer:
-        """Return a member of a consumer group; ``async with`` (or ``start``) joins the group.
+        """Return a member of a consumer group; `async with` (or `start`) joins the group.
 
         Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments; the topic
         may come without its name.
@@ -167,7 +167,7 @@ def connect(config: ClientConfig) -> Client:
     may come without their name.
 
     Returns:
-        A client, to be used with ``async with`` or started with ``await client.start()``.
+        A client, to be used with `async with` or started with `await client.start()`.
 
     Example:
         ::

@@ -92,12 +92,12 @@ class ClientConfig(Checked):
     """What all producers and consumers of one client share; times in ms.
 
     Attributes:
-        name_servers: ``"host:9876;host2:9876"`` or a sequence; None takes ``NAMESRV_ADDR`` from
+        name_servers: `"host:9876;host2:9876"` or a sequence; None takes `NAMESRV_ADDR` from
             the environment.
         group: the group of producers and consumers that name none themselves.
         remoting: settings of the connections (TLS, limits); None for the defaults.
-        instance_name: the part of the client id after ``ip@``; empty means process id and time.
-        client_ip: the part of the client id before ``@``; empty means this machine's address.
+        instance_name: the part of the client id after `ip@`; empty means process id and time.
+        client_ip: the part of the client id before `@`; empty means this machine's address.
         unit_name: appended to the client id when not empty.
         api_timeout_ms: limit of one administrative request (routes, offsets, heartbeats).
         route_refresh_interval_ms: pause between two look-ups of the routes in use.
@@ -161,20 +161,20 @@ class ConsumerConfig(Checked):
     Attributes:
         topic: one topic or several.
         group: its group; empty means the client's.
-        filter: ``"a || b"``, ``"*"``, or a condition when ``expression_type`` is SQL92.
-        expression_type: ``TAG`` or ``SQL92``.
-        handler: called with each message (or list, when ``batch`` is above 1); without one,
+        filter: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
+        expression_type: `TAG` or `SQL92`.
+        handler: called with each message (or list, when `batch` is above 1); without one,
             iterate over the consumer.
-        start: where a group without a stored offset begins: ``"latest"``, ``"earliest"``, a time
+        start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
             (a datetime, or ms since 1970).
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
-        broadcast: every member gets every message; offsets stay in ``offset_dir``.
-        offset_dir: of a broadcasting group; empty means ``~/.rocketmq_offsets``. Several such
-            members on one machine need an ``instance_name`` each.
-        allocation: which member reads which queue: ``"avg"``, ``"circle"``, or a function.
-        serializer: reads bodies in ``message.decode()`` and for handlers of two parameters.
+        broadcast: every member gets every message; offsets stay in `offset_dir`.
+        offset_dir: of a broadcasting group; empty means `~/.rocketmq_offsets`. Several such
+            members on one machine need an `instance_name` each.
+        allocation: which member reads which queue: `"avg"`, `"circle"`, or a function.
+        serializer: reads bodies in `message.decode()` and for handlers of two parameters.
         pull_batch: messages a pull asks for.
         pull_batch_bytes: bytes a pull asks for.
         pull_interval_ms: pause between two pulls of a queue.
@@ -182,7 +182,7 @@ class ConsumerConfig(Checked):
         max_cached_bytes: the same, as bytes of bodies.
         max_span: the same, as distance between the first and the last offset.
         suspend_ms: how long a broker may hold a pull until a message comes.
-        pull_timeout_ms: limit of one pull; more than ``suspend_ms``.
+        pull_timeout_ms: limit of one pull; more than `suspend_ms`.
         pull_error_pause_ms: pause after a pull that failed.
         rebalance_interval_ms: pause between two rounds of dealing out queues.
         takeover_pause_ms: time for a queue's former owner to store its offset.
@@ -226,18 +226,18 @@ class PullConsumerConfig(Checked):
 
     Attributes:
         group: its group; empty means the client's.
-        auto_commit: commit what earlier polls handed out, every ``auto_commit_interval_ms``.
+        auto_commit: commit what earlier polls handed out, every `auto_commit_interval_ms`.
         auto_commit_interval_ms: pause between two such commits, at least.
-        start: where a group without a stored offset begins: ``"latest"``, ``"earliest"``, a time
+        start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
             (a datetime, or ms since 1970).
-        allocation: which member reads which queue: ``"avg"``, ``"circle"``, or a function.
-        serializer: reads bodies in ``message.decode()``.
+        allocation: which member reads which queue: `"avg"`, `"circle"`, or a function.
+        serializer: reads bodies in `message.decode()`.
         pull_batch: messages a pull asks for.
         max_cached_messages: pulled and not handed out, of a queue: above it, pulling pauses.
         max_cached_bytes: the same, as bytes of bodies.
         max_cached_messages_all: the same, as messages of all queues together.
         suspend_ms: how long a broker may hold a pull until a message comes.
-        pull_timeout_ms: limit of one pull; more than ``suspend_ms``.
+        pull_timeout_ms: limit of one pull; more than `suspend_ms`.
         pull_error_pause_ms: pause after a pull that failed.
         rebalance_interval_ms: pause between two rounds of dealing out queues.
     """

@@ -161,7 +161,7 @@ class HandlerService:
 
 
 class IteratorService:
-    """Messages for ``async for``: each counts as done when the next one is asked for.
+    """Messages for `async for`: each counts as done when the next one is asked for.
 
     Args:
         stats: counts.
@@ -186,7 +186,7 @@ class IteratorService:
             self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """Raise ``error`` from the next (or waiting) iteration."""
+        """Raise `error` from the next (or waiting) iteration."""
         self._failure = error
         self._wake()
 
@@ -198,7 +198,7 @@ class IteratorService:
             self._wake()
 
     async def next(self) -> Delivery | None:
-        """Return the next message, None once stopped; raises what :meth:`fail` was given."""
+        """Return the next message, None once stopped; raises what `fail` was given."""
         self._since_yield += 1
         if self._since_yield >= _YIELD_AFTER:
             self._since_yield = 0

@@ -25,7 +25,7 @@ class _Counters:
 
 
 class ConsumeStats:
-    """Counters by topic; :meth:`sample` is to be called now and then.
+    """Counters by topic; `sample` is to be called now and then.
 
     Args:
         clock: for rates (monotonic).
@@ -87,7 +87,7 @@ class ConsumeStats:
 
     @staticmethod
     def _base(counters: _Counters, since_ms: int) -> tuple[int, int, int, int, int]:
-        """Return the newest sample at or before ``since_ms``, else the oldest."""
+        """Return the newest sample at or before `since_ms`, else the oldest."""
         found = counters.samples[0]
         for sample in counters.samples:
             if sample[0] > since_ms:

@@ -75,7 +75,7 @@ class PushMember:
         self._started_ms = 0
 
     def start(self, invoke: Invoke | None) -> None:
-        """Note the start; ``invoke`` calls the user's handler, if there is one."""
+        """Note the start; `invoke` calls the user's handler, if there is one."""
         self._invoke = invoke
         self._started_ms = self._instance.clock.time_ms()
 

@@ -16,7 +16,7 @@ class _Profile:
     latency_ms: tuple[int, ...]
     avoid_ms: tuple[int, ...]
     isolation_latency_ms: int  # the latency that stands for a failure
-    keeps_longest: bool  # a shorter verdict never replaces a longer one
+    keeps_longest: bool  # a shorter avoidance never replaces a longer one
 
 
 _PROFILES = {
@@ -46,7 +46,7 @@ class FaultTolerance:
     """Remembers every broker's last latency and until when to avoid it.
 
     Args:
-        profile: ``"4.x"`` or ``"5.x"``: which of Apache's tables applies.
+        profile: `"4.x"` or `"5.x"`: which of Apache's tables applies.
         clock: for the end of an avoidance (monotonic).
         rng: breaks ties between brokers that are all to be avoided.
     """

@@ -15,7 +15,7 @@ Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
 def make_invoke(handler: Handler, *, batch: int, executor: Executor) -> Invoke:
     """Return what calls the handler with a list of messages.
 
-    A plain function runs in ``executor``, so that it cannot block the loop. With ``batch`` above 1
+    A plain function runs in `executor`, so that it cannot block the loop. With `batch` above 1
     it gets the list, else one message. A handler of two parameters gets the decoded body (or
     bodies) first.
     """

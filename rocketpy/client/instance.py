@@ -40,7 +40,7 @@ def local_ip() -> str:
 
 
 def client_identity(config: ClientConfig, instance_name: str) -> str:
-    """Return ``ip@instance[@unit]``."""
+    """Return `ip@instance[@unit]`."""
     unit = f"@{config.unit_name}" if config.unit_name else ""
     return f"{config.client_ip or local_ip()}@{instance_name}{unit}"
 
@@ -56,7 +56,7 @@ class Instance:
 
     Args:
         config: intervals, name servers, identity.
-        remoting: how requests travel; closed by :meth:`close`.
+        remoting: how requests travel; closed by `close`.
         clock: wall clock and waiting.
         rng: spreads clients over servers and queues.
     """

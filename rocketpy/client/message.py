@@ -71,7 +71,7 @@ class ReceivedMessage:
     Args:
         ext: the stored message.
         queue: where it came from.
-        serializer: reads the body in :meth:`decode`; None for plain bytes.
+        serializer: reads the body in `decode`; None for plain bytes.
         settlement: takes the outcome; None for a message that nobody waits for.
     """
 

@@ -15,7 +15,7 @@ DEFAULT_PORT = 9876
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Split ``"a:9876;b"`` (also with commas, or a sequence) into addresses with ports."""
+    """Split `"a:9876;b"` (also with commas, or a sequence) into addresses with ports."""
     parts = text.replace(",", ";").split(";") if isinstance(text, str) else text
     addresses = []
     for part in parts:
@@ -29,7 +29,7 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def find_addresses(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the addresses given, or those of ``NAMESRV_ADDR`` in the environment if None is."""
+    """Return the addresses given, or those of `NAMESRV_ADDR` in the environment if None is."""
     return parse_addresses(os.environ.get("NAMESRV_ADDR", "") if given is None else given)
 
 
@@ -37,7 +37,7 @@ class NameServers:
     """Asks one name server at a time.
 
     Args:
-        addresses: ``host:port`` of each.
+        addresses: `host:port` of each.
         remoting: how requests travel.
         rng: chooses the first, so that a fleet of clients spreads.
         timeout_ms: limit for one server to answer.

@@ -28,7 +28,7 @@ class OffsetStore(Protocol):
         ...
 
     async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
-        """Store offsets; ``final`` waits for the responses. Raises RocketPyError."""
+        """Store offsets; `final` waits for the responses. Raises RocketPyError."""
         ...
 
 
@@ -57,7 +57,7 @@ class BrokerOffsetStore:
         return await self._instance.api.query_offset(self._address(queue), self._group, queue)
 
     async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
-        """Tell the brokers what changed since the last time; one-way unless ``final``."""
+        """Tell the brokers what changed since the last time; one-way unless `final`."""
         failure: RocketPyError | None = None
         for queue, offset in offsets.items():
             if self._saved.get(queue) == offset and not final:
@@ -75,10 +75,10 @@ class BrokerOffsetStore:
 
 
 class LocalOffsetStore:
-    """Offsets in a file, for broadcasting; Apache's own format, with a ``.bak`` of the last one.
+    """Offsets in a file, for broadcasting; Apache's own format, with a `.bak` of the last one.
 
     Args:
-        path: of ``offsets.json``.
+        path: of `offsets.json`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -147,7 +147,7 @@ def make_offset_store(
         instance: connections; who the client is.
         group: whose offsets.
         broadcast: offsets stay here.
-        directory: where, when broadcasting; empty means ``~/.rocketmq_offsets``.
+        directory: where, when broadcasting; empty means `~/.rocketmq_offsets`.
     """
     if not broadcast:
         return BrokerOffsetStore(instance, group)

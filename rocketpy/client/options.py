@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 def function_options(config: Callable[P, C]) -> Callable[[Callable[[C], R]], Callable[P, R]]:
-    """Have a function take the fields of ``config`` and be called with one.
+    """Have a function take the fields of `config` and be called with one.
 
     Example:
         >>> from dataclasses import dataclass
@@ -43,7 +43,7 @@ def function_options(config: Callable[P, C]) -> Callable[[Callable[[C], R]], Cal
 def method_options(
     config: Callable[P, C],
 ) -> Callable[[Callable[[S, C], R]], Callable[Concatenate[S, P], R]]:
-    """Have a method take the fields of ``config`` and be called with one."""
+    """Have a method take the fields of `config` and be called with one."""
 
     def decorate(method: Callable[[S, C], R]) -> Callable[Concatenate[S, P], R]:
         @functools.wraps(method)

@@ -43,7 +43,7 @@ SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class SendOptions(TypedDict, total=False):
-    """What ``send`` and its sisters take beside topic and body.
+    """What `send` and its sisters take beside topic and body.
 
     Attributes:
         tag: what consumers filter by.

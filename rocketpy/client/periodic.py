@@ -9,11 +9,11 @@ logger = logging.getLogger(__name__)
 
 
 class PeriodicJob:
-    """Runs ``step`` every ``interval_ms``, or sooner when woken; never two at once.
+    """Runs `step` every `interval_ms`, or sooner when woken; never two at once.
 
     Args:
         name: for health reports and the log.
-        step: one round; what it raises is kept as ``failure`` and the next round still comes. It
+        step: one round; what it raises is kept as `failure` and the next round still comes. It
             may return how many ms to wait until the next round.
         interval_ms: pause between two rounds.
     """
@@ -29,7 +29,7 @@ class PeriodicJob:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, first_after_ms: int = 0) -> None:
-        """Start; the first round comes after ``first_after_ms``."""
+        """Start; the first round comes after `first_after_ms`."""
         assert self._task is None
         self._task = asyncio.create_task(self._run(first_after_ms), name=f"rocketpy-{self.name}")
 

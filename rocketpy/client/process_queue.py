@@ -21,7 +21,7 @@ _OVERHEAD_BYTES = 200
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to pause pulling: any of the three exceeded (``>``)."""
+    """When to pause pulling: any of the three exceeded (`>`)."""
 
     messages: int = 1000
     size_bytes: int = 100 * 1024 * 1024
@@ -67,13 +67,13 @@ class CacheTotal:
 class ProcessQueue:
     """Unfinished messages of one queue, by offset, with the three limits on pulling.
 
-    It is what its messages report their outcome to (``ack``, ``nack``).
+    It is what its messages report their outcome to (`ack`, `nack`).
 
     Args:
         queue: which queue.
-        limits: when :meth:`is_full`.
-        serializer: for ``message.decode()``.
-        give_back: what ``message.nack()`` calls; None when that is impossible.
+        limits: when `is_full`.
+        serializer: for `message.decode()`.
+        give_back: what `message.nack()` calls; None when that is impossible.
         total: what all queues of the consumer count in; None without a common limit.
     """
 
@@ -172,7 +172,7 @@ class ProcessQueue:
         self._started.pop(message.ext.queue_offset, None)
 
     def overdue(self, since_ms: int) -> ReceivedMessage | None:
-        """Return the first unfinished message if its handler began before ``since_ms``."""
+        """Return the first unfinished message if its handler began before `since_ms`."""
         first = self.first_offset
         if first is None or self._started.get(first, since_ms) >= since_ms:
             return None
@@ -236,7 +236,7 @@ class ProcessQueue:
                     self._total.forget(self)
 
     def pause(self) -> None:
-        """Pull no more until :meth:`resume`."""
+        """Pull no more until `resume`."""
         self.paused = True
 
     def resume(self) -> None:

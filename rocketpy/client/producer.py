@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 
 class Producer:
-    """Sends messages; made by :meth:`rocketpy.client.client.Client.producer`.
+    """Sends messages; made by `producer`.
 
-    A send that fails for a reason that may pass is tried again, ``retries`` times within one
-    ``timeout``. A retry after a lost answer can store a message twice: consumers must tolerate
-    repeats (``message.id`` stays the same).
+    A send that fails for a reason that may pass is tried again, `retries` times within one
+    `timeout`. A retry after a lost response can store a message twice: consumers must tolerate
+    repeats (`message.id` stays the same).
 
     Args:
         instance: the client's connections.
@@ -81,9 +81,9 @@ class Producer:
         """Send a message and wait until a broker has stored it.
 
         Args:
-            topic: where to, or a whole :class:`Message`.
-            body: anything the serializer takes; not with a :class:`Message`.
-            **options: see :class:`~rocketpy.client.outgoing.SendOptions`.
+            topic: where to, or a whole `Message`.
+            body: anything the serializer takes; not with a `Message`.
+            **options: see `SendOptions`.
 
         Returns:
             Where it was stored. A status other than SEND_OK means: stored, less safely.
@@ -112,7 +112,7 @@ class Producer:
     ) -> asyncio.Future[SendResult]:
         """Start a send and return a future of its result; many may be in flight.
 
-        Await :meth:`ready` between sends to stay within ``max_in_flight``.
+        Await `ready` between sends to stay within `max_in_flight`.
 
         Raises:
             TooManyInFlightError: the limit of sends or bytes in flight is reached.
@@ -136,7 +136,7 @@ class Producer:
         return self._start(transport, topic, body, options)
 
     async def ready(self) -> None:
-        """Wait until one more :meth:`send_nowait` fits into the limits."""
+        """Wait until one more `send_nowait` fits into the limits."""
         self._transport()
         await self._window.wait_for_space()
 
@@ -188,7 +188,7 @@ class Producer:
 
         Args:
             topic: where to.
-            bodies: bodies, or :class:`Message` objects with tags and keys of their own.
+            bodies: bodies, or `Message` objects with tags and keys of their own.
             **options: for all of them.
 
         Returns:
@@ -196,7 +196,7 @@ class Producer:
 
         Raises:
             IllegalMessageError: one of them breaks a limit; nothing was sent.
-            RocketPyError: as :meth:`send`.
+            RocketPyError: as `send`.
         """
         transport = self._transport()
         if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):

@@ -40,7 +40,7 @@ TAKEOVER_PAUSE_MS = 500
 class PullConsumer:
     """Reads queues you assign, or your share of topics you subscribe to.
 
-    With ``auto_commit``, what earlier polls handed out is committed by a later poll: finish a
+    With `auto_commit`, what earlier polls handed out is committed by a later poll: finish a
     batch before you poll again, and nothing is lost.
 
     Example:
@@ -126,7 +126,7 @@ class PullConsumer:
         await self.close()
 
     async def start(self) -> None:
-        """Be ready for :meth:`assign` or :meth:`subscribe`.
+        """Be ready for `assign` or `subscribe`.
 
         Raises:
             ClosedError: the client is not started.
@@ -136,7 +136,7 @@ class PullConsumer:
         self._running = True
 
     async def close(self) -> None:
-        """Stop pulling, commit what earlier polls handed out (with ``auto_commit``), leave."""
+        """Stop pulling, commit what earlier polls handed out (with `auto_commit`), leave."""
         if not self._running:
             return
         self._running = False
@@ -167,8 +167,8 @@ class PullConsumer:
 
         Args:
             topic: its name.
-            filter: ``"a || b"``, ``"*"``, or a condition when ``expression_type`` is SQL92.
-            expression_type: ``TAG`` or ``SQL92``.
+            filter: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
+            expression_type: `TAG` or `SQL92`.
 
         Raises:
             ConfigError: the name or the expression cannot be used.
@@ -196,7 +196,7 @@ class PullConsumer:
             self._rebalance_job.wake()
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues, each from the group's offset, or where ``start`` says.
+        """Read exactly these queues, each from the group's offset, or where `start` says.
 
         Raises:
             ClientError: the consumer subscribes; it is one or the other.
@@ -218,18 +218,18 @@ class PullConsumer:
         return sorted(self._readers.queues)
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Hand out nothing of these queues (of all when None) until :meth:`resume`."""
+        """Hand out nothing of these queues (of all when None) until `resume`."""
         self._readers.pause(None if queues is None else self._chosen(queues))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """End a :meth:`pause`."""
+        """End a `pause`."""
         self._readers.resume(None if queues is None else self._chosen(queues))
         self._wake()
 
     # ---- messages
 
     async def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:  # noqa: ASYNC109 - a poll's own meaning: an empty list, no error
-        """Return up to ``max_messages``, waiting up to ``timeout`` seconds for the first.
+        """Return up to `max_messages`, waiting up to `timeout` seconds for the first.
 
         Raises:
             RocketPyError: a queue cannot be read for a reason that does not pass by itself.
@@ -325,7 +325,7 @@ class PullConsumer:
             await self._restart(queue, offset)
 
     async def commit(self) -> None:
-        """Store the positions after everything handed out, and wait for the brokers' answers."""
+        """Store the positions after everything handed out, and wait for the brokers' responses."""
         self._committable.update(self._positions)
         await self._store_committable()
 

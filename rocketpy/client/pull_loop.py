@@ -64,7 +64,7 @@ def decode_pulled(body: bytes) -> tuple[list[MessageExt], list[tuple[MessageExt,
 
     Returns:
         The messages, and those whose body cannot be inflated, with the reason; the latter's
-        ``body`` is as stored.
+        `body` is as stored.
 
     Raises:
         CorruptRecordError: the records themselves do not add up.
@@ -150,7 +150,7 @@ class PullLoop:
         )
 
     async def run(self) -> None:
-        """Pull until the queue is dropped; ``queue.next_pull_offset`` says where to begin."""
+        """Pull until the queue is dropped; `queue.next_pull_offset` says where to begin."""
         queue = self._queue
         while not queue.dropped:
             if queue.paused or queue.is_full() is not None:
@@ -202,7 +202,7 @@ class PullLoop:
         queue.next_pull_offset = result.next_begin_offset
 
     async def _take(self, result: PullResult, tags: set[str]) -> None:
-        """Hand over what came; ``tags`` as text, because brokers compare their hashes."""
+        """Hand over what came; `tags` as text, because brokers compare their hashes."""
         queue = self._queue
         exts, bad = decode_pulled(result.body)
         if result.offset_delta:

@@ -44,11 +44,11 @@ QUICK_ROUNDS = 15
 
 
 class Consumer:
-    """Receives a group's messages; made by :meth:`rocketpy.client.client.Client.consumer`.
+    """Receives a group's messages; made by `consumer`.
 
     At least once: after a crash or a change of members a message may come again.
     With a handler, returning means done, raising means again later
-    (:class:`~rocketpy.client.outcomes.Retry` and :class:`~rocketpy.client.outcomes.ToDLQ` say how).
+    (`Retry` and `ToDLQ` say how).
     Without one, iterate: a message is done when the next one is asked for.
 
     Example:
@@ -132,12 +132,12 @@ class Consumer:
         await self.close()
 
     def subscribe(self, topic: str, filter: str = "*", expression_type: str = "TAG") -> None:  # noqa: A002
-        """Want (another) topic; can be called before and after the start.
+        """Subscribe to a topic, one more or with another filter; before or after the start.
 
         Args:
             topic: its name.
-            filter: ``"a || b"``, ``"*"``, or a condition when ``expression_type`` is SQL92.
-            expression_type: ``TAG`` or ``SQL92``.
+            filter: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
+            expression_type: `TAG` or `SQL92`.
 
         Raises:
             ConfigError: the name or the expression is not usable.
@@ -236,7 +236,7 @@ class Consumer:
             service.done(delivery)
 
     def pause(self) -> None:
-        """Pull no more until :meth:`resume`; what is pulled already is still delivered."""
+        """Pull no more until `resume`; what is pulled already is still delivered."""
         self._readers.pause()
 
     def resume(self) -> None:
@@ -363,7 +363,7 @@ class Consumer:
                 await self._give_back(queue, message, TIMEOUT_DELAY_LEVEL)
 
     async def commit(self) -> None:
-        """Store the offsets now and wait for the brokers' answers."""
+        """Store the offsets now and wait for the brokers' responses."""
         await self._store.save(self._member.offsets(), final=True)
 
     def health(self) -> ConsumerHealth:

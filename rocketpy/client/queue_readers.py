@@ -137,7 +137,7 @@ class QueueReaders:
             self._queues[queue].pause()
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """End a :meth:`pause`."""
+        """End a `pause`."""
         if queues is None:
             self._all_paused = False
             self._paused.clear()

@@ -19,7 +19,7 @@ def _to_int32(value: int) -> int:
 
 
 def java_hash(key: str | int) -> int:
-    """Return Java's ``hashCode`` of a string, an int or (beyond 32 bits) a long."""
+    """Return Java's `hashCode` of a string, an int or (beyond 32 bits) a long."""
     if isinstance(key, str):
         return java_string_hash(key)
     if -(1 << 31) <= key < 1 << 31:
@@ -28,7 +28,7 @@ def java_hash(key: str | int) -> int:
 
 
 def queue_index_by_key(key: str | int, count: int) -> int:
-    """Return which of ``count`` queues the official clients' hash selector chooses for ``key``.
+    """Return which of `count` queues the official clients' hash selector chooses for `key`.
 
     Java takes the remainder first (it keeps the sign), then its absolute value.
     """
@@ -50,7 +50,7 @@ class QueueTurn:
         self._turn = rng.randrange(1 << 31)
 
     def next(self, last_broker: str | None) -> MessageQueue:
-        """Return the next queue, preferably not of ``last_broker``, which has just failed."""
+        """Return the next queue, preferably not of `last_broker`, which has just failed."""
         if self._faults is not None:
             return self._next_available(self._faults, last_broker)
         return self._lap(last_broker) or self._plain()

@@ -26,7 +26,7 @@ class Rebalancer:
         instance: connections and routes.
         group: whose queues.
         allocate: the group's common rule; None means every queue is ours (broadcasting).
-        owned: the queues we have; changed by ``acquire`` and ``release`` only.
+        owned: the queues we have; changed by `acquire` and `release` only.
         acquire: starts on a queue; may raise RocketPyError, then it is tried again.
         release: gives a queue up.
         takeover_pause_ms: time for the former owner to store its offset.

@@ -1,4 +1,4 @@
-"""What the client needs of the remoting layer; ``rocketpy.remoting.client`` satisfies it."""
+"""What the client needs of the remoting layer; `rocketpy.remoting.client` satisfies it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from rocketpy.proto.command import RemotingCommand
 
 
 class Remoting(Protocol):
-    """Requests out and responses in, by address ``host:port``."""
+    """Requests out and responses in, by address `host:port`."""
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int

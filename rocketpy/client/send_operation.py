@@ -69,7 +69,7 @@ def backoff_ms(failures: int, rng: random.Random) -> int:
 
 
 class State(Enum):
-    """Where a send stands; ``after`` are the states that may follow."""
+    """Where a send stands; `after` are the states that may follow."""
 
     after: tuple["State", ...]
 

@@ -93,7 +93,7 @@ class SendTransport:
         return queues
 
     def next_queue(self, topic: str, last_broker: str | None) -> MessageQueue:
-        """Return the next queue in turn, not on ``last_broker`` if that can be helped."""
+        """Return the next queue in turn, not on `last_broker` if that can be helped."""
         queues = self.queues(topic)
         turn = self._turns.get(topic)
         if turn is None or turn.queues is not queues:

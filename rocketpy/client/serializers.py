@@ -18,11 +18,11 @@ class Serializer(Protocol):
     """Anything with these two methods can serialize bodies."""
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401 - any value the serializer knows
-        """Return the body bytes of ``value``; raises IllegalMessageError when it cannot."""
+        """Return the body bytes of `value`; raises IllegalMessageError when it cannot."""
         ...
 
     def loads(self, data: bytes) -> Any:  # noqa: ANN401
-        """Return the value that ``data`` stands for."""
+        """Return the value that `data` stands for."""
         ...
 
 
@@ -32,7 +32,7 @@ class PlainSerializer:
     __slots__ = ()
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
-        """Return ``value`` as bytes.
+        """Return `value` as bytes.
 
         Raises:
             IllegalMessageError: it is neither bytes nor text.
@@ -47,7 +47,7 @@ class PlainSerializer:
         raise IllegalMessageError(msg)
 
     def loads(self, data: bytes) -> bytes:
-        """Return ``data`` itself."""
+        """Return `data` itself."""
         return data
 
 
@@ -57,7 +57,7 @@ class JsonSerializer:
     __slots__ = ()
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
-        """Return ``value`` as JSON; raises IllegalMessageError when JSON cannot hold it."""
+        """Return `value` as JSON; raises IllegalMessageError when JSON cannot hold it."""
         try:
             return orjson.dumps(value)
         except orjson.JSONEncodeError as error:
@@ -75,7 +75,7 @@ class MsgpackSerializer:
     __slots__ = ()
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
-        """Return ``value`` as MessagePack; raises IllegalMessageError when it cannot hold it."""
+        """Return `value` as MessagePack; raises IllegalMessageError when it cannot hold it."""
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = dataclasses.asdict(value)
         try:

@@ -22,7 +22,7 @@ def start_time_ms(start: StartPosition) -> int | None:
     """Return the time a start position names, None when it names an end of the queue.
 
     Raises:
-        ConfigError: neither a time nor ``"latest"`` or ``"earliest"``.
+        ConfigError: neither a time nor `"latest"` or `"earliest"`.
     """
     if isinstance(start, datetime):
         return int(start.timestamp() * 1000)

@@ -1,0 +1,136 @@
+"""What consumers may rely on, on either kind of cluster."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.errors import ClientError, ConfigError, IllegalMessageError
+from rocketpy.proto.message_queue import MessageQueue
+from tests.conformance.worlds import World
+
+
+def collect(into: list[bytes]) -> Any:
+    async def handler(message: ReceivedMessage) -> None:
+        into.append(message.body)
+
+    return handler
+
+
+async def send(world: World, client: Any, bodies: range) -> None:
+    producer = client.producer()
+    for number in bodies:
+        await producer.send("t", b"%d" % number, tag="even" if number % 2 == 0 else "odd")
+
+
+def test_two_members_share_the_queues_and_one_takes_over(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> Counter[bytes]:
+        world.create_topic("t", queues=4)
+        got: list[bytes] = []
+        async with world.client() as one, world.client() as two:
+            options = {"group": "c", "start": "earliest", "handler": collect(got)}
+            first, second = one.consumer("t", **options), two.consumer("t", **options)
+            await first.start()
+            await second.start()
+            await world.until(
+                lambda: [of_topic(each) for each in (first, second)] == [2, 2],
+            )
+            await send(world, one, range(20))
+            await world.until(lambda: len(got) >= 20)
+            await first.close()
+            await world.until(lambda: of_topic(second) == 4)
+            await send(world, one, range(20, 40))
+            await world.until(lambda: len(set(got)) >= 40)
+        return Counter(got)
+
+    assert set(run(case)) == {b"%d" % number for number in range(40)}
+
+
+def of_topic(consumer: Any) -> int:
+    return sum(queue.topic == "t" for queue in consumer.assignment)
+
+
+def test_a_group_goes_on_where_it_stopped(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> list[bytes]:
+        world.create_topic("t", queues=2)
+        got: list[bytes] = []
+        async with world.client() as client:
+            for part in (range(10), range(10, 20)):
+                await send(world, client, part)
+                consumer = client.consumer("t", group="c", start="earliest", handler=collect(got))
+                async with consumer:
+                    await world.until(lambda end=part.stop: len(got) >= end)
+        return got
+
+    assert sorted(run(case), key=int) == [b"%d" % number for number in range(20)]
+
+
+def test_a_filter_lets_its_tags_through_only(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> list[bytes]:
+        world.create_topic("t", queues=1)
+        got: list[bytes] = []
+        async with world.client() as client:
+            await send(world, client, range(10))
+            async with client.consumer(
+                "t", group="c", filter="odd", start="earliest", handler=collect(got)
+            ):
+                await world.until(lambda: len(got) == 5)
+        return got
+
+    assert run(case) == [b"1", b"3", b"5", b"7", b"9"]
+
+
+def test_a_pull_consumer_seeks_polls_and_commits(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> None:
+        world.create_topic("t", queues=1)
+        async with world.client() as client:
+            await send(world, client, range(10))
+            async with client.pull_consumer(group="p", auto_commit=False) as consumer:
+                (queue,) = await consumer.queues("t")
+                await consumer.assign([queue])
+                await consumer.seek(queue, 4)
+                got: list[bytes] = []
+                while len(got) < 6:
+                    got += [message.body for message in await consumer.poll()]
+                assert got == [b"4", b"5", b"6", b"7", b"8", b"9"]
+                assert await consumer.committed(queue) == 0  # brokers say so of a young queue
+                await consumer.commit()
+                assert await consumer.committed(queue) == 10
+                with pytest.raises(ClientError, match="outside"):
+                    await consumer.seek(queue, 11)
+                with pytest.raises(ClientError, match="not assigned"):
+                    await consumer.seek(MessageQueue("t", "other", 0), 0)
+
+    run(case)
+
+
+def test_a_held_pull_brings_a_message_when_it_comes(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> None:
+        world.create_topic("t", queues=1)
+        async with world.client() as client:
+            async with client.pull_consumer(group="p", start="earliest") as consumer:
+                await consumer.assign(await consumer.queues("t"))
+                polled = asyncio.create_task(consumer.poll(timeout=30))
+                await world.until(lambda: bool(world.of_code(11)))
+                await send(world, client, range(1))
+                assert [message.body for message in await polled] == [b"0"]
+
+    run(case)
+
+
+def test_misuse_is_told_in_the_same_words(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> None:
+        world.create_topic("t", queues=1)
+        async with world.client() as client:
+            with pytest.raises(IllegalMessageError, match="empty"):
+                await client.producer().send("t", b"")
+            with pytest.raises(ConfigError, match="concurrency"):
+                client.consumer("t", concurrency=0)
+            async with client.consumer("t", group="c", handler=collect([])):
+                with pytest.raises(ClientError, match="already has"):
+                    await client.consumer("t", group="c").start()
+
+    run(case)
