@@ -26,8 +26,8 @@ from rocketpy.store.queue_entry import BLANK_ENTRY, ENTRY, ENTRY_BYTES, Entry
 
 logger = logging.getLogger(__name__)
 
-_BLOCK_ENTRIES: Final = 200
-"""Read at once where the end of a queue is searched: a page, about."""
+_BLOCK_ENTRIES: Final = 256
+"""Read at once where the end of a queue is searched: more than a page, so that the end is in it."""
 
 
 class QueueFiles:
