@@ -38,7 +38,7 @@ class Declared:
     @classmethod
     def wire_name(cls, name: str) -> str:
         """Return what a field is called on the wire."""
-        return cls.wire_names.get(name) or _camel_case(name)
+        return cls.wire_names.get(name) or camel_case(name)
 
 
 _D = TypeVar("_D", bound=Declared)
@@ -52,6 +52,7 @@ def declare(cls: type[_D], *, kw_only: bool) -> type[_D]:
     return made
 
 
-def _camel_case(name: str) -> str:
+def camel_case(name: str) -> str:
+    """Return a Python name as Java writes it."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)

@@ -32,7 +32,7 @@ from typing import (
 )
 
 from rocketpy.errors import HeaderFieldError
-from rocketpy.proto.declared import Declared, declare
+from rocketpy.proto.declared import Declared, camel_case, declare
 
 Int32 = Annotated[int, "i32"]
 """A Java int."""
@@ -145,13 +145,13 @@ _READ_TEXT: Final = (
 )
 _READ_OTHER: Final = """\
 text = get({wire_name!r})
-header.{name} = parse_{name}({wire_name!r}, text) if text else {otherwise}"""
+header.{name} = parse_{name}({shown!r}, text) if text else {otherwise}"""
 _READ_NUMBER: Final = """\
 text = get({wire_name!r})
 if text and len(text) <= {digits} and text.isdecimal():
     header.{name} = int(text)
 else:
-    header.{name} = parse_{name}({wire_name!r}, text) if text else {otherwise}"""
+    header.{name} = parse_{name}({shown!r}, text) if text else {otherwise}"""
 _WRITE: Final = """\
 value = header.{name}
 if value is not None:
@@ -164,12 +164,16 @@ def _make_reader(cls: type[Header]) -> Callable[[Mapping[str, str]], Any]:
     lines = ["get, header = ext_fields.get, make(cls)"]
     for name, wire_name, parse, is_required, default in cls.specs:
         names[f"parse_{name}"], names[f"default_{name}"] = parse, default
-        otherwise = f"require({wire_name!r})" if is_required else f"default_{name}"
+        # A letter alone would say little to who reads the error.
+        shown = wire_name if len(wire_name) > 1 else f"{wire_name} ({camel_case(name)})"
+        otherwise = f"require({shown!r})" if is_required else f"default_{name}"
         digits = _SAFE_DIGITS.get(parse)
         template = _READ_OTHER if digits is None else _READ_NUMBER
         template = _READ_TEXT if parse is _parse_str else template
         lines.append(
-            template.format(name=name, wire_name=wire_name, otherwise=otherwise, digits=digits)
+            template.format(
+                name=name, wire_name=wire_name, shown=shown, otherwise=otherwise, digits=digits
+            )
         )
     return _make_function("read(ext_fields)", [*lines, "return header"], names)
 
@@ -191,8 +195,8 @@ def _make_function(signature: str, lines: list[str], names: dict[str, Any]) -> C
     return function
 
 
-def _require(wire_name: str) -> NoReturn:
-    raise HeaderFieldError(wire_name, "is required")
+def _require(shown: str) -> NoReturn:
+    raise HeaderFieldError(shown, "is required")
 
 
 _H = TypeVar("_H", bound=Header)

@@ -15,6 +15,12 @@ SEND_V2 = {
 }  # fmt: skip
 
 
+LONG_NAMES = {
+    letter: SendMessageRequestHeader.wire_name(name)
+    for name, letter in SendMessageRequestHeaderV2.wire_names.items()
+}
+
+
 def test_send_v2():
     send = SendMessageRequestHeaderV2.from_ext(SEND_V2)
     assert (send.topic, send.queue_id, send.born_timestamp, send.max_reconsume_times) == (
@@ -33,7 +39,7 @@ def test_send_v2():
 def test_send_v2_names_what_is_absent(name):
     with pytest.raises(HeaderFieldError) as caught:
         SendMessageRequestHeaderV2.from_ext({k: v for k, v in SEND_V2.items() if k != name})
-    assert caught.value.field == name
+    assert caught.value.field == f"{name} ({LONG_NAMES[name]})"
 
 
 @pytest.mark.parametrize("name", list("defghjl"))
@@ -42,4 +48,4 @@ def test_send_v2_names_what_is_wrong(name):
         assert SendMessageRequestHeaderV2.from_ext({**SEND_V2, "l": "5"}).max_reconsume_times == 5
     with pytest.raises(HeaderFieldError) as caught:
         SendMessageRequestHeaderV2.from_ext({**SEND_V2, name: "x"})
-    assert caught.value.field == name
+    assert caught.value.field == f"{name} ({LONG_NAMES[name]})"
