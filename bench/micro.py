@@ -21,7 +21,6 @@ from typing import Any, cast
 from rocketpy.proto.command import encode_command, make_request
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.remoting.channel import WriteTransport
 from rocketpy.remoting.connection import Connection
 from rocketpy.testing.cluster import LocalCluster
 
@@ -46,8 +45,8 @@ class FakeTransport:
     def writelines(self, buffers: Iterable[bytes]) -> None:
         self.write(b"".join(buffers))
 
-    def get_extra_info(self, _name: str) -> tuple[str, int]:
-        return ("127.0.0.1", 5)
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return ("127.0.0.1", 5) if name == "peername" else None
 
     def is_closing(self) -> bool:
         return False
@@ -147,9 +146,8 @@ async def run(options: argparse.Namespace) -> None:
             cluster.create_topic("micro", 4)
             server: Any = cluster.brokers[0]._servers[0]  # noqa: SLF001 - a look inside, on purpose
             selector = server._selectors[0]  # noqa: SLF001
-            connection = Connection(selector, asyncio.get_running_loop())
-            connection.attach(cast("asyncio.Transport", FakeTransport()))
-            connection.use_transport(cast("WriteTransport", FakeTransport()))
+            connection = selector.new_connection("127.0.0.1")
+            connection.connection_made(cast("asyncio.BaseTransport", FakeTransport()))
             gc.freeze()
             count = options.count
             timed(connection, send_reads("micro", count, 100, 16), count, False)

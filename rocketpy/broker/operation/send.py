@@ -13,7 +13,8 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
 import itertools
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
@@ -48,6 +49,8 @@ from rocketpy.store.results import (
 )
 
 _PUT_OK: Final = PutMessageStatus.PUT_OK
+_NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+_new: Final = tuple.__new__
 
 
 class MessagePutter(Protocol):
@@ -173,11 +176,10 @@ class SendOperation:
             or len(stored) > MAX_PROPERTIES_BYTES
         ):
             return None
-        message = _message(
-            topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag,
+        return self._store_one(
+            policy, topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag,
             born_timestamp_ms, shape, uniq_key, keys, reconsume_times,
         )  # fmt: skip
-        return self._store_one(message, policy, uniq_key)
 
     def send(self, request: SendRequest) -> Sent | Refusal:
         """Store a message or a batch of any kind."""
@@ -235,32 +237,70 @@ class SendOperation:
         stored = self._rebuild(properties, uniq_key)
         if len(request.body) > self._admission.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
             return self._admission.too_large()
-        message = _message(
-            request.topic, queue_id, request.body, stored, request.born_host, request.flag,
-            request.sys_flag | policy.sys_flag, request.born_timestamp_ms, shape, uniq_key,
-            properties.get(PROPERTY_KEYS), request.reconsume_times,
+        is_plain = policy.is_plain and shape.is_plain
+        return self._store_one(
+            policy, request.topic, queue_id, request.body, stored, request.born_host,
+            request.flag, request.sys_flag | policy.sys_flag, request.born_timestamp_ms, shape,
+            uniq_key, properties.get(PROPERTY_KEYS), request.reconsume_times,
+            None if is_plain and not request.sys_flag & TRANSACTION_PREPARED else request,
+            properties,
         )  # fmt: skip
-        if not (policy.is_plain and shape.is_plain) or request.sys_flag & TRANSACTION_PREPARED:
+
+    def _store_one(  # noqa: PLR0913, PLR0917 - the one place that makes a message, from values in hand
+        self,
+        policy: TopicSendPolicy,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        stored: bytes,
+        born_host: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        shape: PropertyShape,
+        uniq_key: str,
+        keys: str | None,
+        reconsume_times: int,
+        special: SendRequest | None = None,
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+    ) -> Sent | Refusal:
+        """Make the message, let the transforms have it when it is `special`, and put it."""
+        message = PutMessage(
+            topic,
+            queue_id,
+            body,
+            stored,
+            born_host,
+            flag,
+            sys_flag,
+            born_timestamp_ms,
+            shape.tags_code,
+            uniq_key,
+            keys,
+            shape.tags,
+            reconsume_times,
+            0,
+            shape.waits,
+        )
+        if special is not None:
             for transform in self._transforms:
-                refused = transform(message, properties, request)
+                refused = transform(message, properties, special)
                 if refused is not None:
                     return refused
-        return self._store_one(message, policy, uniq_key)
-
-    def _store_one(
-        self, message: PutMessage, policy: TopicSendPolicy, uniq_key: str
-    ) -> Sent | Refusal:
+            topic = message.topic
         status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
         if status is not _PUT_OK:
             return self._admission.not_stored(status)
-        topic = message.topic
         if self.known.get(topic) is not policy:
             gone = self._undo_if_deleted(topic)
             if gone is not None:
                 return gone
         self._count(topic, 1, size_bytes)
         durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
-        return Sent(phy_offset, message.queue_id, queue_offset, uniq_key, durable_at)
+        # As `Sent(...)`, without its Python frame.
+        return _new(
+            Sent, (phy_offset, message.queue_id, queue_offset, uniq_key, durable_at, False, ())
+        )
 
     def _undo_if_deleted(self, topic: str) -> Refusal | None:
         """Drop the queue that a message made which was put while its topic was deleted."""
@@ -367,40 +407,6 @@ class _Both:
             is_last = self._missing == 0
         if is_last:
             self._done(self._refused)
-
-
-def _message(  # noqa: PLR0913, PLR0917 - one place makes it, from values in hand
-    topic: str,
-    queue_id: int,
-    body: bytes,
-    stored: bytes,
-    born_host: bytes,
-    flag: int,
-    sys_flag: int,
-    born_timestamp_ms: int,
-    shape: PropertyShape,
-    uniq_key: str,
-    keys: str | None,
-    reconsume_times: int,
-) -> PutMessage:
-    """Make the message that is stored; the only place that does."""
-    return PutMessage(
-        topic,
-        queue_id,
-        body,
-        stored,
-        born_host,
-        flag,
-        sys_flag,
-        born_timestamp_ms,
-        shape.tags_code,
-        uniq_key,
-        keys,
-        shape.tags,
-        reconsume_times,
-        0,
-        shape.waits,
-    )
 
 
 def _uniq_keys(clock: Clock, rng: random.Random) -> Callable[[], str]:

@@ -91,6 +91,12 @@ class SendMessageProcessor:
             born_ms,
             reconsume_times,
         )
+        if isinstance(sent, Sent):
+            phy_offset, queue_id, queue_offset, uniq_key, durable_at, _, _ = sent
+            if not durable_at and not request.flag & _ONEWAY:
+                return self._responses.frame(
+                    request, _SUCCESS, phy_offset, queue_id, queue_offset, uniq_key
+                )
         if sent is None:
             return self._process_any(channel, request)
         if isinstance(sent, Refusal) and sent.code == _MESSAGE_ILLEGAL:
