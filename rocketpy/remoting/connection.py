@@ -163,7 +163,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail waiting calls, let go of what is held and tell the owner."""
         self._let_go()
-        self._budget.release(self)
+        # The loop frees what the transport holds at the end of this turn, not before.
+        self._budget.end(self)
+        self._loop.call_soon(self._budget.release, self)
         if self.is_attached:
             self.channel.lost(f"connection lost: {exc}" if exc else "closed by the peer")
         self._owner.closed(self)

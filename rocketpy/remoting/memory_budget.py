@@ -72,8 +72,17 @@ class MemoryBudget:
             while self._held_bytes > self._limit_bytes:
                 self._give_up(greediest_last.pop())
 
+    def end(self, holder: Holder) -> None:
+        """Count a holder on that is closing; it has no more than it had, until it is released."""
+        held_bytes = self._held.get(holder, 0)
+        self._forget(holder)
+        if held_bytes:
+            self._ending[holder] = held_bytes
+            self._ending_bytes += held_bytes
+            self._look()
+
     def release(self, holder: Holder) -> None:
-        """Forget a holder that is gone."""
+        """Forget a holder whose memory is free."""
         self._forget(holder)
         self._ending_bytes -= self._ending.pop(holder, 0)
         self._look()
@@ -121,8 +130,5 @@ class MemoryBudget:
 
     def _give_up(self, holder: Holder) -> None:
         held_bytes = self._held[holder]
-        self._forget(holder)
-        self._ending[holder] = held_bytes
-        self._ending_bytes += held_bytes
-        self._look()
+        self.end(holder)
         holder.give_up(held_bytes)

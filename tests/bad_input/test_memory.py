@@ -51,7 +51,7 @@ def broker(store: Path, *more: str, descriptors: tuple[int, int] | None = None) 
         yield Daemon(process, log_until(process, "ready")[-1]["broker"])
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, what

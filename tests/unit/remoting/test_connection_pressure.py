@@ -190,6 +190,9 @@ def test_everything_a_connection_holds_is_told_to_the_budget() -> None:
     assert budget.held_bytes == in_hand_bytes + 5700
     rig.connection.connection_lost(None)
     assert budget.held_bytes == 0
+    assert budget._ending_bytes == in_hand_bytes + 5700
+    rig.loop.run()
+    assert budget._ending_bytes == 0
 
 
 def test_a_lost_connection_keeps_nothing_in_its_pools() -> None:
