@@ -3,7 +3,6 @@
 Source: DefaultMessageStore.checkInDiskByConsumeOffset (5.4.0).
 """
 
-import os
 import struct
 from typing import Final, Protocol
 
@@ -61,8 +60,3 @@ class PageCacheEstimate:
             return True
         (phy_offset,) = _PHY_OFFSET.unpack_from(found.buffers[0], PHY_OFFSET_AT)
         return bool(self._store.max_phy_offset - phy_offset <= self._reach_bytes)
-
-
-def total_memory_bytes() -> int:
-    """Memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

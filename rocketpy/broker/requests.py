@@ -20,7 +20,7 @@ from rocketpy.broker.admin.unsupported import UnsupportedAdmin
 from rocketpy.broker.operation.consumer_progress import ConsumerProgress
 from rocketpy.broker.operation.find_messages import FindMessages
 from rocketpy.broker.operation.queue_lock import QueueLocking
-from rocketpy.broker.page_cache_estimate import PageCacheEstimate, total_memory_bytes
+from rocketpy.broker.page_cache_estimate import PageCacheEstimate
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.processor.consumer_manage import ConsumerManageProcessor
 from rocketpy.broker.processor.lock import LockProcessor
@@ -33,6 +33,7 @@ from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor, Response
+from rocketpy.runtime.machine import total_memory_bytes
 
 _SENDS: Final = (
     RequestCode.SEND_MESSAGE,

@@ -52,7 +52,7 @@ class CommitLog:
 
     Attributes:
         verified_from: records from here on were checked at the start or written since.
-        recovered_end: where the log ended at the start.
+        record_from_disk: does what `record` does by a system call; see `MappedFileQueue.read`.
         damaged: physical offsets of damaged records met so far.
     """
 
@@ -65,6 +65,7 @@ class CommitLog:
         self._queue = MappedFileQueue(
             Path(config.commit_log_directory), file_bytes, files, step_bytes=self._step_bytes
         )
+        self.record_from_disk = self._queue.read
         self._files = files
         self._offsets = offsets
         self._file: MappedFile | None = None
@@ -74,7 +75,6 @@ class CommitLog:
         self._limit = 0  # position in the current file up to which nothing needs thought
         self.on_step: Callable[[], None] = _nothing
         self.verified_from = 0
-        self.recovered_end = 0
         self.damaged: set[int] = set()
 
     # -- the files -------------------------------------------------------------------------
@@ -123,7 +123,6 @@ class CommitLog:
         """
         self._queue.truncate(phy_offset)
         self._offsets.restart(phy_offset, store_timestamp_ms)
-        self.recovered_end = phy_offset
         last = self._queue.last
         self._file = last if last is not None and phy_offset < last.end_offset else None
         self._limit = 0

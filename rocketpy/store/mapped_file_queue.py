@@ -10,6 +10,7 @@ A deleted file is unlinked and forgotten here; who still reads it holds its memo
 Source: MappedFileQueue (5.4.0).
 """
 
+import contextlib
 import logging
 import threading
 from pathlib import Path
@@ -158,6 +159,26 @@ class MappedFileQueue:
             return None
         index = (offset - files[0].base_offset) // self.file_bytes
         return files[index] if 0 <= index < len(files) else None
+
+    def read(self, offset: int, size_bytes: int) -> memoryview | None:
+        """Read written bytes of one file by a system call; None when they are gone.
+
+        Other threads run while it waits for the disk, and a sector that cannot be read is an
+        error; read through the mapping, it is a signal that ends the process.
+
+        Raises:
+            OSError: the disk cannot read it.
+            ResourceShortError: no descriptor.
+        """
+        mapped = self.find(offset)
+        if mapped is None or offset + size_bytes - mapped.base_offset > mapped.write_position:
+            return None
+        try:
+            file = self._store_files.open_file(mapped.path)
+        except FileNotFoundError:  # retention was quicker
+            return None
+        with contextlib.closing(file):
+            return memoryview(file.read(offset - mapped.base_offset, size_bytes))
 
     def create(self, base_offset: int) -> MappedFile:
         """Create the file that follows the last one (or the first one, anywhere).

@@ -79,22 +79,29 @@ class QueueFiles:
         return (self.end - self.begin) // self.file_entries
 
     def load(self) -> None:
-        """Find the files that are there.
+        """Find the files that are there; without one in the middle the others are of no use.
+
+        They go then, and the queue is made again from the log: recovery sees that it is gone.
 
         Raises:
-            StoreFormatError: a file of a wrong name, or one is missing in the middle.
+            StoreFormatError: a file of a wrong name.
         """
         names = self._files.list_files(self._directory)
         file_bytes = self.file_entries * ENTRY_BYTES
-        expected = int(names[0]) if names and names[0].isdigit() else 0
         for name in names:
-            if name != file_name(expected) or expected % ENTRY_BYTES:
-                raise StoreFormatError(
-                    f"{self._directory / name} is not the next file, {file_name(expected)}"
-                )
-            expected += file_bytes
-        if names:
-            self.begin, self.end = int(names[0]) // ENTRY_BYTES, expected // ENTRY_BYTES
+            if not (len(name) == 20 and name.isdigit()):
+                raise StoreFormatError(f"{self._directory / name} is not named by an offset")
+        if not names:
+            return
+        first, last = int(names[0]), int(names[-1])
+        expected = [file_name(base) for base in range(first, last + 1, file_bytes)]
+        empty = [n for n in names[:-1] if not self._files.size_bytes(self._directory / n)]
+        if first % file_bytes or names != expected or empty:
+            logger.error("files are missing, the queue is made again: path=%s", self._directory)
+            for name in names:
+                self._files.remove(self._directory / name)
+            return
+        self.begin, self.end = first // ENTRY_BYTES, (last + file_bytes) // ENTRY_BYTES
 
     def _path(self, base: int) -> Path:
         return self._directory / file_name(base * ENTRY_BYTES)

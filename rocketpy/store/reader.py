@@ -5,13 +5,23 @@ may be seen. Messages that were stored before this start are checked on their wa
 the disk may have changed them while nobody looked. A message that fails the check is left out,
 and said once by its offset.
 
-Source: DefaultMessageStore.getMessage (5.4.0).
+One read is bounded, so that no consumer holds up the others: in messages and bytes (less for old
+messages, which have to come from the disk), in queue entries that a filter turns down, and in
+bytes that are looked at for nothing. When a bound is reached before anything was found, the status
+is NO_MATCHED_MESSAGE and the consumer goes on at once at the next offset.
+
+Messages older than the memory of the machine reaches are read by a system call, not through the
+mapping. While it waits for the disk other threads run, and a sector that cannot be read is an
+error for one message; under a mapping it is a signal that ends the process.
+
+Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOffset (5.4.0).
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketpy.proto.record_check import is_intact
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.machine import total_memory_bytes
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
@@ -21,6 +31,15 @@ from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFi
 from rocketpy.store.stats import StoreStats
 
 _MAX_RESULT_BYTES: Final = 128 << 20
+_MAX_WASTED_BYTES: Final = 8 << 20
+"""Bytes of messages that one read looks at and leaves out."""
+
+
+class _Limit(NamedTuple):
+    """How much one read returns."""
+
+    messages: int
+    size_bytes: int
 
 
 class MessageReader:
@@ -33,12 +52,37 @@ class MessageReader:
         log: CommitLog,
         stats: StoreStats,
         clock: Clock,
+        *,
+        memory_bytes: int | None = None,
     ) -> None:
-        self._scan_bytes = config.max_filter_message_size
+        """Build a reader.
+
+        Args:
+            config: limits.
+            table: the queues.
+            log: the messages.
+            stats: counts.
+            clock: measures.
+            memory_bytes: of the machine; None asks it.
+        """
         self._table = table
         self._log = log
         self._stats = stats
         self._clock = clock
+        if memory_bytes is None:
+            memory_bytes = total_memory_bytes()
+        self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
+        self._recent = _Limit(
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_memory,
+        )
+        self._old = _Limit(
+            config.max_transfer_count_on_message_in_disk,
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        self._scan_count = max(
+            config.max_filter_message_size // ENTRY_BYTES, self._recent.messages, self._old.messages
+        )
 
     def get(
         self,
@@ -56,7 +100,7 @@ class MessageReader:
             result = self._without_queue(topic, queue_id)
         else:
             result = self._outside(queue, queue_offset) or self._read(
-                queue, queue_offset, max_count, max_bytes, message_filter
+                queue, queue_offset, _Limit(max_count, max_bytes), message_filter
             )
         self._stats.got(result.count, self._clock.monotonic_ms() - begin_ms)
         return result
@@ -86,55 +130,139 @@ class MessageReader:
         self,
         queue: ConsumeQueue,
         queue_offset: int,
-        max_count: int,
-        max_bytes: int,
+        wanted: _Limit,
         message_filter: MessageFilter | None,
     ) -> GetMessageResult:
         low, high = queue.min_offset, queue.max_offset
-        scan_bytes = max(self._scan_bytes, max_count * ENTRY_BYTES)
-        scan_bytes -= scan_bytes % ENTRY_BYTES
-        window = queue.window(queue_offset, scan_bytes)
-        if window is None:
+        recent_from = self._log.max_phy_offset - self._recent_bytes
+        selection = _Selection(
+            self._log, _least(wanted, self._recent), _least(wanted, self._old), recent_from
+        )
+        begin, left = queue_offset, self._scan_count
+        while left > 0 and queue_offset < high and not selection.is_full:
+            window = queue.window(queue_offset, left * ENTRY_BYTES)
+            if window is None:
+                break
+            looked_at = selection.take(window, message_filter)
+            queue_offset += looked_at
+            left -= looked_at
+            if selection.buffers:
+                break
+        if queue_offset == begin:
             following = min(max(queue.next_file_offset(queue_offset), low), high)
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
-        max_bytes = min(max_bytes, _MAX_RESULT_BYTES)
-        log_record, verified_from = self._log.record, self._log.verified_from
-        damaged = self._log.damaged
-        buffers: list[memoryview] = []
-        total_bytes = 0
-        skip_before = -1
-        is_removing = False
+        return GetMessageResult(
+            selection.status,
+            queue_offset,
+            low,
+            high,
+            selection.buffers,
+            len(selection.buffers),
+            selection.size_bytes,
+        )
+
+
+def _least(wanted: _Limit, allowed: _Limit) -> _Limit:
+    return _Limit(
+        min(wanted.messages, allowed.messages),
+        min(wanted.size_bytes, allowed.size_bytes, _MAX_RESULT_BYTES),
+    )
+
+
+class _Selection:
+    """What one read found so far.
+
+    Attributes:
+        buffers: whole records.
+        size_bytes: of all records.
+        is_full: no further entry is looked at.
+    """
+
+    __slots__ = (
+        "_is_removing",
+        "_log",
+        "_old",
+        "_recent",
+        "_recent_from",
+        "_skip_before",
+        "_wasted_bytes",
+        "buffers",
+        "is_full",
+        "size_bytes",
+    )
+
+    def __init__(self, log: CommitLog, recent: _Limit, old: _Limit, recent_from: int) -> None:
+        self._log = log
+        self._recent = recent
+        self._old = old
+        self._recent_from = recent_from
+        self._skip_before = -1
+        self._is_removing = False
+        self._wasted_bytes = 0
+        self.buffers: list[memoryview] = []
+        self.size_bytes = 0
+        self.is_full = False
+
+    @property
+    def status(self) -> GetMessageStatus:
+        """Why the read returns what it returns."""
+        if self.buffers:
+            return GetMessageStatus.FOUND
+        if self._is_removing:
+            return GetMessageStatus.MESSAGE_WAS_REMOVING
+        return GetMessageStatus.NO_MATCHED_MESSAGE
+
+    def take(self, window: memoryview, message_filter: MessageFilter | None) -> int:
+        """Add what entries point to, until there is enough; return how many were looked at."""
+        log, buffers, recent_from = self._log, self.buffers, self._recent_from
+        verified_from, damaged = log.verified_from, log.damaged
+        looked_at = 0
         for phy_offset, size, tags_code in ENTRY.iter_unpack(window):
-            if buffers and (len(buffers) >= max_count or total_bytes + size > max_bytes):
+            limit = self._recent if phy_offset >= recent_from else self._old
+            if self._wasted_bytes > _MAX_WASTED_BYTES or (
+                buffers
+                and (len(buffers) >= limit.messages or self.size_bytes + size > limit.size_bytes)
+            ):
+                self.is_full = True
                 break
-            queue_offset += 1
-            if phy_offset < skip_before or (
+            looked_at += 1
+            if phy_offset < self._skip_before or (
                 message_filter is not None and not message_filter.matches_tags_code(tags_code)
             ):
                 continue
-            record = log_record(phy_offset, size)
+            record = self._record(phy_offset, size)
             if record is None:
-                if not buffers:
-                    is_removing = True
-                    skip_before = self._log.next_file_offset(phy_offset)
                 continue
-            is_removing = False
-            skip_before = phy_offset + 1  # a hole in the queue is filled with its successor
+            self._skip_before = phy_offset + 1  # a hole in the queue is filled with its successor
             sound = phy_offset >= verified_from or self._check(record, phy_offset)
-            if not sound or phy_offset in damaged:
-                continue
-            if message_filter is not None and not message_filter.matches_record(record):
+            if (
+                not sound
+                or phy_offset in damaged
+                or (message_filter is not None and not message_filter.matches_record(record))
+            ):
+                self._wasted_bytes += size
                 continue
             buffers.append(record)
-            total_bytes += size
-        if buffers:
-            status = GetMessageStatus.FOUND
-        elif is_removing:
-            status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            self.size_bytes += size
+        return looked_at
+
+    def _record(self, phy_offset: int, size: int) -> memoryview | None:
+        """Return a record's bytes; None when they are gone, or cannot be read."""
+        if phy_offset >= self._recent_from:
+            record = self._log.record(phy_offset, size)
         else:
-            status = GetMessageStatus.NO_MATCHED_MESSAGE
-        count = len(buffers)
-        return GetMessageResult(status, queue_offset, low, high, buffers, count, total_bytes)
+            try:
+                record = self._log.record_from_disk(phy_offset, size)
+            except OSError as error:
+                self._log.report_damage(phy_offset, f"it cannot be read: {error.strerror}")
+                return None
+        if record is None:
+            if not self.buffers:
+                self._is_removing = True
+                self._skip_before = self._log.next_file_offset(phy_offset)
+            return None
+        self._is_removing = False
+        return record
 
     def _check(self, record: memoryview, phy_offset: int) -> bool:
         if is_intact(record, phy_offset):

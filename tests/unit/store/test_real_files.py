@@ -1,7 +1,6 @@
 """Real files keep the three rules of the seam: allocate first, flush means durable, views stay."""
 
 import errno
-import gc
 import os
 import subprocess
 import sys
@@ -176,14 +175,16 @@ def test_a_file_open_for_a_moment_reads_writes_and_erases(tmp_path: Path) -> Non
 
 
 def test_a_mapped_file_that_rests_holds_one_descriptor_fewer(tmp_path: Path) -> None:
-    def open_count() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
+    path = tmp_path / "file"
 
-    gc.collect()  # what earlier tests left behind closes its descriptors now, not in between
-    before = open_count()
-    region = RealFiles().create(tmp_path / "file", 8192)
+    def open_count() -> int:
+        links = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        return links.count(str(path))
+
+    region = RealFiles().create(path, 8192)
+    active = open_count()
     region.rest()
-    assert open_count() - before <= 1
+    assert open_count() == active - 1 <= 1
     region.allocate(0, 4096)
     region.buffer[:1] = b"x"
     region.flush()
@@ -191,4 +192,4 @@ def test_a_mapped_file_that_rests_holds_one_descriptor_fewer(tmp_path: Path) -> 
     region.close()
     region.flush()
     del region
-    assert open_count() == before
+    assert open_count() == 0

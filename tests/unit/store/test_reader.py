@@ -1,0 +1,182 @@
+"""One read is bounded in every way, returns what is whole, and says where to go on."""
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketpy.proto.message import decode_message
+from rocketpy.store.mapped_file_queue import MappedFileQueue
+from rocketpy.store.message_store import MessageStore
+from rocketpy.store.reader import MessageReader
+from rocketpy.store.real_files import RealFiles
+from rocketpy.store.results import GetMessageResult, GetMessageStatus
+from tests.unit.store.store_kit import TOPIC, Kit, bodies, message, put_many
+
+FOUND = GetMessageStatus.FOUND
+NONE_MATCHED = GetMessageStatus.NO_MATCHED_MESSAGE
+
+
+class Filter:
+    """Takes messages by tags code, and of these by their body."""
+
+    def __init__(self, code: int | None = None, body: bytes | None = None) -> None:
+        self.code, self.body = code, body
+        self.looked_at = 0
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        self.looked_at += 1
+        return self.code is None or tags_code == self.code
+
+    def matches_record(self, record: memoryview) -> bool:
+        return self.body is None or self.body in bytes(record)
+
+
+def get(
+    store: MessageStore, offset: int = 0, count: int = 10_000, wanted: Filter | None = None
+) -> GetMessageResult:
+    return store.get_message(TOPIC, 0, offset, count, 1 << 30, wanted)
+
+
+def with_little_memory(store: MessageStore, memory_bytes: int) -> MessageStore:
+    """A machine in whose memory only the end of the log is."""
+    parts = store._parts
+    parts.reader = MessageReader(
+        store.config, parts.table, parts.log, parts.stats, store._clock, memory_bytes=memory_bytes
+    )
+    return store
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("", 0, 32),
+        ("max_transfer_count_on_message_in_memory", 5, 5),
+        ("max_transfer_count_on_message_in_memory", 100, 100),
+        ("max_transfer_bytes_on_message_in_memory", 1_000, 4),
+        ("max_transfer_bytes_on_message_in_memory", 1, 1),
+    ],
+)
+def test_recent_messages_are_limited(setting: str, value: int, expected: int) -> None:
+    kit = Kit(**({setting: value} if setting else {}))
+    store = kit.open()
+    put_many(store, 150)
+    result = get(store)
+    assert (result.status, result.count, result.next_begin_offset) == (FOUND, expected, expected)
+    assert result.size_bytes == sum(len(each) for each in result.buffers)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("", 0, 8),
+        ("max_transfer_count_on_message_in_disk", 3, 3),
+        ("max_transfer_count_on_message_in_disk", 50, 50),
+        ("max_transfer_bytes_on_message_in_disk", 1_000, 4),
+    ],
+)
+def test_old_messages_are_limited_more(setting: str, value: int, expected: int) -> None:
+    kit = Kit(**({setting: value} if setting else {}))
+    store = with_little_memory(kit.open(), 2_000)  # 40 % of it: the last three messages
+    put_many(store, 150)
+    assert get(store).count == expected
+    assert get(store, 147).count == 3
+    assert get(store, count=2).count == 2
+    assert bodies(store) == bodies(with_little_memory(store, 1 << 40))
+
+
+def test_a_filter_that_takes_nothing_looks_at_a_bounded_number_of_entries() -> None:
+    kit = Kit(mapped_file_size_commit_log=1 << 20)
+    store = kit.open()
+    put_many(store, 2_000, size=8)
+    put_many(store, 1, 2_000)
+    tags = Filter(code=77)
+    result = get(store, count=1 << 30, wanted=tags)
+    assert (result.status, result.next_begin_offset) == (NONE_MATCHED, 800)
+    assert tags.looked_at == 800
+    offset, rounds = 0, 0
+    while offset < 2_001:
+        result = get(store, offset, wanted=Filter(code=77))
+        assert result.status is NONE_MATCHED
+        offset, rounds = result.next_begin_offset, rounds + 1
+    assert rounds == 3
+    assert get(store, 1_900, wanted=Filter(body=b"00002000")).count == 1
+
+
+def test_bytes_looked_at_for_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketpy.store.reader._MAX_WASTED_BYTES", 10_000)
+    store = Kit().open()
+    put_many(store, 100, size=800)
+    result = get(store, wanted=Filter(body=b"nothing has this"))
+    assert (result.status, result.next_begin_offset) == (NONE_MATCHED, 12)
+
+
+def test_what_is_found_early_is_returned_without_looking_on() -> None:
+    store = Kit().open()
+    put_many(store, 20)
+    store._table.flush()
+    put_many(store, 20, 20)
+    assert [get(store, offset).next_begin_offset for offset in (0, 19, 20)] == [20, 20, 40]
+
+
+def test_a_read_goes_on_in_memory_when_the_disk_had_nothing_for_it() -> None:
+    store = Kit().open()
+    put_many(store, 20)
+    store._table.flush()
+    put_many(store, 20, 20)
+    result = get(store, wanted=Filter(body=b"00000030"))
+    assert (result.status, result.count) == (FOUND, 1)
+
+
+def test_a_sector_that_cannot_be_read_costs_its_message_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = with_little_memory(Kit().open(), 0)
+    sent = put_many(store, 20)
+    bad = store.queue_entry(TOPIC, 0, 7)
+    assert bad is not None
+    real = MappedFileQueue.read
+
+    def read(self: MappedFileQueue, offset: int, size_bytes: int) -> memoryview | None:
+        if offset == bad[0]:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, offset, size_bytes)
+
+    monkeypatch.setattr(MappedFileQueue, "read", read)
+    assert bodies(store) == [*sent[:7], *sent[8:]]
+    assert store.damaged_phy_offsets == [bad[0]]
+
+
+@contextlib.contextmanager
+def real_store(path: Path) -> Iterator[MessageStore]:
+    kit = Kit(store_path_root_dir=str(path))
+    store = MessageStore(kit.config, clock=kit.clock, files=RealFiles())
+    store.open()
+    yield store
+    store.close()
+
+
+def test_a_read_beside_retention_keeps_what_it_found(tmp_path: Path) -> None:
+    with real_store(tmp_path) as store:
+        sent = put_many(store, 200)
+        result = get(store, 3)
+        mapped = store._log.files[0]
+        assert store._log.delete_oldest()
+        found = [decode_message(each, check_crc=True).body for each in result.buffers]
+        assert found == sent[3:35]
+        assert bytes(mapped.view[:4])  # a reader that had found the file before it went
+        gone = get(store, 0)
+        assert gone.status in {GetMessageStatus.MESSAGE_WAS_REMOVING, FOUND}
+        store._table.delete_expired(store.min_phy_offset)
+        assert bodies(store) == sent[store.min_offset(TOPIC, 0) :]
+
+
+def test_a_queue_that_is_not_there() -> None:
+    store = Kit().open()
+    assert store.get_message("None", 3, 0, 32, 1_000).status is (
+        GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
+    )
+    store.put_message(message(b"x"))
+    assert get(store, 1).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
