@@ -13,6 +13,7 @@ import pytest
 from rocketpy.errors import DiskFullError
 from rocketpy.store.real_files import RealFiles
 from tests.bad_input.kit import EventLog, Wire, daemon, log_until, running
+from tests.unit.store.descriptor_kit import no_descriptor_left
 
 MEGABYTE = bytes(1 << 20)
 
@@ -37,6 +38,11 @@ class FaultyOs:
             raise OSError(errno.ENOSPC, "No space left on device")
         os.ftruncate(fd, length)
 
+    def pwrite(self, fd: int, data: memoryview, position: int) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.pwrite(fd, data, position)
+
     def fsync(self, fd: int) -> None:
         self._fail_when_broken()
         os.fsync(fd)
@@ -54,6 +60,7 @@ class FaultyOs:
 def disk(monkeypatch: pytest.MonkeyPatch) -> FaultyOs:
     faulty = FaultyOs()
     monkeypatch.setattr("rocketpy.store.real_region.os", faulty)
+    monkeypatch.setattr("rocketpy.store.real_files.os", faulty)
     return faulty
 
 
@@ -91,19 +98,42 @@ def test_full_disk(tmp_path: Path, disk: FaultyOs, log: EventLog, flush: str) ->
 
 
 def test_full_disk_and_a_new_topic(tmp_path: Path, disk: FaultyOs) -> None:
-    """A queue needs a file of its own: no space for it refuses that send only."""
-    with running(tmp_path / "data") as world, world.peer() as peer:
+    """The log has room, so the message is kept: its queue needs no file before there is space."""
+    settings = {"flushIntervalConsumeQueue": "20", "flushConsumeQueueThoroughInterval": "0"}
+    with running(tmp_path / "data", settings) as world, world.peer() as peer:
         with world.staying_well():
             pass
         disk.is_full = True
-        assert peer.send(b"x", "Bad", e="3").code == 14
-        assert peer.send(b"x", "Fresh").code == 14
-        assert peer.bodies("Kept") == world.acknowledged
-        disk.is_full = False
         assert peer.send(b"x", "Bad", e="3").code == 0
-        assert peer.send(b"x", "Fresh").code == 0
+        assert peer.send(b"y", "Bad", e="3").code == 0
+        assert peer.bodies("Kept") == world.acknowledged
+        assert peer.bodies("Bad", 3) == [b"x", b"y"]
+        disk.is_full = False
         with world.staying_well():
             pass
+        world.cluster.restart_broker()
+        with world.peer() as again:
+            assert again.bodies("Bad", 3) == [b"x", b"y"]
+
+
+def test_no_descriptor_left(tmp_path: Path) -> None:
+    """Two hundred queues, and nobody but the store gets a descriptor any more."""
+    settings = {"flushIntervalConsumeQueue": "20", "flushConsumeQueueThoroughInterval": "0"}
+    with running(tmp_path / "data", settings) as world, world.peer() as peer:
+        with world.staying_well():
+            pass
+        held = len(list(Path("/proc/self/fd").iterdir()))
+        with no_descriptor_left():
+            for number in range(200):
+                assert peer.send(b"x", f"Bad-{number}").code == 0
+            assert peer.bodies("Kept") == world.acknowledged
+            assert peer.bodies("Bad-7") == [b"x"]
+        assert len(list(Path("/proc/self/fd").iterdir())) < held + 20
+        with world.staying_well():
+            pass
+        world.cluster.restart_broker()
+        with world.peer() as again:
+            assert again.bodies("Bad-199") == [b"x"]
 
 
 def test_full_disk_and_the_table_of_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

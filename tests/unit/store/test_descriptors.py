@@ -1,10 +1,7 @@
 """A store opens its files also when every descriptor of the process is taken."""
 
-import contextlib
 import errno
 import os
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,30 +11,10 @@ from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.descriptors import (
     KEPT_COUNT,
     DescriptorReserve,
-    process_reserve,
     shortage_refused,
 )
 from rocketpy.store.real_files import RealFiles
-
-
-@contextlib.contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    """Take all descriptors of this process, as idle connections would."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
-    process_reserve().refill()
-    taken = []
-    try:
-        while True:
-            try:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-            except OSError:
-                break
-        yield
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+from tests.unit.store.descriptor_kit import no_descriptor_left
 
 
 def test_files_are_created_mapped_and_flushed_without_a_free_descriptor(tmp_path: Path) -> None:
