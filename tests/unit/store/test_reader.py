@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rocketpy.proto.message import decode_message
-from rocketpy.store.mapped_file_queue import MappedFileQueue
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.reader import MessageReader
 from rocketpy.store.real_files import RealFiles
@@ -137,14 +136,14 @@ def test_a_sector_that_cannot_be_read_costs_its_message_only(
     sent = put_many(store, 20)
     bad = store.queue_entry(TOPIC, 0, 7)
     assert bad is not None
-    real = MappedFileQueue.read
+    real = store._log.record_from_disk
 
-    def read(self: MappedFileQueue, offset: int, size_bytes: int) -> memoryview | None:
+    def read(offset: int, size_bytes: int) -> memoryview | None:
         if offset == bad[0]:
             raise OSError(errno.EIO, "Input/output error")
-        return real(self, offset, size_bytes)
+        return real(offset, size_bytes)
 
-    monkeypatch.setattr(MappedFileQueue, "read", read)
+    monkeypatch.setattr(store._log, "record_from_disk", read)
     assert bodies(store) == [*sent[:7], *sent[8:]]
     assert store.damaged_phy_offsets == [bad[0]]
 
