@@ -260,10 +260,9 @@ class QueueFiles:
                 break
             last, last_phy = entry, entry[0]
             count += 1
-        self.has_stray_bytes = (
-            any(block[(count - first) * ENTRY_BYTES :])
-            or high * ENTRY_BYTES < hole
-            or file.has_data(hole, file.size_bytes)
+        rest = block[(count - first) * ENTRY_BYTES :]
+        self.has_stray_bytes = rest != bytes(len(rest)) or file.has_data(
+            first * ENTRY_BYTES + len(block), file.size_bytes
         )
         return count, last
 

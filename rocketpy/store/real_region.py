@@ -165,7 +165,7 @@ class RealFile:
     def has_data(self, start: int, end: int) -> bool:
         """See `rocketpy.store.files.PlainFile.has_data`."""
         return any(
-            any(os.pread(self._fd, stop - position, position))
+            os.pread(self._fd, stop - position, position) != bytes(stop - position)
             for position, stop in _data_ranges(self._fd, start, end, self.size_bytes)
         )
 

@@ -30,7 +30,7 @@ def memory_of(files: SimFiles, path: Path = FIRST_FILE) -> bytearray:
     return node.memory
 
 
-@pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 4_000, 4_999, 5_000])
+@pytest.mark.parametrize("count", [0, 1, 2, 205, 255, 256, 257, 4_000, 4_999, 5_000])
 def test_the_end_is_found_with_few_reads(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = SimFiles()
     made = make_queue(files, per_file=5_000)
@@ -48,6 +48,7 @@ def test_the_end_is_found_with_few_reads(count: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(files, "open_file", open_file)
     again = loaded(files, per_file=5_000)
     assert (again.max_offset, again.max_phy_end) == (count, count * SIZE)
+    assert not again._disk.has_stray_bytes
     assert len(reads) < 10
 
 
@@ -214,6 +215,7 @@ def test_on_the_machines_own_files(tmp_path: Path) -> None:
     again = make_queue(files, per_file=300_000, directory=tmp_path / "T" / "0")
     again.load()
     assert again.max_offset == 1_000
+    assert not again._disk.has_stray_bytes
     assert again.cut(50_000) == 500
     assert again.entry(499) == (49_900, SIZE, 1)
     again.flush()
