@@ -366,7 +366,7 @@ class ConsumeQueue:
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Set ``min_offset`` to the first entry whose message still exists."""
         low = self._disk.begin if self._disk.file_count else self.flushed_offset
-        if low < self.max_offset and self._phy_of(low) >= min_phy_offset:
+        if low < self.max_offset and self._disk.first_phy >= min_phy_offset:
             self.min_offset = low
         else:
             self.min_offset = self._first_from(min_phy_offset, low)

@@ -22,7 +22,7 @@ from typing import Final
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.files import PlainFile, StoreFiles
 from rocketpy.store.mapped_file_queue import file_name
-from rocketpy.store.queue_entry import BLANK_ENTRY, ENTRY, ENTRY_BYTES, Entry
+from rocketpy.store.queue_entry import BLANK_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, Entry
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ class QueueFiles:
         file_entries: entries a file has.
         begin: first queue offset of the first file.
         end: queue offset after the last file; ``begin`` when there are no files.
+        first_phy: physical offset in the first entry; -1 when that was not read, or is blank.
         has_stray_bytes: whether something lay behind the end that `find_end` found last.
         is_deleted: the queue is; nothing is created any more. Changes under ``names``.
     """
@@ -48,6 +49,7 @@ class QueueFiles:
         "begin",
         "end",
         "file_entries",
+        "first_phy",
         "has_stray_bytes",
         "is_deleted",
     )
@@ -70,6 +72,7 @@ class QueueFiles:
         self.file_entries = file_bytes // ENTRY_BYTES
         self.begin = 0
         self.end = 0
+        self.first_phy = -1
         self.has_stray_bytes = False
         self.is_deleted = False
 
@@ -211,6 +214,7 @@ class QueueFiles:
             StoreFormatError: a file that is looked at has a wrong length.
         """
         self.has_stray_bytes = False
+        self.first_phy = -1
         base = self.end - self.file_entries
         while base >= self.begin:
             with contextlib.closing(self._files.open_file(self._path(base))) as file:
@@ -219,7 +223,7 @@ class QueueFiles:
                     base = self.end - self.file_entries
                     continue
                 self._check_length(file, base)
-                count, entry = self._whole_entries(file, limit_phy)
+                count, entry = self._whole_entries(file, limit_phy, is_first=base == self.begin)
             if entry is not None:
                 self.has_stray_bytes |= base + self.file_entries < self.end
                 return base + count, entry
@@ -240,7 +244,9 @@ class QueueFiles:
                 f"the configuration says {self.file_entries * ENTRY_BYTES}"
             )
 
-    def _whole_entries(self, file: PlainFile, limit_phy: int) -> tuple[int, Entry | None]:
+    def _whole_entries(
+        self, file: PlainFile, limit_phy: int, *, is_first: bool
+    ) -> tuple[int, Entry | None]:
         """Return how many whole entries a file begins with, and the last of them."""
         hole = file.first_hole()
         low, high = 0, min(-(-hole // ENTRY_BYTES), self.file_entries)
@@ -259,6 +265,8 @@ class QueueFiles:
             if entry[1] <= 0 or not last_phy <= entry[0] < limit_phy:
                 break
             last, last_phy = entry, entry[0]
+            if is_first and count == 0 and entry[1] != BLANK_SIZE:
+                self.first_phy = entry[0]
             count += 1
         rest = block[(count - first) * ENTRY_BYTES :]
         self.has_stray_bytes = rest != bytes(len(rest)) or file.has_data(
@@ -295,6 +303,7 @@ class QueueFiles:
         """Delete the oldest file."""
         base = self.begin
         self.begin += self.file_entries
+        self.first_phy = -1
         self._files.remove(self._path(base))
 
     def remove_all(self) -> None:
