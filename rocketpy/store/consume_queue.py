@@ -276,8 +276,12 @@ class ConsumeQueue:
 
     # -- start -----------------------------------------------------------------------------
 
-    def load(self) -> None:
+    def load(self, *, after_kill: bool = False) -> None:
         """Find the files that are there and the last entry that looks whole.
+
+        Args:
+            after_kill: a killed process may have made zeros of stale entries, or deleted files,
+                and the disk may not know; the next `flush` makes sure of it.
 
         Raises:
             StoreFormatError: a file that does not belong there.
@@ -285,6 +289,10 @@ class ConsumeQueue:
         self._disk.load()
         self._find_end(_NO_LIMIT)
         self.min_offset = self._disk.begin
+        if after_kill and self._disk.file_count:
+            self._disk.distrust_names()
+            self._has_unsynced_zeros = True
+            self._space.add(self)
 
     def _find_end(self, limit_phy: int) -> None:
         """Take for the end what `QueueFiles.find_end` says."""

@@ -15,7 +15,7 @@ from rocketpy.store.batch_consume_queue import BatchConsumeQueue
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.files import StoreFiles
-from rocketpy.store.queue_space import QueueSpace
+from rocketpy.store.queue_space import QueueSpace, TailedQueue
 
 _MAX_TOPIC_BYTES = 255
 _MAX_QUEUE_ID = 2**31 - 1
@@ -97,8 +97,12 @@ class ConsumeQueueTable:
         file_bytes = self._config.consume_queue_file_bytes
         return ConsumeQueue(topic, queue_id, directory, file_bytes, self._files, self._space)
 
-    def load(self) -> None:
+    def load(self, *, after_kill: bool = False) -> None:
         """Find the queues on disk, and the end of each.
+
+        Args:
+            after_kill: what the files hold may be in memory only, written by a killed process;
+                the next thorough `flush` brings all of them to disk.
 
         Raises:
             StoreFormatError: a file that does not belong there.
@@ -107,7 +111,7 @@ class ConsumeQueueTable:
             for name in self._files.list_directories(self._directory / topic):
                 if name.isdigit():
                     queue = self._make(topic, int(name))
-                    queue.load()
+                    queue.load(after_kill=after_kill)
                     self._topics.setdefault(topic, {})[int(name)] = queue
 
     def load_batch(self, log_end: int) -> None:
@@ -181,19 +185,18 @@ class ConsumeQueueTable:
             ResourceShortError: no descriptor for some of them.
             OSError: the disk failed.
         """
-        shortage: ResourceShortError | None = None
         is_thorough = least_dirty_bytes <= 1
-        for queue in self._space.queues():
-            if is_thorough or queue.dirty_bytes >= least_dirty_bytes:
-                try:
-                    queue.flush()
-                except ResourceShortError as error:
-                    shortage = error
+        queues = [
+            queue
+            for queue in self._space.queues()
+            if is_thorough or queue.dirty_bytes >= least_dirty_bytes
+        ]
+        shortages = [each for each in self._files.each(_flushed, queues) if each is not None]
         if is_thorough:
             self._files.sync_directories()
         self._space.settle()
-        if shortage is not None:
-            raise shortage
+        if shortages:
+            raise shortages[0]
 
     def close(self) -> None:
         """Forget all queues."""
@@ -201,3 +204,12 @@ class ConsumeQueueTable:
             queue.close()
         self._topics = {}
         self._batch = {}
+
+
+def _flushed(queue: TailedQueue) -> ResourceShortError | None:
+    """Flush a queue; return why it has to wait, if it has."""
+    try:
+        queue.flush()
+    except ResourceShortError as error:
+        return error
+    return None

@@ -17,9 +17,13 @@ What the rest of the store relies on:
 """
 
 import mmap
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,20 @@ class StoreFiles(Protocol):
 
         Raises:
             OSError: the disk failed.
+        """
+        ...
+
+    def touch_directory(self, directory: Path) -> None:
+        """Let the next `sync_directories` bring a directory to disk, whoever changed it."""
+        ...
+
+    def each(self, operation: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        """Do something with each of many files, several at a time where that is quicker.
+
+        A disk serves flushes that wait together by one commit of its journal.
+
+        Raises:
+            OSError: what an operation raised; the others were still done.
         """
         ...
 

@@ -79,7 +79,7 @@ class MessageStore:
         parts = self._parts
         after_crash, power_cut = self._last_end()
         self._log.load()
-        self._table.load()
+        self._table.load(after_kill=after_crash and power_cut is not True)
         parts.checkpoint.load()
         parts.deleted.load()
         if self._index is not None:

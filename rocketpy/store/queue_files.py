@@ -297,6 +297,10 @@ class QueueFiles:
                     )
         self.has_stray_bytes = False
 
+    def distrust_names(self) -> None:
+        """Let the names of all files come to disk with the next sync of directories."""
+        self._files.touch_directory(self._directory)
+
     # -- deletion --------------------------------------------------------------------------
 
     def remove_first(self) -> None:

@@ -17,6 +17,7 @@ error for one message; under a mapping it is a signal that ends the process.
 Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOffset (5.4.0).
 """
 
+import logging
 from typing import Final, NamedTuple
 
 from rocketpy.proto.record_check import is_intact
@@ -29,6 +30,8 @@ from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 from rocketpy.store.stats import StoreStats
+
+logger = logging.getLogger(__name__)
 
 _MAX_RESULT_BYTES: Final = 128 << 20
 _MAX_WASTED_BYTES: Final = 8 << 20
@@ -265,7 +268,11 @@ class _Selection:
         return record
 
     def _check(self, record: memoryview, phy_offset: int) -> bool:
+        """Whether a record is what was stored; an entry that does not fit it is left out."""
         if is_intact(record, phy_offset):
             return True
-        self._log.report_damage(phy_offset, "its frame or checksum is wrong")
+        if self._log.intact_record(phy_offset, self._log.max_phy_offset) is None:
+            self._log.report_damage(phy_offset, "its frame or checksum is wrong")
+        else:
+            logger.error("a queue entry names another record: phy_offset=%d", phy_offset)
         return False

@@ -15,9 +15,9 @@ operations that change something, and at the last one loses power (or the proces
 
 import errno
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError, StoreLockedError
 from rocketpy.runtime.clock import Clock
@@ -27,6 +27,10 @@ from rocketpy.testing.sim_clock import SimClock
 SECTOR_BYTES: Final = 512
 _PAGE_BYTES: Final = 4096
 _HUGE_BYTES: Final = 1 << 40
+
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 class ProcessEndedError(BaseException):
@@ -382,6 +386,13 @@ class SimFiles:
         for change, _ in self._changes:
             change(self._durable_names)
         self._changes.clear()
+
+    def touch_directory(self, directory: Path) -> None:
+        """See `rocketpy.store.files.StoreFiles.touch_directory`; changes are never forgotten."""
+
+    def each(self, operation: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        """See `rocketpy.store.files.StoreFiles.each`; one after the other."""
+        return [operation(item) for item in items]
 
     def modified_ms(self, path: Path) -> int:
         """See `rocketpy.store.files.StoreFiles.modified_ms`."""
