@@ -137,6 +137,11 @@ class Checkpoint:
         self.index_ms = max(self.index_ms, store_timestamp_ms)
         self.index_phy_offset = max(self.index_phy_offset, phy_offset)
 
+    def lower_index(self, phy_offset: int, store_timestamp_ms: int) -> None:
+        """Vouch for no index file that names more than this; on disk with the next `flush`."""
+        self.index_ms = min(self.index_ms, store_timestamp_ms)
+        self.index_phy_offset = min(self.index_phy_offset, phy_offset)
+
     def lower(self, log_phy_offset: int, queues_phy_offset: int, store_timestamp_ms: int) -> None:
         """Vouch for no more than this, and be on disk with it; for use before something is erased.
 

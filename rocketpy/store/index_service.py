@@ -115,6 +115,14 @@ class IndexService:
         return files[-1].end_phy_offset if files else -1
 
     @property
+    def on_disk_to(self) -> tuple[int, int]:
+        """Place and store time of the last message that a full file on disk names; 0 without."""
+        for file in reversed(self._index_files):
+            if file.is_full and file not in self._unflushed_full:
+                return file.end_phy_offset, file.end_timestamp_ms
+        return 0, 0
+
+    @property
     def headers(self) -> list[IndexHeader]:
         """The header of every file, oldest first."""
         return [file.header for file in self._index_files]

@@ -163,6 +163,8 @@ class Recovery:
 
     def _read_from(self, start: int) -> RecoveryReport:
         checkpoint = self._checkpoint
+        if self._index is not None:  # files that went since must not vouch for those to come
+            checkpoint.lower_index(*self._index.on_disk_to)
         checkpoint.lower(checkpoint.log_phy_offset, start, self._store_ms_at(start))
         for queue in self._table:
             queue.cut(start)
@@ -263,6 +265,7 @@ class Recovery:
         self._table.load_batch(report.end)
         if self._index is not None:
             self._index.cut(report.end, log.min_phy_offset)
+            checkpoint.lower_index(*self._index.on_disk_to)
         if not checkpoint.has_offsets:
             checkpoint.has_offsets = True
             checkpoint.queues_phy_offset = report.start

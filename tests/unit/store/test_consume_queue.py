@@ -1,5 +1,6 @@
 """A consume queue keeps its entries, in memory or on disk; putting touches no file."""
 
+import random
 import threading
 
 import pytest
@@ -284,3 +285,25 @@ def test_starting_anew_at_an_offset() -> None:
     assert made.entry(40) == (9_000, SIZE, 0)
     made.flush()
     assert loaded(files).max_offset == 41
+
+
+def test_what_a_killed_process_erased_is_on_disk_after_the_next_flush() -> None:
+    """Its zeros are in memory only: a power cut would bring stale entries back."""
+    files = SimFiles()
+    filled(25, files).flush()
+    files.sync_directories()
+    killed = loaded(files)
+    killed.cut(500)
+    files.kill()
+    space = QueueSpace(threading.Lock())
+    again = make_queue(files, space=space)
+    again.load(after_kill=True)
+    assert (again.max_offset, space.queues()) == (5, [again])
+    assert not again.settle()
+    again.flush()
+    files.sync_directories()
+    assert again.settle()
+    files.power_cut(random.Random(1))
+    after = loaded(files)
+    assert after.max_offset == 5
+    assert not after._disk.has_stray_bytes

@@ -347,3 +347,17 @@ def test_which_keys_are_put(
     index = open_index(tmp_path)
     index.put("T", uniq_key, keys, tags, 0, 1)
     assert index.headers[0].index_count - 1 == count
+
+
+def test_only_full_files_that_were_flushed_are_vouched_for(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    assert index.on_disk_to == (0, 0)
+    for number in range(100):
+        put(index, message(number))
+    assert index.on_disk_to == (0, 0)
+    index.flush_full_files()
+    last_full = index.headers[-2]
+    assert index.on_disk_to == (last_full.end_phy_offset, last_full.end_timestamp_ms)
+    third = index.headers[2]
+    index.cut(third.end_phy_offset + 100, 0)
+    assert index.on_disk_to == (third.end_phy_offset, third.end_timestamp_ms)

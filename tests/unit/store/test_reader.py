@@ -179,3 +179,20 @@ def test_a_queue_that_is_not_there() -> None:
     )
     store.put_message(message(b"x"))
     assert get(store, 1).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+
+
+def test_an_entry_that_names_another_record_leaves_that_record_to_its_own_queue() -> None:
+    store = Kit().open()
+    sent = put_many(store, 3)
+    own = store.queue_entry(TOPIC, 0, 1)
+    assert own is not None
+    store.put_message(message(b"other", queue_id=1))
+    lying = store._table.get(TOPIC, 1)
+    assert lying is not None
+    store._table.flush()
+    lying.restart_at(0)
+    lying.put_recovered(0, own[0], own[1] + 17, 0)
+    store._log.verified_from = 1 << 40  # as after a start: messages are checked on their way out
+    assert bodies(store, 1) == []
+    assert bodies(store) == sent
+    assert store.damaged_phy_offsets == []
