@@ -1,5 +1,7 @@
 """Sending messages.
 
+Step 1 of a message's life (docs/ARCHITECTURE.md).
+
 Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
 """
 

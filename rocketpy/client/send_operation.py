@@ -15,6 +15,8 @@ Driven by callbacks, so that a pipelined send costs no task. What leads from one
 
 Every send leaves the window exactly once: when it is DONE.
 
+Step 2 of a message's life (docs/ARCHITECTURE.md).
+
 Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0), with flow control as its own case.
 """
 

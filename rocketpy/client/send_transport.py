@@ -1,5 +1,7 @@
 """How a send travels: routes, the queue's turn, the header, the broker's address.
 
+Step 4 of a message's life (docs/ARCHITECTURE.md).
+
 Source: DefaultMQProducerImpl.sendKernelImpl, MQFaultStrategy (5.4.0).
 """
 

@@ -3,6 +3,8 @@
 The three header serializations are in `json_header`, `binary_header` and
 `msgpack_header`; `frame` draws the frame and turns received bytes into commands.
 
+Step 6 of a message's life (docs/ARCHITECTURE.md).
+
 Source: RemotingCommand of 5.4.0.
 """
 

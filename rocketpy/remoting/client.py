@@ -3,6 +3,8 @@
 Everything here runs on the loop of the first call. A call to a connected server costs one future,
 no task and no timer.
 
+Step 5 of a message's life (docs/ARCHITECTURE.md).
+
 Source: NettyRemotingClient (5.4.0).
 """
 

@@ -9,6 +9,8 @@ What holds at any moment:
   Whatever comes or is left over meanwhile is suspended (`in_hand.py`) and served first, in order.
 - What the connection holds is told to the budget each time it may have grown.
 
+Step 7 of a message's life (docs/ARCHITECTURE.md).
+
 Source: NettyServerHandler, NettyClientHandler, NettyRemotingAbstract (5.4.0).
 """
 

@@ -1,11 +1,12 @@
 """The commit log: every message of every topic, one after the other, in fixed-size files.
 
-A record never crosses a file: when it does not fit with eight bytes to spare, the rest of the
-file becomes a blank (its length, a magic number) and the record begins the next file. Bytes are
-allocated in steps ahead of the write position, and the next file is made before it is needed, so
-that an append neither waits for the disk nor dies of a full one.
+A record never crosses a file: when it does not fit with eight bytes to spare, the rest becomes a
+blank (its length, a magic number) and the record begins the next file. Bytes are allocated ahead
+of the write position, and the next file is made before it is needed: no append waits for the disk.
 
 One thread at a time appends (the store's append lock); flushing and reading take no part in it.
+
+Step 14 of a message's life (docs/ARCHITECTURE.md).
 
 Source: CommitLog, AllocateMappedFileService (5.4.0).
 """

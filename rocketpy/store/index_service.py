@@ -18,6 +18,8 @@ recovery dispatches again and `IndexService.cut` after it; ``put`` for every mes
 (but those of rolled-back transactions); ``flush_full_files`` now and then; ``delete_expired``
 when the log's start moves; ``close``. It has an `IndexCatchUpService` among its services.
 
+Step 21 of a message's life (docs/ARCHITECTURE.md).
+
 Source: IndexService.java, 5.4.0.
 """
 

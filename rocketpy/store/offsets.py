@@ -18,6 +18,8 @@ What each one promises:
 ``appended`` and ``dispatched`` change under the append lock, the others under their own; any
 thread reads them. Callbacks are called without a lock of this object.
 
+Step 18 of a message's life (docs/ARCHITECTURE.md).
+
 Source: CommitLog (wrotePosition, flushedWhere), DefaultMessageStore.getConfirmOffset,
 ReputMessageService.reputFromOffset (5.4.0).
 """

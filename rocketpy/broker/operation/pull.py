@@ -1,7 +1,4 @@
-"""Pulling: read a queue, or wait for something to read.
-
-Step 12 of the life of a message (docs/ARCHITECTURE.md). Checks run in Apache's order, the first
-that fails decides.
+"""Pulling: read a queue, or wait for something to read. Checks run in Apache's order.
 
 A pull that finds nothing yet is suspended until a message comes that it takes, or its time is
 over. It is kept as a `SuspendedPull` meanwhile, which has the fields it needs to go on and nothing
@@ -10,6 +7,8 @@ arrival looks at nobody whose tag it is not.
 
 One read looks at a bounded number of queue entries: a filter that takes none of them is answered
 with the offset to go on at, as Apache does.
+
+Step 25 of a message's life (docs/ARCHITECTURE.md).
 
 Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
 """

@@ -1,11 +1,12 @@
 """Sending: admission, put transforms, put, outcome.
 
-Steps 5 and 6 of the life of a message (docs/ARCHITECTURE.md), and the busiest lines of the
-broker: what a topic allows is worked out once and remembered, and the client's property bytes are
-kept as they came.
+These are the busiest lines of the broker: what a topic allows is worked out once and remembered,
+and the client's property bytes are kept as they came.
 
 What a broker adds to each message: CLUSTER, MSG_REGION and TRACE_ON always, UNIQ_KEY when the
 client gave none; a POP_CK is taken out.
+
+Step 11 of a message's life (docs/ARCHITECTURE.md).
 
 Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
 """
