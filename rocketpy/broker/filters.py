@@ -34,11 +34,11 @@ class TagFilter:
         return len(self.codes) * _CODE_BYTES
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Judge by the consume-queue entry."""
+        """Match by the consume-queue entry."""
         return tags_code in self.codes
 
     def matches_record(self, record: memoryview) -> bool:  # noqa: ARG002
-        """Nothing more to judge by."""
+        """Nothing more to match by."""
         return True
 
 

@@ -3,8 +3,8 @@
 Positions are bytes within the file; ``base_offset`` turns them into log offsets. Four marks
 move forward only::
 
-    0 ...... flushed ...... wrote ...... allocated ...... size_bytes
-      on disk        in memory    may be written   would need space first
+    0 ...... flushed ...... write_position ...... allocated ...... size_bytes
+      on disk       in memory          may be written      would need space first
 
 Source: DefaultMappedFile (5.4.0).
 """

@@ -143,11 +143,11 @@ class MessageFilter(Protocol):
     """Decides which messages a read returns."""
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Judge by the consume-queue entry alone; hash collisions may pass."""
+        """Match by the consume-queue entry alone; hash collisions may pass."""
         ...
 
     def matches_record(self, record: memoryview) -> bool:
-        """Judge by the whole stored record."""
+        """Match by the whole stored record."""
         ...
 
 
