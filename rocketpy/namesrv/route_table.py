@@ -1,12 +1,13 @@
 """Which broker serves which topic: the name server's memory.
 
-Five tables, changed only under one lock, by requests and by the liveness scan:
+Six tables, changed only under one lock, by requests and by the liveness scan:
 
     topics    topic -> broker name -> its queues and permission
     brokers   broker name -> cluster and the address of each id (0 is the master)
     clusters  cluster -> broker names
     live      (cluster, address) -> when it was last heard, its data version, its connection
     mappings  topic -> broker name -> static mapping
+    served    broker name -> its topics: a broker that leaves costs its own topics, not everybody's
 
 A broker's topics are taken over when it registers for the first time or its data version changed.
 No clock and no network in here: the caller says what time it is.
@@ -63,6 +64,7 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, _Live] = {}
         self._mappings: dict[str, dict[str, object]] = {}
+        self._served: dict[str, set[str]] = {}
         self._route_count = 0
         self._mapping_count = 0
 
@@ -183,7 +185,8 @@ class RouteTable:
         live = self._live.get(key)
         changed = is_first or live is None or live.data_version != told.data_version
         if delete_missing and not told.mappings:
-            for topic in [name for name in self._topics if name not in told.topics]:
+            served = self._served.get(told.broker_name, ())
+            for topic in [name for name in served if name not in told.topics]:
                 self._drop(topic, told.broker_name)
         dropped = 0
         for topic, config in told.topics.items():
@@ -208,6 +211,7 @@ class RouteTable:
                     return False
                 queues = self._topics[topic] = {}
             self._route_count += 1
+            self._served.setdefault(queue.broker_name, set()).add(topic)
         queues[queue.broker_name] = queue
         return True
 
@@ -299,7 +303,7 @@ class RouteTable:
             return None
         del self._brokers[broker_name]
         self._leave_cluster(broker.cluster, broker_name)
-        for topic in list(self._topics):
+        for topic in list(self._served.get(broker_name, ())):
             self._drop(topic, broker_name)
         return None
 
@@ -313,7 +317,9 @@ class RouteTable:
         """Take one broker name out of one topic; the last one takes the topic along."""
         queues = self._topics.get(topic)
         if queues is not None:
-            self._route_count -= queues.pop(broker_name, None) is not None
+            if queues.pop(broker_name, None) is not None:
+                self._route_count -= 1
+                self._forget_served(topic, broker_name)
             if not queues:
                 del self._topics[topic]
         mappings = self._mappings.get(topic)
@@ -322,6 +328,12 @@ class RouteTable:
             mappings.pop(broker_name, None)
             if not mappings:
                 del self._mappings[topic]
+
+    def _forget_served(self, topic: str, broker_name: str) -> None:
+        served = self._served[broker_name]
+        served.remove(topic)
+        if not served:
+            del self._served[broker_name]
 
     # ---- what administrators do
 
@@ -344,11 +356,11 @@ class RouteTable:
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         count = 0
-        for queues in self._topics.values():
-            queue = queues.get(broker_name)
-            if queue is not None:
-                queues[broker_name] = replace(queue, perm=change(queue.perm))
-                count += 1
+        for topic in self._served.get(broker_name, ()):
+            queues = self._topics[topic]
+            queue = queues[broker_name]
+            queues[broker_name] = replace(queue, perm=change(queue.perm))
+            count += 1
         return count
 
     # ---- what everybody asks

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -297,3 +298,44 @@ def test_a_broker_that_changes_its_cluster_leaves_the_old_one(table: RouteTable)
     register(table, broker())
     register(table, broker(cluster="c2"))
     assert table.clusters() == {"c2": ["broker-a"]}
+
+
+class CountingTopics(dict[str, object]):
+    """Counts how often it is asked for a topic, or for all of them."""
+
+    looks = 0
+
+    def get(self, *arguments: object) -> object:  # type: ignore[override]
+        self.looks += 1
+        return super().get(*arguments)  # type: ignore[call-overload]
+
+    def __iter__(self) -> Iterator[str]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+def test_a_broker_that_leaves_costs_its_own_topics_and_not_everybodys(table: RouteTable) -> None:
+    register(table, broker(topics=topics(*(f"big{n}" for n in range(1_000)))))
+    for n in range(20):
+        told = broker(f"small-{n}", topics=topics("own", f"own{n}"))
+        table.register(told, "one connection", 0)
+    counting = CountingTopics(table._topics)
+    table._topics = counting  # type: ignore[assignment]
+    assert len(table.connection_closed("one connection")) == 20
+    assert counting.looks <= 100
+    assert len(table.topics()) == 1_000
+    assert table.wipe_write_perm("broker-a") == 1_000
+    assert table.wipe_write_perm("small-1") == 0
+
+
+def test_what_a_broker_serves_is_forgotten_with_it(table: RouteTable) -> None:
+    register(table, broker())
+    register(table, broker("broker-b"))
+    table.delete_topic("t1")
+    told = broker(topics=topics("t2", "t3"), data_version=DataVersion(timestamp=2, counter=2))
+    table.register(told, "again", 0, delete_missing=True)
+    table.unregister(KEY, "broker-a")
+    assert table.topics() == ["t2"]
+    table.unregister(BrokerKey("c1", "broker-b:10910"), "broker-b")
+    assert table.topics() == []
+    assert table._served == {}
