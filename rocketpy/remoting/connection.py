@@ -8,6 +8,7 @@ What holds at any moment:
 - We read from the peer only while it takes its responses and may have more requests in hand.
   Whatever comes or is left over meanwhile is suspended (`in_hand.py`) and served first, in order.
 - What the connection holds is told to the budget each time it may have grown.
+- Many requests of one read are served for `_SLICE_MS` at a time; in between the loop serves others.
 
 Step 7 of a message's life (docs/ARCHITECTURE.md).
 
@@ -42,6 +43,10 @@ from rocketpy.remoting.unsent_output import UnsentOutput
 from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
+
+
+_SLICE_MS = 10
+_SLICE_LOOK_MASK = 3  # time is looked at after every fourth request
 
 
 class ConnectionOwner(Protocol):
@@ -244,6 +249,8 @@ class Connection(asyncio.Protocol):
         self._update_reading()
         if self._budget.is_exhausted:
             self.turns.add(self.channel, self._go_on)
+        elif self._may_go_on():
+            self._loop.call_soon(self._go_on)
 
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """Serve requests inline or hand them to their pools; return those that have to wait."""
@@ -252,7 +259,11 @@ class Connection(asyncio.Protocol):
         in_hand = self.in_hand
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
         leftover: list[RemotingCommand] = []
-        for index, command in enumerate(commands):
+        end_ms = self._owner.now_ms() + _SLICE_MS
+        for index, command in enumerate(commands, 1):
+            if not index & _SLICE_LOOK_MASK and self._owner.now_ms() >= end_ms:
+                leftover = commands[index - 1 :]
+                break
             if command.flag & 1:
                 self.take_response(command)
                 continue
@@ -270,7 +281,7 @@ class Connection(asyncio.Protocol):
                     self._finish(responses)
                     responses = Responses(self.channel)
                     if not self._may_go_on():
-                        leftover = commands[index + 1 :]
+                        leftover = commands[index:]
                         break
             else:
                 if batches is None:
@@ -388,6 +399,7 @@ class Connection(asyncio.Protocol):
             and self.channel.is_open
         ):
             self._dispatch(in_hand.take_suspended())
+            self._count()
         if self.is_reading_paused:
             self._update_reading()
 

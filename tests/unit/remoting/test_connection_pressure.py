@@ -283,3 +283,24 @@ def test_stalled_peer_is_cut_off_only_without_progress() -> None:
     assert rig.connection.channel.is_open
     rig.connection.sweep(1_000 + 61_000)
     assert rig.transport.is_aborted
+
+
+def test_many_costly_requests_of_one_read_let_the_loop_serve_others_in_between() -> None:
+    rig = Rig().open()
+
+    def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        rig.owner.clock.now += 5
+        return echo(channel, command)
+
+    rig.owner.table.register(10, costly, None)
+    served: list[int] = []
+    feed(rig, *(request(10, opaque) for opaque in range(20)))
+    served.append(len(codes(rig)))
+    assert not rig.transport.is_reading
+    rig.loop.call_soon(lambda: served.append(len(codes(rig))))
+    rig.loop.run()
+    assert served[0] < 5
+    assert served[1] < 10, "another connection's turn came before the rest"
+    assert codes(rig) == [(opaque, 0) for opaque in range(20)]
+    assert rig.transport.is_reading
+    assert rig.owner.budget.held_bytes == 0
