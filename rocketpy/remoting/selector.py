@@ -65,6 +65,7 @@ class Selector:
         self._announced: set[Connection] = set()
         # Oldest first. Those that did send a request are dropped when somebody looks.
         self._silent: dict[Connection, None] = {}
+        self._opening: dict[Connection, asyncio.Future[None]] = {}
         self._ips: dict[Connection, str] = {}
         self._tasks: set[asyncio.Future[None]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -110,6 +111,7 @@ class Selector:
         """Tell the listeners, if they knew of it: a connection is gone."""
         self.connections.discard(connection)
         self._silent.pop(connection, None)
+        self._opening.pop(connection, None)
         ip = self._ips.pop(connection, None)
         if ip is not None:
             self._admission.release(ip)
@@ -123,9 +125,13 @@ class Selector:
 
     def spawn(self, coroutine: Awaitable[None]) -> None:
         """Run a coroutine on the loop and keep it alive until it ends."""
-        task = asyncio.ensure_future(coroutine, loop=self.loop)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._start(coroutine)
+
+    def open(self, connection: Connection, coroutine: Awaitable[None]) -> asyncio.Future[None]:
+        """Run what gives a connection its transport; cancelled when others need the room."""
+        task = self._opening[connection] = self._start(coroutine)
+        task.add_done_callback(lambda _: self._opening.pop(connection, None))
+        return task
 
     def sweep(self, now_ms: int) -> None:
         """Close silent, stuck and half-open connections.
@@ -164,13 +170,21 @@ class Selector:
     def _send_away_silent(self) -> bool:
         """End the oldest connection that never sent a valid request; False when there is none."""
         for connection in list(itertools.islice(self._silent, _LOOKED_AT)):
-            if not connection.is_attached:
-                continue
             del self._silent[connection]
+            opening = self._opening.get(connection)
+            if opening is not None and not connection.is_attached:
+                opening.cancel()
+                return True
             if not connection.has_first_command:
                 connection.channel.abort("no room, and it never sent a request")
                 return True
         return False
+
+    def _start(self, coroutine: Awaitable[None]) -> asyncio.Future[None]:
+        task = asyncio.ensure_future(coroutine, loop=self.loop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _attached(self) -> list[Connection]:
         """Return the connections that have a transport."""

@@ -119,7 +119,13 @@ def adopt(
     except ConnectionRefusedError:
         sock.close()
     else:
-        selector.spawn(_open(endpoint, selector, connection, sock, ip))
+        opening = selector.open(connection, _open(endpoint, selector, connection, sock, ip))
+
+        def ended(task: "asyncio.Future[None]") -> None:
+            if task.cancelled():  # perhaps before its first step
+                _never_opened(connection, sock, None)
+
+        opening.add_done_callback(ended)
 
 
 async def _open(
@@ -148,9 +154,6 @@ async def _open(
         if not isinstance(error, ConnectionError):
             _log.warning("connection refused peer=%s reason=%s", ip, error)
         _never_opened(connection, sock, error)
-    except asyncio.CancelledError:
-        _never_opened(connection, sock, None)
-        raise
 
 
 def _context(endpoint: ListenEndpoint, *, is_tls: bool) -> ssl.SSLContext | None:

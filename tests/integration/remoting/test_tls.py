@@ -181,3 +181,20 @@ async def test_broken_handshake_costs_its_own_connection_only(certificate: tuple
         good.send(numbered(ECHO, 1))
         assert (await good.receive()).code == 0
         await good.close()
+
+
+async def test_silent_peers_give_way_before_they_have_said_whether_they_speak_tls(
+    certificate: tuple[str, str],
+) -> None:
+    async with (
+        serving(tls=server_tls(certificate), server_max_connections=3) as (server, address),
+        client(tls=TlsClientConfig(enable=True)) as honest,
+    ):
+        silent = [await RawPeer.connect(address) for _ in range(8)]
+        assert (await honest.invoke(address, make_request(ECHO), 3000)).code == 0
+        for peer in silent[:5]:
+            assert await peer.is_closed_by_peer()
+        assert server.connection_count == 3
+        for peer in silent:
+            await peer.close()
+        await until(lambda: server.connection_count == 1)
