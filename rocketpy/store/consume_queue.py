@@ -278,11 +278,11 @@ class ConsumeQueue:
 
     # -- start -----------------------------------------------------------------------------
 
-    def load(self, *, after_kill: bool = False) -> None:
+    def load(self, *, after_crash: bool = False) -> None:
         """Find the files that are there and the last entry that looks whole.
 
         Args:
-            after_kill: a killed process may have made zeros of stale entries, or deleted files,
+            after_crash: a killed process may have made zeros of stale entries, or deleted files,
                 and the disk may not know; the next `flush` makes sure of it.
 
         Raises:
@@ -291,7 +291,7 @@ class ConsumeQueue:
         self._disk.load()
         self._find_end(_NO_LIMIT)
         self.min_offset = self._disk.begin
-        if after_kill and self._disk.file_count:
+        if after_crash and self._disk.file_count:
             self._disk.distrust_names()
             self._has_unsynced_zeros = True
             self._space.add(self)

@@ -97,12 +97,13 @@ class ConsumeQueueTable:
         file_bytes = self._config.consume_queue_file_bytes
         return ConsumeQueue(topic, queue_id, directory, file_bytes, self._files, self._space)
 
-    def load(self, *, after_kill: bool = False) -> None:
+    def load(self, *, after_crash: bool = False) -> None:
         """Find the queues on disk, and the end of each.
 
         Args:
-            after_kill: what the files hold may be in memory only, written by a killed process;
-                the next thorough `flush` brings all of them to disk.
+            after_crash: what the files hold may be in memory only, written by a killed process
+                (behind a power cut: by a start that was killed); the next thorough `flush`
+                brings all of them to disk.
 
         Raises:
             StoreFormatError: a file that does not belong there.
@@ -111,7 +112,7 @@ class ConsumeQueueTable:
             for name in self._files.list_directories(self._directory / topic):
                 if name.isdigit():
                     queue = self._make(topic, int(name))
-                    queue.load(after_kill=after_kill)
+                    queue.load(after_crash=after_crash)
                     self._topics.setdefault(topic, {})[int(name)] = queue
 
     def load_batch(self, log_end: int) -> None:

@@ -19,6 +19,7 @@ Invariants:
 """
 
 import logging
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ class DeletedTopics:
     def __init__(self, root: Path, files: StoreFiles) -> None:
         self._directory = root / "deleted"
         self._files = files
+        self._mutex = threading.Lock()  # topics are deleted, forgotten and swept by three threads
         self._ends: dict[str, int] = {}
         self._swept: list[Path] = []
 
@@ -85,8 +87,9 @@ class DeletedTopics:
             self._files.rename(directory, mark / topic)
         else:
             self._files.make_directories(mark / topic)
-        self._ends = {**self._ends, topic: phy_offset}
-        self._swept.append(mark / topic)
+        with self._mutex:
+            self._ends = {**self._ends, topic: phy_offset}
+            self._swept.append(mark / topic)
 
     def cut(self, log_end: int) -> None:
         """Lower what lies behind the end of the log, on disk when this returns.
@@ -118,11 +121,12 @@ class DeletedTopics:
         expired = [name for name, phy_offset in self._marks() if phy_offset <= min_phy_offset]
         for name in expired:
             self._files.remove_tree(self._directory / name)
-        self._ends = {
-            topic: phy_offset
-            for topic, phy_offset in self._ends.items()
-            if phy_offset > min_phy_offset
-        }
+        with self._mutex:
+            self._ends = {
+                topic: phy_offset
+                for topic, phy_offset in self._ends.items()
+                if phy_offset > min_phy_offset
+            }
         return len(expired)
 
     def sweep(self) -> bool:
@@ -133,7 +137,8 @@ class DeletedTopics:
             if inside:
                 self._files.remove_tree(directory / inside[0])
                 return True
-            self._swept.pop()
+            with self._mutex:
+                self._swept.remove(directory)
         return False
 
 

@@ -13,7 +13,7 @@ files before it are trusted too; the others are deleted and their messages read 
 the log. (Apache rebuilds only what recovery
 happens to scan; older messages of a deleted file can no longer be found there.)
 
-The store calls `IndexService.load`; after a crash `IndexService.begin_recovery` before its
+The store calls `IndexService.load`; `IndexService.begin_recovery` before its
 recovery dispatches again and `IndexService.cut` after it; ``put`` for every message
 (but those of rolled-back transactions); ``flush_full_files`` now and then; ``delete_expired``
 when the log's start moves; ``close``. It has an `IndexCatchUpService` among its services.
@@ -166,14 +166,13 @@ class IndexService:
         self._index_files = tuple(loaded)
         self._current = loaded[-1] if loaded else None
 
-    def begin_recovery(self, first_phy_offset: int, min_phy_offset: int) -> None:
+    def begin_recovery(self, first_phy_offset: int, indexed_to: int) -> None:
         """Tell from where recovery dispatches again; what lies before is left to catch-up.
 
         Args:
             first_phy_offset: the first record that recovery will `put`.
-            min_phy_offset: start of the commit log.
+            indexed_to: the index knows the log up to here.
         """
-        indexed_to = max(self.end_phy_offset, min_phy_offset)
         if indexed_to < first_phy_offset:
             self._missing_from = indexed_to
 

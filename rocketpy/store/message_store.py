@@ -81,7 +81,7 @@ class MessageStore:
         parts = self._parts
         after_crash, power_cut = self._last_end()
         self._log.load()
-        self._table.load(after_kill=after_crash and power_cut is not True)
+        self._table.load(after_crash=after_crash)
         parts.checkpoint.load()
         parts.deleted.load()
         if self._index is not None:

@@ -89,13 +89,16 @@ class QueueSpace:
                         self._queues.pop(queue, None)
 
     def relieve(self) -> None:
-        """Bring all queues to disk when they hold much (recovery, where nobody else does).
+        """Bring all queues to disk when they hold much and nobody else does (at a start).
+
+        Whoever holds the append lock, as a replica does, leaves it to the service that flushes:
+        the disk would keep everybody waiting.
 
         Raises:
             DiskFullError: no space.
             OSError: the disk failed.
         """
-        if self.used_bytes > _RELIEF_BYTES:
+        if self.used_bytes > _RELIEF_BYTES and not self._append_lock.locked():
             for queue in self.queues():
                 queue.flush()
             self.settle()

@@ -171,8 +171,7 @@ class Recovery:
         self._rebuilder.begin(start)
         index_from = 0
         if self._index is not None:
-            if self._after_crash:
-                self._index.begin_recovery(start, self._log.min_phy_offset)
+            self._index.begin_recovery(start, self._indexed_to(self._index.end_phy_offset))
             index_from = self._index.end_phy_offset + (0 if self._after_crash else 1)
         scan = LogScan(
             self._log,
@@ -188,6 +187,21 @@ class Recovery:
             self._check_stamps(scan, start)
         self._last_ms = scan.last_ms or checkpoint.physic_ms
         return report
+
+    def _indexed_to(self, last_phy: int) -> int:
+        """Return up to where the index knows the log, given the last message that it names.
+
+        Behind a crash that message may lack some of its keys. Behind a clean end nothing is
+        missing, unless the index was taken away, or was switched off for a while.
+        """
+        low = self._log.min_phy_offset
+        found = self._log.check(last_phy, check_crc=False) if last_phy >= low else None
+        if self._after_crash or found is None:
+            return max(last_phy, low)
+        end = last_phy + found.size_bytes
+        behind = self._log.check(end, check_crc=False)
+        is_blank = behind is not None and behind.state is RecordState.BLANK
+        return self._log.next_file_offset(end) if is_blank else end
 
     def _store_ms_at(self, start: int) -> int:
         """Return the store time of the first record to be read."""

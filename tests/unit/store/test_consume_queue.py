@@ -297,7 +297,7 @@ def test_what_a_killed_process_erased_is_on_disk_after_the_next_flush() -> None:
     files.kill()
     space = QueueSpace(threading.Lock())
     again = make_queue(files, space=space)
-    again.load(after_kill=True)
+    again.load(after_crash=True)
     assert (again.max_offset, space.queues()) == (5, [again])
     assert not again.settle()
     again.flush()

@@ -233,3 +233,25 @@ def test_deleting_a_topic_whose_queue_is_being_flushed_stops_no_sender() -> None
     kit.step(store, "FlushConsumeQueueService")
     assert done == [OK]
     assert bodies(store, KEEP)[1:] == [b"meanwhile"]
+
+
+def test_a_topic_deleted_while_others_are_swept_is_swept_too() -> None:
+    kit = Kit(flush_consume_queue_thorough_interval=0)
+    store = kit.open()
+    put(store, GONE, 5)
+    put(store, KEEP, 5)
+    kit.step(store, "FlushConsumeQueueService")
+    store.delete_topics([GONE])
+    list_directories = kit.files.list_directories
+
+    def deleted_meanwhile(directory: Path) -> list[str]:
+        found = list_directories(directory)
+        if not found and KEEP in store.topics():
+            store.delete_topics([KEEP])
+        return found
+
+    kit.files.list_directories = deleted_meanwhile  # type: ignore[method-assign]
+    for _ in range(5):
+        kit.step(store, "SweepDeletedService")
+    assert store._parts.deleted._swept == []
+    assert not [path for path in files_below(kit, DELETED) if kit.files._names[path] is not None]

@@ -222,7 +222,7 @@ def test_a_look_up_needs_no_lock_and_survives_deletion(tmp_path: Path) -> None:
 
 def test_a_look_up_says_when_messages_are_still_missing(tmp_path: Path) -> None:
     index = open_index(tmp_path, crash_at_ms=0)
-    index.begin_recovery(first_phy_offset=2_000, min_phy_offset=0)
+    index.begin_recovery(first_phy_offset=2_000, indexed_to=max(0, index.end_phy_offset))
     assert not index.query("Orders", "key-1", 64, 0, FOREVER).is_complete
     run(IndexCatchUpService(index, FakeLog([message(1)]).read, threading.Lock()), 3)
     assert index.query("Orders", "key-1", 64, 0, FOREVER).is_complete
@@ -315,7 +315,7 @@ def test_a_full_disk_only_delays_indexing(tmp_path: Path) -> None:
 def test_what_recovery_does_not_scan_is_read_back(tmp_path: Path) -> None:
     messages = [message(number) for number in range(40)]
     index = open_index(tmp_path, crash_at_ms=0)
-    index.begin_recovery(first_phy_offset=2_000, min_phy_offset=0)
+    index.begin_recovery(first_phy_offset=2_000, indexed_to=max(0, index.end_phy_offset))
     for each in messages[20:]:
         put(index, each)
     assert index.missing_from == 0

@@ -1,5 +1,6 @@
 """What a start may do to acknowledged messages: nothing, whenever the power goes."""
 
+import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -241,3 +242,72 @@ def test_a_checkpoint_of_another_log_is_not_believed() -> None:
     again = other.open()
     assert bodies(again) == sent
     assert put(other, again, 1, 10) == bodies(again)[10:]
+
+
+class Worst(random.Random):
+    """A power cut that keeps all names, and no content that was not flushed."""
+
+    def randint(self, a: int, b: int) -> int:
+        return max(a, b)
+
+    def random(self) -> float:
+        return 0.99
+
+
+def test_entries_erased_by_a_start_that_was_killed_do_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The zeros of that start are in memory only, also when a power cut came before it."""
+    kit = Kit(flush_disk_type="ASYNC_FLUSH", flush_consume_queue_thorough_interval=0)
+    store = kit.open()
+    put_to(store, "Kept", 5)
+    assert store._parts.flusher.flush()
+    put_to(store, "Lost", 5)
+    assert store._parts.flush_queues.flush(thorough=True)  # and the log is not
+    kit.files.power_cut(Worst())
+
+    def killed(_path: Path, _data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kit.files, "write_bytes", killed)  # the mark of a start that is through
+    with pytest.raises(KeyboardInterrupt):
+        kit.open()
+    monkeypatch.undo()
+    kit.files.kill()
+
+    store = kit.open()
+    assert store.max_offset("Lost", 0) == 0
+    put_to(store, "Kept", 8)
+    assert store._parts.flusher.flush()
+    assert store._parts.flush_queues.flush(thorough=True)  # the checkpoint has moved past it
+    kit.files.power_cut(Worst())
+    store = kit.open()
+    assert store.max_offset("Lost", 0) == 0
+    assert store.max_offset("Kept", 0) == 13
+
+
+def put_to(store: MessageStore, topic: str, count: int) -> None:
+    for number in range(count):
+        put = PutMessage(topic, 0, b"%d" % number, properties=b"UNIQ_KEY\x01k\x02", uniq_key="k")
+        assert store.put_message(put).status is OK
+
+
+@pytest.mark.parametrize("how", ["removed", "switched off"])
+def test_an_index_that_was_taken_away_is_made_again_after_a_clean_end(how: str) -> None:
+    kit = Kit(max_msgs_num_batch=1_000)
+    with_index = kit.config
+    if how == "switched off":
+        kit.config = dataclasses.replace(with_index, message_index_enable=False)
+    store = kit.open()
+    put_to(store, TOPIC, 20)
+    store.close()
+    kit.files.remove_tree(Path("/store/index"))
+    kit.config = with_index
+    store = kit.open()
+    assert not store.query_index(TOPIC, "k", 100, 0, 1 << 60).is_complete
+    for _ in range(20):
+        kit.step(store, "IndexCatchUpService")
+    found = store.query_index(TOPIC, "k", 100, 0, 1 << 60)
+    assert (len(found.phy_offsets), found.is_complete) == (20, True)
+    store.close()
+    assert kit.open().query_index(TOPIC, "k", 100, 0, 1 << 60) == found

@@ -1,10 +1,12 @@
 """A store fed with another store's log answers as that one does."""
 
 import random
+import threading
 
 import pytest
 
 from rocketpy.errors import LogGapError, StoreFormatError, StoreReadOnlyError
+from rocketpy.store import queue_space
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import BatchEntry, PutBatch
 from tests.unit.store.store_kit import TOPIC, Kit, bodies, message, put_many
@@ -116,3 +118,17 @@ def test_a_closed_store_takes_nothing() -> None:
     slave.close()
     with pytest.raises(StoreReadOnlyError):
         slave.append_raw(0, b"")
+
+
+def test_many_entries_in_memory_do_not_stop_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It appends under the lock that listing the queues takes; flushing is the service's."""
+    _, source, sent = master()
+    monkeypatch.setattr(queue_space, "_RELIEF_BYTES", 400)
+    slave = Kit().open()
+    feeding = threading.Thread(
+        target=feed, args=(slave, raw_log(source), random.Random(1)), daemon=True
+    )
+    feeding.start()
+    feeding.join(20)
+    assert not feeding.is_alive()
+    assert bodies(slave) == sent
