@@ -191,11 +191,15 @@ class Instance:
             *(self.api.heartbeat(address, body) for address in addresses), return_exceptions=True
         )
         failure: BaseException | None = None
+        is_introduced = False
         for address, outcome in zip(addresses, outcomes, strict=True):
             failed = isinstance(outcome, BaseException)
+            is_introduced |= not failed and self._heartbeat_known.get(address) != ""
             self._heartbeat_known[address] = repr(outcome) if failed else ""
             if isinstance(outcome, BaseException):
                 failure = outcome
+        if is_introduced:  # until now such a broker refused to say who is in our groups
+            self._wake_rebalance()
         if failure is not None:
             raise failure
 
@@ -224,9 +228,16 @@ class Instance:
             self._route_job.wake()
 
     def _route_changed(self, topic: str) -> None:  # noqa: ARG002 - any change may concern anybody
+        self._wake_rebalance()
+        addresses = self.routes.broker_addresses(with_slaves=bool(self.consumers))
+        if set(addresses) <= self._heartbeat_known.keys():
+            self.heartbeat_soon()
+        else:  # a broker that has never heard of us cannot wait: it serves none of our consumers
+            self._heartbeat_job.wake()
+
+    def _wake_rebalance(self) -> None:
         for consumer in self.consumers.values():
             consumer.wake_rebalance()
-        self.heartbeat_soon()
 
     # ---- health
 

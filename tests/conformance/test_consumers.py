@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +135,25 @@ def test_misuse_is_told_in_the_same_words(run: Callable[..., Any]) -> None:
                     await client.consumer("t", group="c").start()
 
     run(case)
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_a_topic_that_comes_after_its_consumer_is_read_within_seconds(
+    run_simulated: Callable[..., Any], tmp_path: Path, *, broadcast: bool
+) -> None:
+    async def case(world: World) -> list[bytes]:
+        got: list[bytes] = []
+        async with world.client() as sender, world.client() as receiver:
+            async with receiver.consumer(
+                "t",
+                group="c",
+                start="earliest",
+                handler=collect(got),
+                broadcast=broadcast,
+                offset_dir=str(tmp_path),
+            ):
+                await send(world, sender, range(1))
+                await world.until(lambda: bool(got), limit_s=5)
+        return got
+
+    assert run_simulated(case) == [b"0"]
