@@ -113,13 +113,16 @@ class MessageStoreConfig:
 
         Raises:
             ValueError: a delay level that is not a number and a unit, or an hour of
-                ``delete_when`` that is none; a role that this version cannot play.
+                ``delete_when`` that is none; a role that this version cannot play; no store
+                directory.
         """
         if self.broker_role != "ASYNC_MASTER":
             raise ValueError(
-                f"brokerRole: {self.broker_role} is not supported: there is no replication yet, "
-                "and a slave that takes messages of its own loses them; expected ASYNC_MASTER"
+                f"brokerRole: {self.broker_role} is not supported: there is no replication yet; "
+                "expected ASYNC_MASTER"
             )
+        if not self.store_path_root_dir.strip():
+            raise ValueError("storePathRootDir: must not be empty; expected a directory")
         parse_delay_levels(self.message_delay_level)
         parse_delete_when(self.delete_when)
 

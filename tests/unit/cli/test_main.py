@@ -97,9 +97,10 @@ def test_the_effective_configuration_is_printed(tmp_path: Path) -> None:
         ("brokerRole=SLAVE", "n.conf:2: brokerRole: SLAVE is not supported"),
         ("brokerRole=SYNC_MASTER", "n.conf:2: brokerRole: SYNC_MASTER is not supported"),
         ("brokerId=1", "n.conf:2: brokerId: must be 0: a broker cannot be a slave yet"),
+        ("storePathRootDir=", "n.conf:2: storePathRootDir: must not be empty"),
     ],
 )
-def test_a_role_that_cannot_be_played_is_refused(tmp_path: Path, line: str, words: str) -> None:
+def test_a_value_that_no_broker_can_have_is_refused(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "n.conf"
     path.write_text(f"brokerName=b\n{line}\n")
     result = CliRunner().invoke(command, ["broker", "-c", str(path), "--print-config"])
