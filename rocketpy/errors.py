@@ -18,7 +18,7 @@
         - ConnectionLostError       retriable
         - RequestTimeoutError       retriable, also a TimeoutError
         - TooManyInFlightError      retriable
-        - OffsetFileError         the file with a broadcasting group's offsets; retriable
+        - OffsetFileError           the file with a broadcasting group's offsets; retriable
         - ClosedError
     - StoreError                    the files on disk cannot be trusted or written
         - StoreLockedError          another process has the directory

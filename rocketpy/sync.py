@@ -145,7 +145,7 @@ def _blocking(method: Any) -> Any:
 
 
 class Producer(_Face[AsyncProducer]):
-    """Sends messages; see `Producer`."""
+    """Sends messages; see `rocketpy.Producer`."""
 
     send = _blocking(AsyncProducer.send)
     send_batch = _blocking(AsyncProducer.send_batch)
@@ -163,7 +163,7 @@ class Producer(_Face[AsyncProducer]):
 
 
 class Consumer(_Face[AsyncConsumer]):
-    """Receives a group's messages; see `Consumer`."""
+    """Receives a group's messages; see `rocketpy.Consumer`."""
 
     start = _blocking(AsyncConsumer.start)
     subscribe = _blocking(AsyncConsumer.subscribe)
@@ -204,7 +204,7 @@ class Consumer(_Face[AsyncConsumer]):
 
 
 class PullConsumer(_Face[AsyncPullConsumer]):
-    """Asked for messages; see `PullConsumer`."""
+    """Asked for messages; see `rocketpy.PullConsumer`."""
 
     start = _blocking(AsyncPullConsumer.start)
     queues = _blocking(AsyncPullConsumer.queues)
@@ -246,7 +246,7 @@ def _making(
 
 
 class Client:
-    """A client on a thread of its own; see `Client`."""
+    """A client on a thread of its own; see `rocketpy.Client`."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._wrapped = client

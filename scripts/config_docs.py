@@ -159,7 +159,16 @@ def render() -> str:
         ("client.pull_consumer", PullConsumerConfig),
     ):
         parts.append(f"\n### {title}\n\n{client_table(config_class)}")
-    parts.append(f"\n### RemotingClientConfig\n\n{file_table(RemotingClientConfig)}")
+    parts.append(
+        "\n### RemotingClientConfig\n\n"
+        "The attributes have the keys' names in snake case; the `tls.` keys are those of `TlsClientConfig`, without `tls.client.`:\n\n"
+        "```python\n"
+        "import rocketpy\n"
+        "from rocketpy.remoting.config import RemotingClientConfig, TlsClientConfig\n\n"
+        'tls = TlsClientConfig(enable=True, auth_server=True, trust_cert_path="ca.pem")\n'
+        'client = rocketpy.connect("127.0.0.1:9876", remoting=RemotingClientConfig(tls=tls))\n'
+        "```\n\n" + file_table(RemotingClientConfig)
+    )
     return "".join(parts)
 
 

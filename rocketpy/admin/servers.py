@@ -142,8 +142,10 @@ class Servers:
             if data.master_addr is not None:
                 found[data.broker_name] = data.master_addr
         if not found:
-            wanted = f"broker {broker}" if broker else f"cluster {cluster}" if cluster else "broker"
-            raise ClientError(f"the name server knows no master of {wanted}")
+            wanted = (
+                f" of broker {broker}" if broker else f" of cluster {cluster}" if cluster else ""
+            )
+            raise ClientError(f"no master{wanted} is registered with the name server")
         return found
 
     async def broker_names(self) -> dict[str, str]:

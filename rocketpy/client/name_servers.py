@@ -73,7 +73,7 @@ class NameServers:
                     address, make_request(code, dict(ext_fields)), self._timeout_ms
                 )
             except ClientError as error:
-                failures.append(f"{address}: {error!r}")
+                failures.append(str(error) if address in str(error) else f"{address}: {error}")
                 self._index = (self._index + 1) % len(self.addresses)
                 logger.info("name server %s does not answer: %r", address, error)
         raise NoNameServerError("no name server answers: " + "; ".join(failures))

@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class Producer:
-    """Sends messages; made by `producer`.
+    """Sends messages; made by `Client.producer`.
 
     A send that fails for a reason that may pass is tried again, `retries` times within one
-    `timeout`. A retry after a lost response can store a message twice: consumers must tolerate
+    `timeout_s`. A retry after a lost response can store a message twice: consumers must tolerate
     repeats (`message.id` stays the same).
 
     Args:

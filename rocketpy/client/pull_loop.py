@@ -192,7 +192,7 @@ class PullLoop:
         queue.broker_max_offset = result.max_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             logger.warning(
-                "offset %d is outside queue %s, going on at %d",
+                "offset %d of %s: the broker goes on at %d (a reset, or no such message)",
                 queue.next_pull_offset,
                 queue.queue,
                 result.next_begin_offset,

@@ -44,7 +44,7 @@ QUICK_ROUNDS = 15
 
 
 class Consumer:
-    """Receives a group's messages; made by `consumer`.
+    """Receives a group's messages; made by `Client.consumer`.
 
     At least once: after a crash or a change of members a message may come again.
     With a handler, returning means done, raising means again later

@@ -36,7 +36,7 @@ class TlsServerConfig:
 
     Attributes:
         mode: `disabled` refuses TLS, `permissive` takes both, `enforcing` refuses plain text.
-        key_path: PEM file of the private key; TLS is off as long as it or `cert_path` is empty.
+        key_path: PEM file of the private key; TLS is off without it or without the certificate.
         key_password: of the private key, empty for none.
         cert_path: PEM file of the certificate chain.
         trust_cert_path: PEM file of the authorities that client certificates must come from.

@@ -17,7 +17,7 @@ async def test_masters_by_name_cluster_and_broker(admin: Admin) -> None:
     assert await admin.broker_addresses(cluster="c2") == {"broker-b": B}
     assert await admin.broker_addresses(broker="broker-a") == {"broker-a": A}
     for wrong in ({"cluster": "c9"}, {"broker": "x"}, {"cluster": "c1", "broker": "broker-b"}):
-        with pytest.raises(ClientError, match="the name server knows no master of"):
+        with pytest.raises(ClientError, match=r"^no master.* is registered with the name server$"):
             await admin.broker_addresses(**wrong)
 
 
@@ -27,7 +27,7 @@ async def test_a_name_server_that_is_down_is_passed_over(
     remoting.down = {NAMESRVS[0]}
     assert await admin.broker_addresses() == BROKERS
     remoting.down = set(NAMESRVS)
-    with pytest.raises(NoNameServerError, match="no name server answers: ns"):
+    with pytest.raises(NoNameServerError, match="no name server answers: cannot connect to ns"):
         await admin.cluster_info()
 
 
