@@ -63,6 +63,7 @@ _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
 _SHORT: Final = struct.Struct(">h")
 _SIZE_MAGIC: Final = struct.Struct(">ii")
+_HEAD_BYTES: Final = _SIZE_MAGIC.size
 _STORE_TIMESTAMP_AT: Final = 48 + V4_HOST_BYTES
 _V6_EXTRA_BYTES: Final = V6_HOST_BYTES - V4_HOST_BYTES
 _TOPIC_FIELDS_LIMIT: Final = 65_536
@@ -140,13 +141,10 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     0x20 of `sys_flag` say; `properties` at most 32,767 bytes.
 
     Raises:
-        struct.error: a number does not fit its field (nothing but garbage past the
-            log's end has been written).
+        struct.error: a number does not fit its field; nothing was written.
     """
     fixed = _FIXED_BY_HOSTS[sys_flag & HOST_FLAGS] if sys_flag & HOST_FLAGS else _V4_FIXED
-    fixed.pack_into(
-        buffer,
-        position,
+    head = fixed.pack(
         size_bytes,
         MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2,
         crc,
@@ -163,15 +161,17 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         prepared_transaction_offset,
         len(body),
     )
-    at = position + fixed.size
-    buffer[at : position + size_bytes] = b"".join(
+    buffer[position + _HEAD_BYTES : position + size_bytes] = b"".join(
         (
+            head[_HEAD_BYTES:],
             body,
             topic_with_length,
             _SHORT.pack(len(properties)),
             properties,
         )
     )
+    # Last: a process that is killed before this leaves the end of the log, not half a record.
+    buffer[position : position + _HEAD_BYTES] = head[:_HEAD_BYTES]
 
 
 def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
@@ -231,8 +231,12 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         sizes.append(size)
         phy_offset += size
         queue_offset += 1
+    head = parts[0]
+    parts[0] = head[_HEAD_BYTES:]
     data = b"".join(parts)
-    buffer[position : position + len(data)] = data
+    start = position + _HEAD_BYTES
+    buffer[start : start + len(data)] = data
+    buffer[position:start] = head[:_HEAD_BYTES]  # last, as in `pack_record`
     return phy_offsets, sizes
 
 

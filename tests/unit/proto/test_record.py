@@ -14,10 +14,12 @@ from rocketpy.proto.record import (
     iter_records,
     pack_blank,
     pack_record,
+    pack_run,
     record_size,
     record_store_timestamp_ms,
     topic_field,
 )
+from rocketpy.proto.record_check import RecordState, check_record
 
 V4 = host_to_bytes("1.2.3.4:5")
 V6 = host_to_bytes("[::1]:5")
@@ -139,3 +141,39 @@ def test_an_empty_body_has_no_checksum():
     pack(buffer, 0, body=b"")
     assert body_crc(b"") == 0
     assert decode_message(buffer, check_crc=True).body == b""
+
+
+class WriteLog(bytearray):
+    """Keeps what it looked like after each write: what a kill between two of them leaves."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.states = []
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.states.append(bytes(self))
+
+
+def states_of_a_run(buffer):
+    records = [(0, body_crc(b"x" * 40), b"x" * 40, b"K\x01v\x02")] * 3
+    pack_run(buffer, 0, records, 1, 0, 0, 0, 1, V4, 2, V4, 0, topic_field("T"))
+
+
+@pytest.mark.parametrize("write", [lambda buffer: pack(buffer, 0), states_of_a_run])
+def test_a_record_is_there_only_when_all_of_it_is(write):
+    """The size is written last: a process killed during an append leaves no half record."""
+    buffer = WriteLog(1_000)
+    write(buffer)
+    assert len(buffer.states) > 1
+    for state in buffer.states[:-1]:
+        assert state[:8] == bytes(8)
+        assert check_record(memoryview(state), 0, 0).state is RecordState.EMPTY
+    assert check_record(memoryview(buffer.states[-1]), 0, 0).state is RecordState.RECORD
+
+
+def test_a_number_that_does_not_fit_writes_nothing():
+    buffer = bytearray(300)
+    with pytest.raises(struct.error):
+        pack(buffer, 0, queue_id=1 << 40)
+    assert buffer == bytes(300)
