@@ -1,6 +1,6 @@
 """The message index: every index file of a store as one table, newest first.
 
-``put`` is called for every message. It never fails a send: when the disk is full the
+``put`` is called for every message. It never fails a send: when the disk takes no more the
 service *falls behind* and remembers from which place in the commit log on messages
 are missing. While it is behind, new messages are not put (their turn would come
 before older ones, and the order of physical offsets is what makes a rebuild safe to
@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 INDEX_TYPE_TAG: Final = "T"
 _NAME_DIGITS: Final = 17
 _QUERY_MAX: Final = 64
+_NOT_WRITTEN: Final = (ResourceShortError, OSError)
+"""Whatever the disk says: what is not indexed now is read back from the log later."""
 
 
 class IndexedMessage(Protocol):
@@ -228,7 +230,7 @@ class IndexService:
                     self._hasher.hash(topic, uniq_key), phy_offset, store_timestamp_ms
                 ):
                     return
-            except ResourceShortError:
+            except _NOT_WRITTEN:
                 self._fall_behind(phy_offset)
                 return
         hashes = self._hashes(topic, uniq_key, keys, tags)
@@ -261,7 +263,7 @@ class IndexService:
             try:
                 if current.put_run(hashes, phy_offsets, store_timestamp_ms):
                     return
-            except ResourceShortError:
+            except _NOT_WRITTEN:
                 self._fall_behind(phy_offsets[0])
                 return
         for each, phy_offset in zip(entries, phy_offsets, strict=True):
@@ -373,7 +375,7 @@ class IndexService:
 
     def _fall_behind(self, phy_offset: int) -> None:
         self._missing_from = phy_offset
-        logger.warning("no space for the message index: messages are not found by key for now")
+        logger.warning("the message index cannot grow: messages are not found by key for now")
 
     def _hashes(
         self, topic: str, uniq_key: str | None, keys: str | None, tags: str | None
@@ -387,7 +389,7 @@ class IndexService:
         return hashes
 
     def _put_hashes(self, hashes: list[int], phy_offset: int, store_timestamp_ms: int) -> bool:
-        """Put all hashes, rolling as needed; False when the disk is full."""
+        """Put all hashes, rolling as needed; False when the disk took it not."""
         current = self._current
         try:
             if current is None or current.is_full:
@@ -398,7 +400,7 @@ class IndexService:
             while done < len(hashes):
                 current = self._roll()
                 done += current.put(hashes[done:], phy_offset, store_timestamp_ms)
-        except ResourceShortError:
+        except _NOT_WRITTEN:
             return False
         return True
 
@@ -412,7 +414,7 @@ class IndexService:
             file.begin_after(
                 full.end_timestamp_ms if full else 0, full.end_phy_offset if full else 0
             )
-        except ResourceShortError:
+        except _NOT_WRITTEN:
             file.close()
             self._files.remove(path)
             raise

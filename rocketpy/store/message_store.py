@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service, ServiceRunner, ServiceThread
 from rocketpy.store.config import MessageStoreConfig
@@ -141,11 +142,16 @@ class MessageStore:
         for thread in reversed(self._threads):
             thread.stop()
         self._threads = []
-        if self._parts.flush_all(self._monotonic_ms()):
-            self._log.drop_spare()
-            self._files.remove(self._root / "abort")
-            self._files.sync_directories()
-        self._let_go()
+        try:
+            if self._parts.flush_all(self._monotonic_ms()):
+                self._log.drop_spare()
+                self._files.remove(self._root / "abort")
+                self._files.sync_directories()
+        except (OSError, ResourceShortError) as error:  # the next start recovers
+            logger.error("the store could not be closed cleanly: %s", error)  # noqa: TRY400 - known cause
+        finally:  # nobody flushes any more
+            self._offsets.expire(self._monotonic_ms() + self.config.sync_flush_timeout)
+            self._let_go()
 
     def _let_go(self) -> None:
         self._parts.close()

@@ -1,12 +1,14 @@
 """The index is completed from the log, past whatever in it is no message for the index."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from rocketpy.store.files import Region
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage
-from tests.unit.store.store_kit import OK, Kit
+from tests.unit.store.store_kit import OK, TOPIC, Kit, put_many
 
 FOREVER = (1 << 63) - 1
 
@@ -65,3 +67,37 @@ def test_more_than_a_slice_without_anything_for_the_index_is_passed() -> None:
     again = without_index(kit)
     assert found(again, "T", "last") == [last]
     assert found(again, "Gone", "key-3") == []
+
+
+@pytest.mark.parametrize("operation", ["create", "allocate"])
+def test_a_disk_that_fails_the_index_costs_no_look_up(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails one operation on an index file, which is no flush: nothing latches."""
+    kit = Kit(max_msgs_num_batch=1_000)
+    store = kit.open()
+    put_many(store, 3 if operation == "allocate" else 0)
+    before = kit.files.before
+
+    def fail(what: str, path: Path) -> None:
+        if "index" in path.parts:
+            raise OSError(errno.EIO, "simulated disk failure")
+        before(what, path)
+
+    create = kit.files.create
+
+    def fail_create(path: Path, size_bytes: int) -> Region:
+        fail("create", path)
+        return create(path, size_bytes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kit.files, "before", fail)
+        patch.setattr(kit.files, "create", fail_create)
+        put_many(store, 60, 3)
+    assert store.is_writable
+    assert not store.query_index(TOPIC, "k", 100, 0, 1 << 60).is_complete
+    for _ in range(20):
+        kit.step(store, "IndexCatchUpService")
+    found = store.query_index(TOPIC, "k", 100, 0, 1 << 60)
+    assert found.is_complete
+    assert len(found.phy_offsets) == (63 if operation == "allocate" else 60)

@@ -1,10 +1,12 @@
 """Kills, power cuts, full disks and failing flushes take nothing that was promised."""
 
+import errno
 import random
 from pathlib import Path
 
 import pytest
 
+from rocketpy.errors import ResourceShortError
 from rocketpy.store.results import (
     PutMessageStatus,
 )
@@ -268,3 +270,20 @@ def test_runtime_info_has_the_keys_admin_tools_read() -> None:
     assert info["putMessageTimesTotal"] == "10"
     assert info["commitLogMaxOffset"] == str(store.max_phy_offset)
     assert 0.0 <= float(info["commitLogDiskRatio"]) <= 1.0
+
+
+@pytest.mark.parametrize("error", [ResourceShortError("no descriptor"), OSError(errno.EIO, "disk")])
+def test_a_close_that_fails_still_lets_go_and_answers_who_waits(error: Exception) -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    store = kit.open()
+    answers: list[bool] = []
+    store.when_durable(store.put_message(message(b"a")).phy_end, answers.append)
+
+    def fail(_path: Path) -> None:
+        raise error
+
+    kit.files.on_flush = fail
+    store.close()
+    assert answers == [False]
+    kit.files.on_flush = None
+    assert bodies(kit.open()) == [b"a"]
