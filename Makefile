@@ -64,7 +64,7 @@ fmt-check: setup
 lint: setup
 	$(BIN)/ruff check rocketpy tests bench examples
 
-types: setup
+types: setup ## mypy over the package, the tests and the benches
 	$(BIN)/mypy
 
 layers: setup

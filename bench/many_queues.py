@@ -42,7 +42,8 @@ def _store(directory: Path) -> MessageStore:
 
 def _put(store: MessageStore, topics: int, queues: int, messages: int) -> None:
     """Put messages, the first of each queue timed."""
-    first_us, later_us = [], []
+    first_us: list[float] = []
+    later_us: list[float] = []
     for number in range(messages):
         queue = number % (topics * queues)
         message = PutMessage(f"Topic-{queue // queues}", queue % queues, b"x" * 100)

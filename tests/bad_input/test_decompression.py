@@ -3,7 +3,7 @@
 import asyncio
 import zlib
 
-import lz4.frame
+import lz4.frame  # type: ignore[import-untyped]  # has no stubs
 import pytest
 import zstandard
 

@@ -23,7 +23,7 @@ REFUSED = {
 UPDATE = {"broker": 25, "namesrv": 318}
 READ = {"broker": 26, "namesrv": 319}
 
-WRONG_VALUES = {
+WRONG_VALUES: dict[str, dict[str, tuple[str, ...]]] = {
     "broker": {
         "maxMessageSize": ("x", "-1", "99999999999", ""),
         "brokerPermission": ("9", "rw"),

@@ -54,6 +54,11 @@ def of_topic(consumer: Any) -> int:
     return sum(queue.topic == "t" for queue in consumer.assignment)
 
 
+async def consume(world: World, client: Any, got: list[bytes], count: int) -> None:
+    async with client.consumer("t", group="c", start="earliest", handler=collect(got)):
+        await world.until(lambda: len(got) >= count)
+
+
 def test_a_group_goes_on_where_it_stopped(run: Callable[..., Any]) -> None:
     async def case(world: World) -> list[bytes]:
         world.create_topic("t", queues=2)
@@ -61,9 +66,7 @@ def test_a_group_goes_on_where_it_stopped(run: Callable[..., Any]) -> None:
         async with world.client() as client:
             for part in (range(10), range(10, 20)):
                 await send(world, client, part)
-                consumer = client.consumer("t", group="c", start="earliest", handler=collect(got))
-                async with consumer:
-                    await world.until(lambda end=part.stop: len(got) >= end)
+                await consume(world, client, got, part.stop)
         return got
 
     assert sorted(run(case), key=int) == [b"%d" % number for number in range(20)]

@@ -5,8 +5,8 @@ standard output, as soon as it is acknowledged: number, queue offset, physical o
 """
 
 import os
+import queue
 import sys
-import threading
 from pathlib import Path
 
 from rocketpy.runtime.clock import SystemClock
@@ -55,14 +55,9 @@ def main(directory: str, flush_disk_type: str, first: str, batch: str) -> None:
         result = ledger.put(store, numbers, as_batch=len(numbers) > 1)
         assert result.status.name == "PUT_OK", result
         if sync:
-            durable: list[bool] = []
-            answered = threading.Event()
-            store.when_durable(
-                result.phy_end,
-                lambda ok: (durable.append(ok), answered.set()),  # noqa: B023
-            )
-            assert answered.wait(10)
-            assert durable == [True]
+            durable: queue.SimpleQueue[bool] = queue.SimpleQueue()
+            store.when_durable(result.phy_end, durable.put)
+            assert durable.get(timeout=10)
         report(ledger, numbers)
 
 

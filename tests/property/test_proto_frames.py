@@ -2,7 +2,7 @@
 
 import json
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]  # has no stubs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,6 +5,7 @@ import functools
 import json
 import zlib
 from dataclasses import asdict
+from ipaddress import IPv4Address, IPv6Address
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,11 +92,19 @@ def test_fastjson_on_garbage(data):
         return
 
 
+def has_no_second_spelling(address: IPv4Address | IPv6Address) -> bool:
+    return (
+        isinstance(address, IPv6Address)
+        and address.ipv4_mapped is None
+        and address.scope_id is None
+    )
+
+
 HOST = st.one_of(
     st.builds("{}:{}".format, st.ip_addresses(v=4), st.integers(0, 65_535)),
     st.builds(
         "[{}]:{}".format,
-        st.ip_addresses(v=6).filter(lambda ip: ip.ipv4_mapped is None and ip.scope_id is None),
+        st.ip_addresses(v=6).filter(has_no_second_spelling),
         st.integers(0, 65_535),
     ),
 )

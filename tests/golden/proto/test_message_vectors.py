@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,11 +33,11 @@ from rocketpy.proto.tags import tags_code
 FOLDER = Path(__file__).parents[2] / "vectors" / "message"
 
 
-def load(name: str) -> dict:
+def load(name: str) -> dict[str, Any]:
     return json.loads((FOLDER / name).read_bytes())
 
 
-def all_records() -> list:
+def all_records() -> list[Any]:
     params = []
     for path in sorted(FOLDER.glob("[0-9]*.json")):
         vector = load(path.name)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,12 @@ FOLDER = Path(__file__).parents[2] / "vectors" / "remoting"
 FILES = sorted(path.name for path in FOLDER.glob("[0-9]*.json"))
 
 
-def load(name: str) -> tuple[bytes, dict]:
+def load(name: str) -> tuple[bytes, dict[str, Any]]:
     vector = json.loads((FOLDER / name).read_bytes())
     return bytes.fromhex(vector["frame_hex"]), vector
 
 
-def summary(command: RemotingCommand) -> dict:
+def summary(command: RemotingCommand) -> dict[str, Any]:
     return {
         "code": command.code,
         "language": LanguageCode(command.language).name,
@@ -35,7 +36,7 @@ def summary(command: RemotingCommand) -> dict:
     }
 
 
-def expected(decoded: dict) -> dict:
+def expected(decoded: dict[str, Any]) -> dict[str, Any]:
     return {
         **decoded,
         "remark": decoded["remark"] or None,

@@ -6,6 +6,7 @@ import lzma
 import struct
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ VECTORS = Path(__file__).parents[2] / "vectors"
 NAMES = ("store-small", "store-crashed", "store-torn")
 
 
-def unpack(name: str, target: Path) -> dict:
+def unpack(name: str, target: Path) -> dict[str, Any]:
     with tarfile.open(VECTORS / name / "store.tar.xz") as archive:
         archive.extractall(target, filter="data")
     with lzma.open(VECTORS / name / "manifest.json.xz", "rt") as file:
@@ -45,7 +46,7 @@ def open_store(root: Path) -> MessageStore:
     return store
 
 
-def assert_queues(store: MessageStore, manifest: dict) -> None:
+def assert_queues(store: MessageStore, manifest: dict[str, Any]) -> None:
     count = 0
     for queue in manifest["queues"]:
         topic, queue_id = queue["topic"], queue["queue_id"]

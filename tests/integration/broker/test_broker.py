@@ -21,7 +21,7 @@ from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 20_000,
     "max_hash_slot_num": 1_000,
@@ -280,7 +280,7 @@ async def test_any_split_of_threads_gives_the_same_responses(
         assert sorted(int(one.ext_fields["queueOffset"]) for one in responses) == list(range(1, 81))
         woken = decode_messages((await waiting).body)
         assert woken[0].queue_offset == 1
-        bodies = []
+        bodies: list[bytes] = []
         while len(bodies) < 81:
             pulled = await peers[0].pull(len(bodies))
             assert pulled.code == 0

@@ -140,7 +140,7 @@ async def test_pull_consumer_seeks_commits_and_pauses(tmp_path: Path) -> None:
             queues = await consumer.queues("orders")
             await consumer.assign(queues)
             await consumer.seek_to_begin()
-            got = []
+            got: list[ReceivedMessage] = []
             while len(got) < 20:
                 got += await consumer.poll(max_messages=7, timeout=5)
             assert sorted(int(message.body) for message in got) == list(range(20))

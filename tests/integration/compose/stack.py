@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]  # has no stubs
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent

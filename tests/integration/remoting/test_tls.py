@@ -120,8 +120,10 @@ async def test_client_certificate_is_required_when_configured(certificate: tuple
 async def test_a_handshake_that_does_not_come_is_given_up(
     certificate: tuple[str, str], first: bytes
 ) -> None:
-    settings = {"tls": server_tls(certificate), "first_frame_timeout_ms": 200}
-    async with serving(**settings) as (server, address):
+    async with serving(tls=server_tls(certificate), first_frame_timeout_ms=200) as (
+        server,
+        address,
+    ):
         half = await RawPeer.connect(address)
         half.writer.write(first)
         assert await half.is_closed_by_peer()

@@ -181,7 +181,7 @@ class Kit:
     def assigned(self) -> Any:
         body = dumps({"topic": "T", "consumerGroup": "nobody", "clientId": "c"})
         processor, _ = self.table[RequestCode.QUERY_ASSIGNMENT]
-        response = asyncio.run(processor(FakeChannel(), request(400, {}, body)))  # type: ignore[arg-type]
+        response: object = asyncio.run(processor(FakeChannel(), request(400, {}, body)))  # type: ignore[arg-type]
         assert isinstance(response, RemotingCommand)
         listed = QueryAssignmentResponseBody.decode(response.body).message_queue_assignments
         return None if listed is None else [one.message_queue.queue_id for one in listed]  # type: ignore[union-attr]
@@ -285,7 +285,7 @@ def test_changes_are_kept_beside_the_tables_and_shown() -> None:
     }
     response = kit.ask(RequestCode.GET_BROKER_CONFIG)
     assert "deleteWhen=2;16" in response.body.decode().splitlines()
-    assert loads(response.ext_fields["version"].encode())["counter"] == 2  # type: ignore[index]
+    assert loads(response.ext_fields["version"].encode())["counter"] == 2
 
 
 def test_what_cannot_be_kept_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:

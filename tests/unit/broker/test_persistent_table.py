@@ -21,7 +21,7 @@ class Table(PersistentTable[TopicConfig]):
 
     @property
     def saves(self) -> int:
-        return self._file.saves  # type: ignore[attr-defined, no-any-return]
+        return self._file.saves  # type: ignore[attr-defined]
 
     def _content(self, entries: Mapping[str, TopicConfig]) -> dict[str, Any]:
         return dict(self._table(entries))

@@ -32,7 +32,7 @@ class Kit:
 async def test_an_response_is_remembered_for_a_while() -> None:
     kit = Kit()
     expected = [MessageQueue("T", "o", 0)]
-    assert await asyncio.gather(kit.queues.of("T"), kit.queues.of("T")) == [expected, expected]
+    assert [*await asyncio.gather(kit.queues.of("T"), kit.queues.of("T"))] == [expected] * 2
     assert await kit.queues.of("T") == expected
     assert kit.asked == ["T"]
     kit.clock.now_ms += topic_queues.REMEMBER_MS

@@ -139,7 +139,7 @@ class Cluster:
     def members(self, group: str, broker: str = "broker-a") -> list[str]:
         parts = next(e for e in self.world.brokers if e.name == broker).broker.parts
         found = parts.consumers.group(group)
-        return [] if found is None else found.client_ids
+        return [] if found is None else found.client_ids()
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
         self.world.create_topic(topic, queues)

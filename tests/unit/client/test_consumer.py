@@ -264,7 +264,7 @@ def test_results_of_a_queue_given_up_do_not_count() -> None:
                 await pass_time(1)
                 body = fastjson.dumps({"offsetTable": {MessageQueue("t", "broker-a", 0): 2}})
                 reset = {"group": "c", "topic": "t", "timestamp": "0", "isForce": "false"}
-                client._running().remoting.receive(make_request(220, reset, body, oneway=True))
+                cluster.remotings[0].receive(make_request(220, reset, body, oneway=True))
                 await pass_time(0.1)
                 assert cluster.offsets["c", "broker-a", "t", 0] == 2
                 await consumer.commit()

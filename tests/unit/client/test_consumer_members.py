@@ -101,7 +101,7 @@ def test_what_brokers_ask() -> None:
                 raise ValueError("no")
 
         async with cluster.client() as client:
-            remoting = client._running().remoting
+            (remoting,) = cluster.remotings
             async with client.consumer("t", group="c", start="earliest", handler=handler) as c:
                 await until(lambda: c.health().queues and c.health().lag == 0 and of_topic(c))
                 remoting.receive(make_request(221, {"group": "c", "topic": "t"}))

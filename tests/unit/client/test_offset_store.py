@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ async def test_a_disk_that_refuses_is_a_typed_error_and_the_next_save_tries_agai
     assert await LocalOffsetStore(path).load(ONE) == 5
 
 
-def broadcast(tmp_path: Path) -> dict[str, object]:
+def broadcast(tmp_path: Path) -> dict[str, Any]:
     return {"group": "c", "broadcast": True, "offset_dir": str(tmp_path), "start": "earliest"}
 
 

@@ -127,7 +127,7 @@ def test_queues_of_one_pull_consumer_share_a_limit() -> None:
                 await pass_time(30)
                 cached = sum(entry.cached for entry in consumer.health().queues.values())
                 assert 100 < cached <= 100 + 4 * 32
-                got = []
+                got: list[ReceivedMessage] = []
                 async with asyncio.timeout(60):
                     while len(got) < 400:
                         got += await consumer.poll(max_messages=50)

@@ -1,4 +1,5 @@
 import zlib
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_what_breaks_a_rule_is_left_out_and_the_rest_stays() -> None:
     assert set(told.topics) == {"good", "%RETRY%group"}
     assert len(told.refused) == 6
     assert max(map(len, told.refused)) == 64
-    mapping = told.mappings["good"]
+    mapping: Any = told.mappings["good"]
     assert told.mappings.keys() == {"good"}
     assert mapping.keys() == {"topic", "totalQueues", "currIdMap"}
     assert len(mapping["currIdMap"]) == 256

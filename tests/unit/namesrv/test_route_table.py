@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from rocketpy.proto.bodies.route import QueueData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 
 
-def topics(*names: str, **changes: int) -> dict[str, TopicConfig]:
+def topics(*names: str, **changes: Any) -> dict[str, TopicConfig]:
     return {name: TopicConfig(topic_name=name, **changes) for name in names}
 
 
@@ -305,7 +306,7 @@ class CountingTopics(dict[str, object]):
 
     looks = 0
 
-    def get(self, *arguments: object) -> object:  # type: ignore[override]
+    def get(self, *arguments: object) -> object:
         self.looks += 1
         return super().get(*arguments)  # type: ignore[call-overload]
 

@@ -1,11 +1,13 @@
-import msgpack
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]  # has no stubs
 import pytest
 
 from rocketpy.errors import BadHeaderError
 from rocketpy.proto.json_header import MAX_EXT_FIELDS
 from rocketpy.proto.msgpack_header import decode_msgpack_header, encode_msgpack_header
 
-FULL = {
+FULL: dict[str, Any] = {
     "code": 200_050,
     "language": 3,
     "version": 493,

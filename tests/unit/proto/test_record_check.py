@@ -1,6 +1,7 @@
 """What lies at a place of the log, whatever was done to the bytes."""
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from tests.unit.store.store_kit import Kit, message
 BODY = b"the body of a message"
 
 
-def record(**more: object) -> tuple[bytes, int]:
+def record(**more: Any) -> tuple[bytes, int]:
     """Return the bytes of a second record, and its place."""
     store = Kit().open()
     store.put_message(message(b"first"))

@@ -96,7 +96,7 @@ def test_queues_are_ordered_as_in_java():
 
 def test_codes():
     assert RequestCode(310).name == "SEND_MESSAGE_V2"
-    assert RequestCode.POP_MESSAGE == 200_050
+    assert RequestCode(200_050) is RequestCode.POP_MESSAGE
     assert len(RequestCode) == 159
-    assert ResponseCode.TOO_MANY_REQUESTS == 530
-    assert ResponseCode.GO_AWAY == 1500
+    assert ResponseCode(530) is ResponseCode.TOO_MANY_REQUESTS
+    assert ResponseCode(1500) is ResponseCode.GO_AWAY

@@ -64,7 +64,7 @@ class Rig:
             lambda sock, ip, is_crowded: self.handed.append(ip),
             DescriptorGauge(ManualClock()),
         )
-        self.boss.start(self.loop)  # type: ignore[arg-type]
+        self.boss.start(self.loop)
 
     def peers(self, *ips: str) -> list[FakeSocket]:
         socks = [FakeSocket() for _ in ips]

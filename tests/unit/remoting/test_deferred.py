@@ -58,7 +58,12 @@ def test_it_is_in_hand_until_set_and_keeps_no_body() -> None:
 def test_those_set_together_on_another_thread_are_one_wake_up_and_one_write() -> None:
     rig, keeper = opened(max_in_flight=0)
     feed(rig, 100)
-    on_other_thread(lambda: [respond(deferred) for deferred in keeper.kept])
+
+    def respond_to_all() -> None:
+        for deferred in keeper.kept:
+            respond(deferred)
+
+    on_other_thread(respond_to_all)
     assert rig.loop.wake_ups == 1
     rig.loop.run()
     assert len(rig.transport.writes) == 1

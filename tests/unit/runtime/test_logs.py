@@ -44,7 +44,7 @@ def test_lower_levels_are_dropped() -> None:
 def test_a_traceback_stays_on_its_line_in_json_and_shows_no_variables() -> None:
     for log_format in ("json", "console"):
         stream = io.StringIO()
-        logs.configure(log_format=log_format, stream=stream)  # type: ignore[arg-type]
+        logs.configure(log_format=log_format, stream=stream)
         try:
             _fail_with_a_local("hunter" + "2")
         except ZeroDivisionError:

@@ -39,7 +39,7 @@ class Bench:
         self.offsets = StoreOffsets(asks_flush=asks_flush)
         self.lock = threading.Lock()
         self.dispatchers = [Recorder(), Recorder()]
-        self.list = DispatcherList(self.dispatchers, self.offsets, self.lock)  # type: ignore[arg-type]
+        self.list = DispatcherList(self.dispatchers, self.offsets, self.lock)
         self.offsets.on_visible = self.list.release
         self.queue: Any = Queue()
         self.arrivals: list[tuple[str, int, int, int]] = []

@@ -27,7 +27,7 @@ class FakeLog:
         self._offsets = offsets
         self.flushes = 0
         self.error: OSError | None = None
-        self.meanwhile: Callable[[], None] = lambda: None
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def append(self, size: int, now_ms: int) -> int:
         self._offsets.appended += size
@@ -69,7 +69,7 @@ class Bench:
 def test_a_flush_moves_the_stamp_to_what_was_there_before_it() -> None:
     bench = Bench()
     bench.log.append(10, now_ms=5)
-    bench.log.meanwhile = lambda: bench.log.append(1, now_ms=9) and None
+    bench.log.meanwhile = lambda: bench.log.append(1, now_ms=9)
     assert bench.flusher.flush()
     assert bench.flushed == [10]
     assert bench.checkpoint.physic_ms == 5

@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_nothing_is_written_before_it_is_allocated(tmp_path: Path) -> None:
         def close(self) -> None:
             region.close()
 
-    recording = Recording()
+    recording: Any = Recording()
     watched = IndexFile("f", recording, max_hash_slots=1_000, max_index_count=500_000)
     watched.begin_after(0, 0)
     while len(allocated) < 3:

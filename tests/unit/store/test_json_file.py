@@ -148,7 +148,7 @@ def test_a_failing_disk_is_told_and_keeps_the_old_content(tmp_path: Path) -> Non
 
 
 def test_the_text_of_what_never_changes_is_made_once() -> None:
-    value = {"b": {"1": 2}, "a": [1, "x"], "e": {}, "l": []}
+    value: dict[str, object] = {"b": {"1": 2}, "a": [1, "x"], "e": {}, "l": []}
     kept = UnchangingJson(value)
     for _ in range(2):
         assert dump_pretty({"t": {"k": kept, "l": kept}}) == dump_pretty(

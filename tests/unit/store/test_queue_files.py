@@ -36,13 +36,18 @@ def test_the_end_is_found_with_few_reads(count: int, monkeypatch: pytest.MonkeyP
     made = make_queue(files, per_file=5_000)
     put_entries(made, count)
     made.flush()
-    reads = []
+    reads: list[int] = []
     real_open = files.open_file
 
     def open_file(path: Path) -> object:
         file = real_open(path)
         real_read = file.read
-        file.read = lambda at, size: reads.append(size) or real_read(at, size)  # type: ignore[method-assign,func-returns-value]
+
+        def read(position: int, size_bytes: int) -> bytes:
+            reads.append(size_bytes)
+            return real_read(position, size_bytes)
+
+        file.read = read  # type: ignore[method-assign]
         return file
 
     monkeypatch.setattr(files, "open_file", open_file)

@@ -126,6 +126,7 @@ def test_a_power_cut_at_any_flush_of_a_start_takes_nothing(
     before: Callable[[Kit], list[bytes]],
 ) -> None:
     for number in range(30):
+        cut = False
         for seed in range(3):
             kit = Kit(flush_disk_type="SYNC_FLUSH")
             sent = before(kit)

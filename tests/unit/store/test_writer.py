@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def failing(error: Exception) -> Callable[..., object]:
 
 def fill_to_the_roll(store: MessageStore) -> list[bytes]:
     """Put until the next message needs a new file of the log."""
-    sent = []
+    sent: list[bytes] = []
     while store.max_phy_offset % 16384 < 16384 - 300:
         sent += put_many(store, 1, len(sent))
     return sent
@@ -101,14 +102,14 @@ def test_a_lasting_append_makes_the_store_busy_whatever_the_wall_clock_does() ->
     real = store._writer._log.append
     seen: list[tuple[int, PutMessageStatus]] = []
 
-    def slow(*arguments: object) -> int:
+    def slow(*arguments: Any) -> int:
         kit.clock.jump(3_600_000)
         assert store.lock_time_ms == 0
         kit.clock.advance(1_001)
         seen.append((store.lock_time_ms, store._writer.put(message(b"other")).status))
-        return real(*arguments)  # type: ignore[arg-type]
+        return real(*arguments)
 
-    store._log.append = slow  # type: ignore[method-assign]
+    store._log.append = slow  # type: ignore[method-assign, assignment]
     assert store.put_message(message(b"slow")).status is OK
     assert seen == [(1_001, PutMessageStatus.OS_PAGE_CACHE_BUSY)]
     assert store.lock_time_ms == 0

@@ -14,7 +14,7 @@ from rocketpy.testing.sim_loop import (
 
 
 def run(main, seed=0):
-    loop = SimLoop(seed)
+    loop = SimLoop(seed)  # type: ignore[abstract]  # as in run_simulation
     try:
         return loop.run_until_complete(main())
     finally:

@@ -78,7 +78,7 @@ def test_an_unknown_group_is_refused() -> None:
 def test_dead_letters_without_a_topic_on_disk_are_refused() -> None:
     kit = Kit()
 
-    def full(_value: object) -> None:
+    def full(value: object) -> None:
         raise DiskFullError("no space")
 
     kit.file.save = full  # type: ignore[method-assign]

@@ -116,7 +116,7 @@ def test_heartbeat_v2() -> None:
     kit = Kit()
     channel = FakeChannel()
     assert kit.beat(channel, heartbeatFingerprint=7)["IS_SUPPORT_HEART_BEAT_V2"] == "true"
-    without = {"heartbeatFingerprint": 7, "withoutSub": True, "topics": ()}
+    without: dict[str, Any] = {"heartbeatFingerprint": 7, "withoutSub": True, "topics": ()}
     assert kit.beat(channel, **without)["IS_SUB_CHANGE"] == "false"
     assert kit.consumers.subscription("g", "T") is not None, "kept"
     assert kit.beat(channel, heartbeatFingerprint=8)["IS_SUB_CHANGE"] == "true"
@@ -124,7 +124,7 @@ def test_heartbeat_v2() -> None:
 
 def test_heartbeat_v2_after_a_restart_asks_for_the_subscriptions() -> None:
     kit = Kit()
-    without = {"heartbeatFingerprint": 7, "withoutSub": True, "topics": ()}
+    without: dict[str, Any] = {"heartbeatFingerprint": 7, "withoutSub": True, "topics": ()}
     assert kit.beat(FakeChannel(), **without)["IS_SUB_CHANGE"] == "true"
 
 

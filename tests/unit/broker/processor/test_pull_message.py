@@ -74,7 +74,7 @@ class Kit:
         )
 
     def pull(
-        self, code: int = 11, serialize_type: int = 0, **changes: str
+        self, code: int = 11, serialize_type: int = 0, **changes: Any
     ) -> RemotingCommand | None:
         ext = {"consumerGroup": "g", "topic": "T", "queueId": "1", "queueOffset": "0",
                "maxMsgNums": "32",
@@ -82,8 +82,9 @@ class Kit:
                "subVersion": "5",
                **changes}  # fmt: skip
         response = self.processor.process(
-            self.channel, request(code, ext, serialize_type=serialize_type)
-        )  # type: ignore[arg-type]
+            self.channel,  # type: ignore[arg-type]
+            request(code, ext, serialize_type=serialize_type),
+        )
         return decoded(response) if isinstance(response, bytes) else response
 
 
@@ -284,7 +285,7 @@ def test_wrong_fields_name_themselves() -> None:
         ("suspendTimeoutMillis", ""),
     ):
         with pytest.raises(HeaderFieldError, match=name):
-            kit.pull(**{name: text})
+            kit.pull(11, 0, **{name: text})
     with pytest.raises(HeaderFieldError, match="consumerGroup"):
         kit.processor.process(kit.channel, request(11, {"topic": "T"}))  # type: ignore[arg-type]
 

@@ -97,7 +97,7 @@ def test_a_full_pool_leaves_the_work_to_the_loop() -> None:
 def test_work_that_waited_long_in_the_pool_is_done_all_the_same() -> None:
     kit = Kit(threads=1)
     submitted: list[Any] = []
-    kit.pool.submit = submitted.append  # type: ignore[method-assign]
+    kit.pool.submit = submitted.append  # type: ignore[method-assign, assignment]
     channel = FakeChannel(kit.loop)
     kit.add(channel, "a")
     kit.turns()

@@ -198,7 +198,7 @@ def test_missing_and_wrong_fields_name_themselves() -> None:
     kit = Kit()
     for field, text in (("e", "x"), ("h", str(1 << 31)), ("g", str(1 << 63)), ("j", str(1 << 31))):
         with pytest.raises(HeaderFieldError, match=rf"header field {field} \("):
-            kit.send(**{field: text})
+            kit.send(None, b"x", **{field: text})
     with pytest.raises(HeaderFieldError, match=r"header field a \(producerGroup\) is required"):
         kit.process(request(310, {"b": "T"}))
 
@@ -316,7 +316,7 @@ def test_batch() -> None:
 def test_refused_batches(changes: dict[str, str], body: bytes) -> None:
     kit = Kit()
     kit.topics.create_on_send_back("%RETRY%g", 1)
-    response = kit.send(body=body, code=320, m="true", **changes)
+    response = kit.send(None, body, code=320, m="true", **changes)
     assert response.code == 13
     assert kit.store.batches == []
 

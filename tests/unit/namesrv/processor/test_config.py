@@ -11,7 +11,7 @@ def config(world: Any) -> ConfigProcessor:
 
 
 def test_a_live_key_changes_and_is_shown(world: Any, config: ConfigProcessor) -> None:
-    seen = []
+    seen: list[Any] = []
     world.settings.add_listener(seen.append)
     assert world.ask(config.update, b"orderMessageEnable=true\nmaxTopics=5\n").code == 0
     assert world.settings.current.order_message_enable is True
