@@ -144,6 +144,12 @@ class HandlerService:
         except ToDLQ as order:
             logger.info("to the dead letter queue: %r: %s", messages, order.reason)
             delay_level = -1
+        except asyncio.CancelledError:
+            # Of something the handler waited for, unless it is we who are to end.
+            worker = asyncio.current_task()
+            if worker is None or worker.cancelling():
+                raise
+            logger.warning("handler was cancelled, to be delivered again: %r", messages)
         except Exception:
             logger.warning("handler failed, to be delivered again: %r", messages, exc_info=True)
         else:
