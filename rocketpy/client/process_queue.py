@@ -220,15 +220,20 @@ class ProcessQueue:
 
     def look_again(self) -> None:
         """End a wait for space if there is some."""
-        if self._space_waiter is not None and self.is_full() is None:
+        if self._space_waiter is None:
+            return
+        full = self.is_full()
+        if full is None:
             self._wake()
+        elif full == "all" and self._total is not None:
+            self._total.wait(self)  # by now only the others keep us from pulling
 
     async def wait_for_space(self) -> None:
         """Wait until no limit forbids pulling, or the queue is dropped."""
         while not self.dropped and (self.is_full() is not None or self.paused):
             waiter = asyncio.get_running_loop().create_future()
             self._space_waiter = waiter
-            if self._total is not None:
+            if self._total is not None and self.is_full() == "all":
                 self._total.wait(self)
             try:
                 await waiter
