@@ -8,7 +8,13 @@ import logging
 from collections.abc import Callable, Iterable
 
 from rocketpy.client.name_servers import NameServers
-from rocketpy.errors import BrokerError, NoRouteError, RocketPyError, TopicNotExistError
+from rocketpy.errors import (
+    BadBodyError,
+    BrokerError,
+    NoRouteError,
+    RocketPyError,
+    TopicNotExistError,
+)
 from rocketpy.proto.allocation import sorted_queues
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.codes import RequestCode
@@ -23,14 +29,18 @@ MASTER_ID = 0
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
-    """Return the queues a producer may write to, sorted."""
+    """Return the queues a producer may write to, sorted.
+
+    Raises:
+        BadBodyError: the order of the queues cannot be read.
+    """
     if route.order_topic_conf:
-        pairs = (part.split(":") for part in route.order_topic_conf.split(";") if ":" in part)
-        return tuple(
-            MessageQueue(topic, name, queue_id)
-            for name, count in pairs
-            for queue_id in range(int(count))
-        )
+        try:
+            return _ordered_queues(topic, route.order_topic_conf)
+        except ValueError as error:
+            raise BadBodyError(
+                f"order of topic {topic} is {route.order_topic_conf!r}: {error}"
+            ) from None
     with_master = {
         broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
     }
@@ -41,6 +51,15 @@ def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...
             if is_writeable(queue.perm) and queue.broker_name in with_master
             for queue_id in range(queue.write_queue_nums)
         )
+    )
+
+
+def _ordered_queues(topic: str, order: str) -> tuple[MessageQueue, ...]:
+    pairs = (part.split(":") for part in order.split(";") if ":" in part)
+    return tuple(
+        MessageQueue(topic, name, queue_id)
+        for name, count in pairs
+        for queue_id in range(int(count))
     )
 
 
@@ -190,9 +209,10 @@ class RouteTable:
             self._store(topic, route)
 
     def _store(self, topic: str, route: TopicRouteData) -> None:
+        writable = publish_queues(topic, route)  # may fail, and then nothing changes
         self._routes[topic] = route
         self._remember_brokers(route)
-        self._publish[topic] = publish_queues(topic, route)
+        self._publish[topic] = writable
         self._subscribe[topic] = subscribe_queues(topic, route)
         logger.info("route of %s changed: %d queues", topic, len(self._subscribe[topic]))
         for listener in self.on_change:
