@@ -159,8 +159,8 @@ class Instance:
 
     async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
         """Tell every broker that a group has one member less; failures are only logged."""
-        for address in list(self._heartbeat_known):
-            if self._heartbeat_known[address]:
+        for address, failure in list(self._heartbeat_known.items()):
+            if failure:
                 continue
             try:
                 await self.api.unregister(
