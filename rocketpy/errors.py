@@ -27,6 +27,7 @@
         - ResourceShortError        retriable
             - DiskFullError         retriable
         - CorruptRecordError
+        - LogGapError
         - QueueGapError
     - ConfigError                   a wrong value in a configuration file, with file, line and key
     - StartError                    a server cannot start (port taken, ...)
@@ -56,6 +57,7 @@ __all__ = [
     "HeaderFieldError",
     "IllegalMessageError",
     "InvalidParameterError",
+    "LogGapError",
     "MessageIllegalError",
     "NoNameServerError",
     "NoPermissionError",

@@ -1,0 +1,71 @@
+"""A module of some length has a test file of its own, or one that is named here."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LINES_MAX = 150
+
+COMMANDS = "integration/cli/test_commands.py"
+STANDS_FOR = {
+    "admin/admin.py": "unit/admin/test_clusters.py",
+    "admin/offsets.py": "unit/admin/test_groups.py",
+    "admin/results.py": "unit/admin/test_groups.py",
+    "admin/servers.py": "unit/admin/test_clusters.py",
+    "broker/config.py": "unit/broker/test_live_settings.py",
+    "broker/parts.py": "unit/broker/test_broker.py",
+    "cli/cluster.py": COMMANDS,
+    "cli/daemon.py": "integration/cli/test_daemon.py",
+    "cli/group.py": COMMANDS,
+    "cli/topic.py": COMMANDS,
+    "client/broker_api.py": "unit/client/test_pull_loop.py",
+    "client/client.py": "unit/client/test_options.py",
+    "client/config.py": "unit/client/test_options.py",
+    "client/message.py": "unit/client/test_options_of_consumers.py",
+    "client/outgoing.py": "unit/client/test_options.py",
+    "client/pull_consumer.py": "unit/client/test_queue_readers.py",
+    "client/push_consumer.py": "unit/client/test_consumer.py",
+    "remoting/client.py": "integration/remoting/test_client.py",
+    "remoting/server.py": "integration/remoting/test_server.py",
+    "remoting/socket_network.py": "integration/remoting/test_server.py",
+    "store/config.py": "tidy/test_settings.py",
+    "store/files.py": "unit/store/test_real_files.py",
+    "store/mapped_file_queue.py": "unit/store/test_mapped_file.py",
+    "store/parts.py": "unit/store/test_message_store.py",
+    "store/real_region.py": "unit/store/test_real_files.py",
+    "store/results.py": "unit/store/test_message_store.py",
+    "sync.py": "integration/client/test_client.py",
+    "testing/cluster.py": "integration/testing/test_cluster.py",
+    "testing/sim_transport.py": "unit/testing/test_sim_network.py",
+}
+
+
+def long_modules() -> list[Path]:
+    return [
+        path.relative_to(ROOT / "rocketpy")
+        for path in sorted(ROOT.glob("rocketpy/**/*.py"))
+        if path.read_text().count("\n") > LINES_MAX
+    ]
+
+
+def own_test(module: Path) -> Path:
+    return Path("unit") / module.parent / f"test_{module.name}"
+
+
+def test_long_modules_have_a_test_file() -> None:
+    bare = [
+        str(module)
+        for module in long_modules()
+        if not (ROOT / "tests" / STANDS_FOR.get(str(module), own_test(module))).exists()
+    ]
+
+    assert not bare
+
+
+def test_a_file_that_stands_for_another_is_needed_and_says_so() -> None:
+    known = set(map(str, long_modules()))
+    with_own_test = {
+        module for module in STANDS_FOR if (ROOT / "tests" / own_test(Path(module))).exists()
+    }
+
+    assert not STANDS_FOR.keys() - known, "no such long module any more"
+    assert not with_own_test, "has a test file of its own now"
