@@ -17,6 +17,7 @@ import structlog
 
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.filters import check_expression
+from rocketpy.broker.member_notices import MemberNotices
 from rocketpy.broker.registry import (
     SCAN_INTERVAL_MS,
     ClientChannel,
@@ -81,6 +82,7 @@ class ClientManageProcessor:
         self._consumers = consumers
         self._clock = clock
         self._fingerprints: dict[str, int] = {}
+        self._notices = MemberNotices(_tell_member)
         consumers.on_change = self._notify_members
 
     @property
@@ -239,14 +241,12 @@ class ClientManageProcessor:
         settings = self._groups.get(group.name)
         if settings is not None and not settings.notify_consumer_ids_changed_enable:
             return
-        for client in group.clients():
-            client.channel.invoke_oneway(
-                make_request(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                    {"consumerGroup": group.name},
-                    oneway=True,
-                )
-            )
+        self._notices.add(group)
+
+
+def _tell_member(channel: Channel, group: str) -> None:
+    code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    channel.invoke_oneway(make_request(code, {"consumerGroup": group}, oneway=True))
 
 
 def read_heartbeat(body: bytes) -> HeartbeatData:

@@ -189,7 +189,9 @@ class Kit:
     def told(self) -> int:
         """How often a member hears that it came, and that another one came."""
         channel = self.heartbeat()
+        channel.loop.turn()
         self.heartbeat()
+        channel.loop.turn()
         return len(channel.oneway)
 
     def put_beside_a_slow_one(self) -> Any:

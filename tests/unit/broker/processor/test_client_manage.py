@@ -16,12 +16,13 @@ from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.tags import tags_code
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.store.config import MessageStoreConfig
-from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile, request
+from tests.unit.broker.fakes import FakeChannel, FakeClock, FakeLoop, MemoryFile, request
 
 
 class Kit:
     def __init__(self, **config: Any) -> None:
         self.clock = FakeClock()
+        self.loop = FakeLoop()
         broker = BrokerConfig(broker_name="b", **config)
         configs = ConfigHolder(broker, MessageStoreConfig(), RemotingServerConfig(), self.clock)
         self.topics = TopicTable(broker, MemoryFile(), self.clock)
@@ -38,6 +39,7 @@ class Kit:
 
     def beat(self, channel: FakeChannel, client_id: str = "c", *, topics: tuple[str, ...] = ("T",),
              model: str = "CLUSTERING", **top: Any) -> dict[str, str]:  # fmt: skip
+        channel.loop = self.loop
         body = {
             "clientID": client_id,
             "consumerDataSet": [
@@ -55,7 +57,13 @@ class Kit:
         }
         response = self.processor.heartbeat(channel, request(34, {}, orjson.dumps(body)))  # type: ignore[arg-type]
         assert response.code == 0
+        self.run()
         return response.ext_fields
+
+    def run(self) -> None:
+        """Let the loop turn until everybody was told."""
+        while self.loop.turn():
+            pass
 
 
 def test_a_heartbeat_makes_group_and_retry_topic_and_tells_the_others() -> None:
@@ -82,6 +90,7 @@ def test_good_bye_and_a_lost_connection() -> None:
     kit.beat(second, "c2")
     ext = {"clientID": "c2", "producerGroup": "p", "consumerGroup": "g"}
     kit.processor.unregister(second, request(35, ext))  # type: ignore[arg-type]
+    kit.run()
     assert len(first.oneway) == 3
     assert [one.client_id for one in kit.producers.clients("p")] == ["c1"]
     kit.processor.on_close(first)  # type: ignore[arg-type]
