@@ -247,10 +247,8 @@ class Connection(asyncio.Protocol):
         self.in_hand.suspend(self.in_hand.number(), commands)
         self._count()
         self._update_reading()
-        if self._budget.is_exhausted:
+        if self._budget.is_exhausted or self._may_go_on():
             self.turns.add(self.channel, self._go_on)
-        elif self._may_go_on():
-            self._loop.call_soon(self._go_on)
 
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """Serve requests inline or hand them to their pools; return those that have to wait."""

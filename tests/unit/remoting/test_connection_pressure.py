@@ -7,7 +7,17 @@ import pytest
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
-from tests.unit.remoting.fakes import LIMITS, ManualClock, Rig, codes, echo, feed, request
+from rocketpy.remoting.connection import Connection
+from tests.unit.remoting.fakes import (
+    LIMITS,
+    FakeTransport,
+    ManualClock,
+    Rig,
+    codes,
+    echo,
+    feed,
+    request,
+)
 
 
 def big(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -304,3 +314,28 @@ def test_many_costly_requests_of_one_read_let_the_loop_serve_others_in_between()
     assert codes(rig) == [(opaque, 0) for opaque in range(20)]
     assert rig.transport.is_reading
     assert rig.owner.budget.held_bytes == 0
+
+
+def test_costly_requests_of_many_connections_take_turns_between_which_others_are_served() -> None:
+    rig = Rig().open()
+
+    def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        rig.owner.clock.now += 5
+        return echo(channel, command)
+
+    rig.owner.table.register(10, costly, None)
+    others = [Connection(rig.owner, rig.loop) for _ in range(9)]  # type: ignore[arg-type]
+    for other in others:
+        other.connection_made(FakeTransport())  # type: ignore[arg-type]
+    data = b"".join(encode_command(request(10, opaque)) for opaque in range(40))
+    for connection in (rig.connection, *others):
+        connection.data_received(data)
+    turns_ms = []
+    while any(c.in_hand.has_suspended for c in (rig.connection, *others)):
+        began_ms = rig.owner.clock.now
+        ready, rig.loop._ready = rig.loop._ready, []
+        for callback, arguments in ready:
+            callback(*arguments)
+        turns_ms.append(rig.owner.clock.now - began_ms)
+    assert max(turns_ms) <= 40, "one connection's slice a turn of the loop, not all of them"
+    assert len(codes(rig)) == 40
