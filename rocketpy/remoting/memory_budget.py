@@ -71,6 +71,8 @@ class MemoryBudget:
             greediest_last = sorted(self._held, key=self._held.__getitem__)
             while self._held_bytes > self._limit_bytes:
                 self._give_up(greediest_last.pop())
+        if self.is_exhausted:
+            self._look()
 
     def end(self, holder: Holder) -> None:
         """Count a holder on that is closing; it has no more than it had, until it is released."""

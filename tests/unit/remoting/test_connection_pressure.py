@@ -18,6 +18,7 @@ from tests.unit.remoting.fakes import (
     feed,
     request,
 )
+from tests.unit.remoting.test_memory_budget import Peer
 
 
 def big(channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -235,13 +236,15 @@ def test_over_the_budget_the_greediest_is_cut_off_and_lets_go_at_once(
 
 
 def test_while_the_budget_is_exhausted_requests_wait_for_their_turn() -> None:
-    rig = Rig().open()
+    rig = Rig(memory_limit_bytes=10_000).open()
     rig.owner.table.register(10, echo, None)
-    rig.owner.budget.is_exhausted = True
+    greedy = Peer(10_001)
+    rig.owner.budget.count(greedy)
+    assert rig.owner.budget.is_exhausted
     feed(rig, request(10, 1))
     rig.loop.run()
     assert not rig.transport.is_reading
-    rig.owner.budget.is_exhausted = False
+    rig.owner.budget.release(greedy)
     rig.loop.advance(0.02)
     assert codes(rig) == [(1, 0)]
     assert rig.transport.is_reading

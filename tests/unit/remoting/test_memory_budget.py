@@ -95,3 +95,21 @@ def test_no_limit() -> None:
     budget = MemoryBudget(0)
     counted(budget, Peer(1 << 40, 1 << 40))
     assert not budget.is_output_full()
+
+
+def test_what_peers_have_taken_meanwhile_ends_the_exhaustion_though_nobody_leaves() -> None:
+    budget = MemoryBudget(1000)
+    growing, leaving = [Peer(0, 280), Peer(0, 280)], Peer(50)
+    counted(budget, *growing, leaving)
+    for peer in growing:
+        peer.unsent_bytes = 520
+    assert budget.is_output_full()
+    budget.end(leaving)
+    budget.release(leaving)
+    assert budget.is_exhausted
+    for peer in growing:
+        peer.unsent_bytes = 0
+    counted(budget, *growing)
+    assert budget.held_bytes == 0
+    assert not budget.is_exhausted
+    assert not budget.is_output_full()
