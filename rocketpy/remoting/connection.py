@@ -343,8 +343,13 @@ class Connection(asyncio.Protocol):
         self._completed.add(deferred, response)
 
     def wrote_much(self, size_bytes: int) -> None:
-        """Count what lies unsent."""
+        """Count what lies unsent, now and when the loop has turned."""
         self._unsent.wrote(size_bytes)
+        self._count()
+        self._loop.call_soon(self._turned, size_bytes)
+
+    def _turned(self, size_bytes: int) -> None:
+        self._unsent.turned(size_bytes)
         self._count()
 
     def _deferred_done(self, responses: Responses, count: int) -> None:

@@ -264,6 +264,7 @@ def test_a_big_response_is_held_until_its_last_byte_has_left() -> None:
     rig.owner.table.register(11, big, None)
     feed(rig, request(11, 1))
     feed(rig, request(11, 2))
+    rig.loop.run()
     frame_bytes = len(rig.transport.writes[0])
     rig.transport.buffered = frame_bytes + 1
     assert rig.connection.unsent_bytes == 2 * frame_bytes
@@ -271,6 +272,15 @@ def test_a_big_response_is_held_until_its_last_byte_has_left() -> None:
     assert rig.connection.unsent_bytes == frame_bytes
     rig.transport.buffered = 0
     assert rig.connection.unsent_bytes == 0
+
+
+def test_a_big_response_that_the_kernel_took_at_once_is_held_until_the_loop_turns() -> None:
+    rig = Rig().open()
+    rig.owner.table.register(11, big, None)
+    feed(rig, request(11, 1), request(11, 2))
+    assert rig.owner.budget.held_bytes == sum(map(len, rig.transport.writes))
+    rig.loop.run()
+    assert rig.owner.budget.held_bytes == 0
 
 
 def test_hard_limit_cuts_the_peer_off() -> None:
