@@ -118,6 +118,7 @@ class Connection(asyncio.Protocol):
         self._byte_handler = owner.table.byte_handler
         self._completed: CompletedResponses
         self._unsent = UnsentOutput()
+        self._waits_for_turn = False
 
     # ---- asyncio.Protocol
 
@@ -248,7 +249,7 @@ class Connection(asyncio.Protocol):
         self._count()
         self._update_reading()
         if self._budget.is_exhausted or self._may_go_on():
-            self.turns.add(self.channel, self._go_on)
+            self._wait_for_turn()
 
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """Serve requests inline or hand them to their pools; return those that have to wait."""
@@ -394,17 +395,25 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Serve what is suspended and read on, as far as the peer and the limits allow."""
         in_hand = self.in_hand
-        if (
-            in_hand.has_suspended
-            and not in_hand.batches  # leftovers of theirs may have come first
-            and not in_hand.is_full
-            and self.channel.is_writable
-            and self.channel.is_open
-        ):
-            self._dispatch(in_hand.take_suspended())
-            self._count()
+        # Not while batches are out: leftovers of theirs may have come first.
+        if in_hand.has_suspended and not in_hand.batches and self.channel.is_open:
+            if self._may_go_on():
+                self._dispatch(in_hand.take_suspended())
+                self._count()
+            elif self._budget.is_exhausted:
+                self._wait_for_turn()
         if self.is_reading_paused:
             self._update_reading()
+
+    def _wait_for_turn(self) -> None:
+        """Go on when others had their turn and the budget allows it; once at a time."""
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self.turns.add(self.channel, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._waits_for_turn = False
+        self._go_on()
 
     def _may_go_on(self) -> bool:
         return not (

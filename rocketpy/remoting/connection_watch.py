@@ -53,6 +53,7 @@ class ConnectionWatch:
         "_closing_ms",
         "_frame_bytes",
         "_frame_ms",
+        "_fruitless_looks",
         "_limits",
         "_opened_ms",
         "_seen_activity",
@@ -79,19 +80,19 @@ class ConnectionWatch:
         self._closing_ms: int | None = None
         self._stalled_ms: int | None = None
         self._stalled_bytes = 0
+        self._fruitless_looks = 0
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the peer does not keep up and has taken nothing since the last look."""
-        return (
-            self._stalled_ms is not None
-            and self._watched.transport.get_write_buffer_size() >= self._stalled_bytes
-        )
+        """Whether the peer does not keep up and took nothing from one look to the next."""
+        # The first look may come right after the response was written.
+        return self._stalled_ms is not None and self._fruitless_looks >= 2
 
     def stalled(self, now_ms: int) -> None:
         """Note that the peer does not keep up any more."""
         self._stalled_ms = now_ms
         self._stalled_bytes = self._watched.transport.get_write_buffer_size()
+        self._fruitless_looks = 0
 
     def resumed(self) -> None:
         """Note that the peer keeps up again."""
@@ -153,8 +154,10 @@ class ConnectionWatch:
 
     def _look_at_stalled(self, now_ms: int, stalled_ms: int) -> None:
         waiting_bytes = self._watched.transport.get_write_buffer_size()
+        self._fruitless_looks += 1
         if waiting_bytes < self._stalled_bytes:
             self._stalled_ms = now_ms
+            self._fruitless_looks = 0
         elif 0 < self._limits.write_stall_timeout_ms <= now_ms - stalled_ms:
             self._cut_off("the peer takes nothing", "waiting_bytes", waiting_bytes)
         self._stalled_bytes = waiting_bytes

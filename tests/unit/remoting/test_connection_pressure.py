@@ -250,6 +250,20 @@ def test_while_the_budget_is_exhausted_requests_wait_for_their_turn() -> None:
     assert rig.transport.is_reading
 
 
+def test_a_peer_that_keeps_up_again_waits_for_its_turn_too() -> None:
+    rig = Rig().open()
+    rig.owner.table.register(10, echo, None)
+    rig.connection.pause_writing()
+    feed(rig, request(10, 1))
+    rig.owner.budget.is_exhausted = True
+    rig.connection.resume_writing()
+    rig.loop.run()
+    assert rig.transport.writes == []
+    rig.owner.budget.is_exhausted = False
+    rig.loop.advance(0.02)
+    assert codes(rig) == [(1, 0)]
+
+
 def test_a_big_response_is_counted_at_once() -> None:
     rig = Rig().open()
     rig.transport.buffered = 700_000
