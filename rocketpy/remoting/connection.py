@@ -23,6 +23,7 @@ from typing import Protocol, cast
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.business import SWEEP_INTERVAL_MS, BusinessPool
+from rocketpy.remoting.byte_handler import serve_bytes
 from rocketpy.remoting.channel import ROCKETPY_FIELD, Channel
 from rocketpy.remoting.completed_responses import CompletedResponses
 from rocketpy.remoting.connection_watch import ConnectionWatch
@@ -136,8 +137,7 @@ class Connection(asyncio.Protocol):
         commands = reader.feed(data)
         if commands:
             self.frame_reads += 1
-            if self.is_reading_paused:
-                # Was on its way when we stopped reading.
+            if self.is_reading_paused:  # this was on its way when reading stopped
                 self.in_hand.suspend(self.in_hand.number(), commands)
                 self._count()
             elif self._budget.is_exhausted:
@@ -184,14 +184,13 @@ class Connection(asyncio.Protocol):
 
     def _attach(self, transport: asyncio.Transport) -> None:
         limits = self._limits
-        transport.set_write_buffer_limits(high=limits.high_water_bytes, low=limits.low_water_bytes)
+        transport.set_write_buffer_limits(limits.high_water_bytes, limits.low_water_bytes)
         self.transport = transport
         peer = self.proxied_source or transport.get_extra_info("peername")
-        peer = peer or ("0.0.0.0", 0)  # noqa: S104 - already gone
         self.channel = Channel(
             self._loop,
             transport,
-            (peer[0], peer[1]),
+            (peer[0], peer[1]) if peer else ("0.0.0.0", 0),  # noqa: S104 - already gone
             hard_limit_bytes=limits.hard_limit_bytes,
             host=self,
         )
@@ -213,19 +212,8 @@ class Connection(asyncio.Protocol):
         if self._owner.is_draining or not self.channel.is_open:
             return data
         data = self._reader.take(data)
-        if not data:
-            return data
-        try:
-            served_bytes, response = handler(self.channel, data)
-        except Exception:  # noqa: BLE001 - nobody knows what it has served: only closing is safe
-            _log.exception("byte handler failed peer=%s", self.channel.remote_address)
-            self.channel.abort("byte handler failed")
-            return b""
-        if response:
-            self.channel.write(response)
-        if not served_bytes:
-            return data
-        self.frame_reads += 1
+        served_bytes = serve_bytes(handler, self.channel, data) if data else 0
+        self.frame_reads += served_bytes > 0
         return data[served_bytes:]
 
     def _dispatch(self, commands: list[RemotingCommand]) -> None:

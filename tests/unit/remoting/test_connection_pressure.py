@@ -251,15 +251,17 @@ def test_while_the_budget_is_exhausted_requests_wait_for_their_turn() -> None:
 
 
 def test_a_peer_that_keeps_up_again_waits_for_its_turn_too() -> None:
-    rig = Rig().open()
+    rig = Rig(memory_limit_bytes=10_000).open()
     rig.owner.table.register(10, echo, None)
     rig.connection.pause_writing()
     feed(rig, request(10, 1))
-    rig.owner.budget.is_exhausted = True
+    greedy = Peer(10_001)
+    rig.owner.budget.count(greedy)
+    assert rig.owner.budget.is_exhausted
     rig.connection.resume_writing()
     rig.loop.run()
     assert rig.transport.writes == []
-    rig.owner.budget.is_exhausted = False
+    rig.owner.budget.release(greedy)
     rig.loop.advance(0.02)
     assert codes(rig) == [(1, 0)]
 
