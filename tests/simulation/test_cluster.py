@@ -49,9 +49,12 @@ def fails(seed: int) -> bool:
 @pytest.mark.skipif("SEED" in os.environ, reason="one seed reaches only a part of it")
 def test_the_seed_mix_reaches_what_it_is_about() -> None:
     """Within a few seeds brokers end in every way, and messages flow meanwhile."""
+    wanted = {"_kill", "_lose_power", "_cut", "_part", "send failed"}
     counts: Counter[str] = Counter()
-    for seed in range(20, 40, 2):
+    for seed in range(20, 100, 2):
         counts += run_seed(seed)
+        if counts["sent"] > 1_000 and wanted <= counts.keys():
+            break
     assert counts["sent"] > 1_000
     assert counts["consumed"] >= counts["sent"]
-    assert {"_kill", "_lose_power", "_cut", "_part", "send failed"} <= counts.keys(), counts
+    assert wanted <= counts.keys(), counts
