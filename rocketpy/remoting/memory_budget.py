@@ -125,6 +125,7 @@ class MemoryBudget:
         if unsent_bytes:
             self._unsent[holder] = unsent_bytes
             self._unsent_bytes += unsent_bytes
+        self._look()
 
     def _note_all(self, holders: Iterable[Holder]) -> None:
         for holder in list(holders):

@@ -36,6 +36,19 @@ def test_over_the_limit_those_who_hold_most_lose_first_and_only_as_many_as_neede
     assert budget.held_bytes == 750
 
 
+def test_what_others_get_meanwhile_counts_beside_those_who_are_ending() -> None:
+    budget = MemoryBudget(1000)
+    closing, other = Peer(600), Peer(300)
+    counted(budget, closing, other)
+    budget.end(closing)
+    assert not budget.is_exhausted
+    other.held = 500
+    counted(budget, other)
+    assert budget.is_exhausted
+    budget.release(closing)
+    assert not budget.is_exhausted
+
+
 def test_nobody_gets_more_until_those_cut_off_are_gone() -> None:
     budget = MemoryBudget(1000)
     greedy, other = Peer(800), Peer(500)
