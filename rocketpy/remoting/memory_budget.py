@@ -71,8 +71,7 @@ class MemoryBudget:
             greediest_last = sorted(self._held, key=self._held.__getitem__)
             while self._held_bytes > self._limit_bytes:
                 self._give_up(greediest_last.pop())
-        if self.is_exhausted:
-            self._look()
+        self._look()  # also for what is ending, and for what was taken meanwhile
 
     def end(self, holder: Holder) -> None:
         """Count a holder on that is closing; it has no more than it had, until it is released."""
@@ -125,7 +124,6 @@ class MemoryBudget:
         if unsent_bytes:
             self._unsent[holder] = unsent_bytes
             self._unsent_bytes += unsent_bytes
-        self._look()
 
     def _note_all(self, holders: Iterable[Holder]) -> None:
         for holder in list(holders):
