@@ -41,7 +41,7 @@ def test_an_acknowledgement_before_the_flush_is_found(monkeypatch: pytest.Monkey
 def fails(seed: int) -> bool:
     try:
         run_seed(seed)
-    except AssertionError:
+    except (AssertionError, TimeoutError):  # a lost message is also one that never arrives
         return True
     return False
 
