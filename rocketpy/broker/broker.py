@@ -22,6 +22,7 @@ from rocketpy.broker.request_table import Guard
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StoreError
 from rocketpy.proto.codes import RequestCode
+from rocketpy.remoting.channel import ChannelListener
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.network import Network
@@ -144,6 +145,9 @@ class Broker:
                 table.load()
             stored = set(parts.store.topics())
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
+            for feature in parts.features:
+                for state in feature.states:
+                    state.load()
             await self._listen()
         except BaseException:
             await self._stop_servers()
@@ -182,13 +186,16 @@ class Broker:
     def _persist_tables(self) -> None:
         """Write the tables; what cannot be written keeps no other from being written."""
         parts = self._parts
-        for name, table in (
-            ("topics", parts.topics),
-            ("groups", parts.groups),
-            ("offsets", parts.offsets),
-        ):
+        tables: list[tuple[str, Callable[[], object]]] = [
+            ("topics", parts.topics.persist),
+            ("groups", parts.groups.persist),
+            ("offsets", parts.offsets.persist),
+        ]
+        for feature in parts.features:
+            tables += [(feature.name, state.persist) for state in feature.states]
+        for name, persist in tables:
             try:
-                table.persist()
+                persist()
             except (StoreError, OSError) as error:
                 logger.warning("a table was not written", table=name, error=str(error))
 
@@ -220,7 +227,11 @@ class Broker:
 
     def _build_server(self, config: RemotingServerConfig, name: str) -> RemotingServer:
         server = RemotingServer(config, clock=self._clock, name=name, network=self._network)
-        for listener in (self._parts.clients, self._parts.pulls):
+        parts = self._parts
+        listeners: list[ChannelListener] = [parts.clients, parts.pulls]
+        for feature in parts.features:
+            listeners += feature.listeners
+        for listener in listeners:
             server.add_listener(listener)
         self._servers.append(server)
         return server

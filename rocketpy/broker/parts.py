@@ -10,7 +10,9 @@ from pathlib import Path
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.feature import Feature
 from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.memberships import Memberships
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.operation.pull import PullOperation
@@ -66,6 +68,8 @@ class BrokerParts:
         locks: queue locks of orderly consumers.
         stats: counters.
         put_counter: counts of stored messages on their way to `stats`.
+        internal_put: stores messages of the broker's own making.
+        features: capabilities beyond plain messages.
         name_servers: registration with the name servers.
         suspended_pulls: pulls that wait for a message.
         sends: answers sends.
@@ -108,6 +112,7 @@ class BrokerParts:
             clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
         )
         self.put_counter = PutCounter(self.stats)
+        self.internal_put = InternalPut(self.store, self.put_counter.add)
         self.name_servers = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
@@ -115,6 +120,7 @@ class BrokerParts:
             "SuspendedPulls", config.max_held_pulls, config.max_held_pulls_per_queue
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
+        self.features = self._build_features()
         self.sends = self._build_sends(rng)
         self.pulls = self._build_pulls()
         self.clients = self._build_clients()
@@ -125,6 +131,9 @@ class BrokerParts:
             self._settings_changed,
         ):
             configs.add_listener(listener)
+        for feature in self.features:
+            if feature.configure is not None:
+                configs.add_listener(feature.configure)
 
     @property
     def config(self) -> BrokerConfig:
@@ -139,12 +148,18 @@ class BrokerParts:
     @property
     def loop_services(self) -> tuple[Service, ...]:
         """Background work that owns what the connections' loop owns."""
-        return self.suspended_pulls, self.clients, self.locks
+        own = (self.suspended_pulls, self.clients, self.locks)
+        return own + tuple(each for one in self.features for each in one.loop_services)
 
     @property
     def background_services(self) -> tuple[Service, ...]:
         """Background work that may take long or write files; the store has its own."""
-        return self.offsets, self.put_counter
+        own = (self.offsets, self.put_counter)
+        return own + tuple(each for one in self.features for each in one.services)
+
+    def _build_features(self) -> tuple[Feature, ...]:
+        """Build the capabilities; their put transforms apply in this order."""
+        return ()
 
     def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
         config, store = self.configs.broker, self.store
@@ -158,7 +173,11 @@ class BrokerParts:
         sends = SendOperation(
             store,
             admission,
-            (unsupported_features, RetryRedirect(self.topics, self.groups)),
+            (
+                unsupported_features,
+                RetryRedirect(self.topics, self.groups),
+                *(each for one in self.features for each in one.put_transforms),
+            ),
             self.put_counter.add,
             config=config,
             sync_flush=self.configs.store.is_sync_flush,

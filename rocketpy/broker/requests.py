@@ -67,6 +67,8 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
     )
     table.add("query", QueryMessageProcessor(messages).processors)
     _add_admin(table, parts)
+    for feature in parts.features:
+        feature.add_requests(table)
     return table
 
 
@@ -146,7 +148,12 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
         StatsAdmin(stats).processors(),
         ConfigAdmin(configs).processors(),
         RuntimeInfoAdmin(
-            configs=configs, pools=parts.pools, start_ms=parts.start_ms, stats=stats, store=store
+            configs=configs,
+            features=parts.features,
+            pools=parts.pools,
+            start_ms=parts.start_ms,
+            stats=stats,
+            store=store,
         ).processors(),
         UnsupportedAdmin(store).processors(),
     ):

@@ -4,11 +4,12 @@ Source: `AdminBrokerProcessor.prepareRuntimeInfo`, `StoreStatsService.getRuntime
 `DefaultMessageStore.getRuntimeInfo` (5.4.0).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rocketpy.broker.admin.response import ok
 from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.feature import Feature
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RPC_VERSION, RequestCode
@@ -44,12 +45,14 @@ class RuntimeInfoAdmin:
         self,
         *,
         configs: ConfigHolder,
+        features: Sequence[Feature],
         pools: Mapping[str, BusinessPool],
         start_ms: int,
         stats: BrokerStats,
         store: MessageStore,
     ) -> None:
         self._configs = configs
+        self._features = features
         self._business_pools = pools
         self._start_ms = start_ms
         self._stats = stats
@@ -68,6 +71,9 @@ class RuntimeInfoAdmin:
             **self._pools(),
             **_timer_info(),
         }
+        for feature in self._features:
+            if feature.runtime_info is not None:
+                table |= feature.runtime_info()
         return ok(request, KVTable(dict(sorted(table.items()))))
 
     def _broker_info(self) -> dict[str, str]:

@@ -1,0 +1,67 @@
+"""What one capability adds to a broker: a delay, a timer, transactions, retries, pop.
+
+A capability is built by one function that is handed only what it needs, and says in one value
+what the broker has to do with it. So the broker knows no capability by name but in the list that
+builds them (`rocketpy.broker.parts`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.put_transforms import PutTransform
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.remoting.channel import ChannelListener
+from rocketpy.runtime.service import Service
+
+
+class PersistedState(Protocol):
+    """State that is read when the broker starts and written when it stops."""
+
+    def load(self) -> None:
+        """Read it; the store is open, no request is served yet.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        ...
+
+    def persist(self) -> None:
+        """Write it; the services have stopped, the store is still open.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        ...
+
+
+def _no_requests(_table: RequestTable) -> None:
+    """Add nothing: the capability has no requests of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """One capability of a broker.
+
+    Attributes:
+        name: for logs.
+        put_transforms: what it does with messages on their way to the store, in order.
+        services: background work that may read and write files; one thread each.
+        loop_services: background work that owns what the connections' loop owns.
+        states: what is loaded before the first request and persisted after the last.
+        listeners: told of connections that come and go.
+        add_requests: registers its requests.
+        configure: told of changed settings.
+        runtime_info: what it adds to the broker's runtime information (28).
+    """
+
+    name: str
+    put_transforms: tuple[PutTransform, ...] = ()
+    services: tuple[Service, ...] = ()
+    loop_services: tuple[Service, ...] = ()
+    states: tuple[PersistedState, ...] = ()
+    listeners: tuple[ChannelListener, ...] = ()
+    add_requests: Callable[[RequestTable], None] = _no_requests
+    configure: Callable[[BrokerConfig], None] | None = None
+    runtime_info: Callable[[], dict[str, str]] | None = None

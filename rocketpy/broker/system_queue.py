@@ -1,0 +1,90 @@
+"""One queue of a system topic, read by the broker itself: delays, half messages, acks of pop.
+
+Source: TransactionalMessageBridge.getMessage, ScheduleMessageService, PopReviveService (5.4.0).
+"""
+
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.store.results import GetMessageResult, MessageFilter
+
+_log = structlog.get_logger(__name__)
+
+
+class _Store(Protocol):
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int,
+        filter: MessageFilter | None = None,  # noqa: A002 - as the store has it
+    ) -> GetMessageResult: ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int: ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+
+
+class SystemRead(NamedTuple):
+    """What one read found.
+
+    Attributes:
+        messages: in the order of the queue; bodies as they were stored.
+        next_offset: queue offset where the next read goes on. It is beyond the last message when
+            entries in between have no message any more.
+    """
+
+    messages: list[MessageExt]
+    next_offset: int
+
+
+class SystemQueue:
+    """Reads one queue from any offset on.
+
+    Args:
+        store: the message store.
+        topic: a topic of the system.
+        queue_id: queue within the topic.
+    """
+
+    def __init__(self, store: _Store, topic: str, queue_id: int) -> None:
+        self._store = store
+        self.topic = topic
+        self.queue_id = queue_id
+
+    @property
+    def min_offset(self) -> int:
+        """First queue offset."""
+        return self._store.min_offset(self.topic, self.queue_id)
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last visible message."""
+        return self._store.max_offset(self.topic, self.queue_id)
+
+    def read(self, offset: int, max_count: int = 32, max_bytes: int = 1 << 20) -> SystemRead:
+        """Read messages from `offset` on; a damaged one is passed over and logged.
+
+        Args:
+            offset: queue offset.
+            max_count: messages at most; the store's transfer limits hold as well.
+            max_bytes: bytes at most; one message is read whatever its size.
+        """
+        found = self._store.get_message(self.topic, self.queue_id, offset, max_count, max_bytes)
+        messages = []
+        for record in found.buffers:
+            try:
+                messages.append(decode_message(record, inflate=False))
+            except CorruptRecordError as error:
+                _log.error(
+                    "a damaged message of the system is passed over",
+                    topic=self.topic,
+                    queue_id=self.queue_id,
+                    error=str(error),
+                )
+        return SystemRead(messages, found.next_begin_offset)
