@@ -159,6 +159,7 @@ class Kit:
             "stats": self.stats,
             "clock": self.clock,
             "pools": {},
+            "features": (),
         }
 
     def admin(self, kind: type[T]) -> T:
