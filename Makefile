@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick test-long fmt lint types layers public-api clean
+.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minu
 
 bench-quick: setup jdk ## the same in about 2 minutes, for a first look
 	@$(BIN)/python -m bench --quick
+
+bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption
+	@$(BIN)/python -m bench --features
 
 public-api: setup ## write the public names and signatures down anew, after a change on purpose
 	$(BIN)/python -m tests.tidy.public_api

@@ -1,6 +1,6 @@
 """Both sides up and warm, rounds interleaved; medians and ratios, printed and stored.
 
-python -m bench [--quick] [--rounds 3] [--seconds 6] [--only async] [-D key=value ...]
+python -m bench [--features] [--quick] [--rounds 3] [--seconds 6] [--only async] [-D key=value ...]
 """
 
 import argparse
@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.processes import PEER, ROOT, Side, start_apache, start_rocketpy
-from bench.workloads import WORKLOADS, Round, Workload, run_load
+from bench.workloads import FEATURES, WORKLOADS, Round, Workload, run_load
 
 RESULTS = ROOT / "bench" / "results"
 DRAIN_COUNT = 300_000
@@ -40,6 +40,9 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else ""
     )
+    parser.add_argument(
+        "--features", action="store_true", help="transactions, delays, filters, order, pop"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds a side and workload")
     parser.add_argument("--seconds", type=int, default=6, help="length of one send round")
     parser.add_argument(
@@ -59,13 +62,22 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
-def fill_for_drain(side: Side, count: int) -> None:
-    """Put at least ``count`` messages into the topic that is drained."""
-    filled = 0
-    while filled < count:
-        filled += run_load(
-            side, "bench-drain", Workload("fill", ("send", "batch", "4", "100")), 4, 0
-        ).messages
+def warm_up(side: Side, workloads: list[Workload], seconds: int) -> None:
+    """Let one side run, and make and fill the topics that are drained."""
+    run_load(side, "bench-send", Workload("warm", ("send", "async", "256", "100")), seconds, 0)
+    # A consumer finds a topic only once it exists.
+    for topic in ("bench-e2e", "bench-delay"):
+        run_load(side, topic, Workload("create", ("send", "sync", "1", "100")), 1, 0)
+    topics = {workload.topic_name: workload for workload in workloads if workload.share}
+    for topic, workload in topics.items():
+        if workload.driver == "FeatureLoad":
+            fill = Workload("fill", ("fill",), workload.driver, share=1.0)
+            run_load(side, topic, fill, 0, DRAIN_COUNT)
+            continue
+        filled = 0
+        while filled < DRAIN_COUNT:
+            fill = Workload("fill", ("send", "batch", "4", "100"))
+            filled += run_load(side, topic, fill, 4, 0).messages
 
 
 def measure(sides: list[Side], workloads: list[Workload], opts: argparse.Namespace) -> Rounds:
@@ -74,10 +86,7 @@ def measure(sides: list[Side], workloads: list[Workload], opts: argparse.Namespa
     for number in range(opts.rounds):
         for workload in workloads:
             for side in sides if number % 2 == 0 else reversed(sides):
-                topic = (
-                    "bench-drain" if workload.args[0] == "drain" else f"bench-{workload.args[0]}"
-                )
-                result = run_load(side, topic, workload, opts.seconds, DRAIN_COUNT)
+                result = run_load(side, workload.topic_name, workload, opts.seconds, DRAIN_COUNT)
                 rounds[workload.name][side.name].append(result)
                 say(
                     f"round {number + 1}: {workload.name}: {side.name} "
@@ -174,7 +183,8 @@ def main() -> int:
     opts = options()
     if opts.quick:
         opts.rounds, opts.seconds = 1, 3
-    workloads = [w for w in WORKLOADS if opts.only in w.name]
+    all_of_them = FEATURES if opts.features else WORKLOADS
+    workloads = [w for w in all_of_them if opts.only in w.name]
     subprocess.run(["bash", str(PEER), "fetch"], check=True)
     scratch = Path(tempfile.mkdtemp(prefix="rocketpy-bench-"))
     started: list[Side] = []
@@ -188,12 +198,7 @@ def main() -> int:
         sides = {side.name: side for side in started}
         for side in started:
             say(f"warming {side.name}")
-            warm = Workload("warm", ("send", "async", "256", "100"))
-            run_load(side, "bench-send", warm, 3 if opts.quick else 12, 0)
-            # A consumer finds a topic only once it exists.
-            run_load(side, "bench-e2e", Workload("create", ("send", "sync", "1", "100")), 1, 0)
-            if any(w.args[0] == "drain" for w in workloads):
-                fill_for_drain(side, DRAIN_COUNT)
+            warm_up(side, workloads, 3 if opts.quick else 12)
         rounds = measure(started, workloads, opts)
         text = table(sides, rounds)
         print(text)

@@ -1,4 +1,4 @@
-"""What is measured: runs of the official Java client's load driver against one side."""
+"""What is measured: runs of the official Java client's load drivers against one side."""
 
 import json
 import subprocess
@@ -6,16 +6,31 @@ from dataclasses import dataclass, replace
 
 from bench.processes import PEER, Side
 
-__all__ = ["WORKLOADS", "Round", "Workload", "run_load"]
+__all__ = ["FEATURES", "WORKLOADS", "Round", "Workload", "run_load"]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of load; ``args`` as the driver takes them, seconds left out."""
+    """One kind of load.
+
+    Attributes:
+        name: shown in the table.
+        args: as the driver takes them, seconds left out.
+        driver: its Java class.
+        topic: where its messages are; by default one for each kind.
+        share: of a filled topic, how much it must receive; 0 for a load that lasts a time.
+    """
 
     name: str
     args: tuple[str, ...]
-    target_ratio: float = 1.0
+    driver: str = "Load"
+    topic: str = ""
+    share: float = 0.0
+
+    @property
+    def topic_name(self) -> str:
+        """The topic it works on."""
+        return self.topic or f"bench-{self.args[0]}"
 
 
 WORKLOADS = (
@@ -24,9 +39,20 @@ WORKLOADS = (
     Workload("async, 256 in flight, 100 B", ("send", "async", "256", "100")),
     Workload("async, 256 in flight, 1 KB", ("send", "async", "256", "1024")),
     Workload("batches of 32, 4 callers, 100 B", ("send", "batch", "4", "100")),
-    Workload("drain", ("drain",)),
+    Workload("drain", ("drain",), share=1.0),
     Workload("end to end, 2,000/s, 100 B", ("e2e", "2000", "100")),
 )
+"""Plain messages."""
+
+_FILLED = "bench-filled"
+FEATURES = (
+    Workload("transactions, 32 callers, 100 B", ("transaction", "32"), "FeatureLoad"),
+    Workload("delayed 1 s, 256 in flight, 100 B", ("delay", "256"), "FeatureLoad"),
+    Workload("SQL92, 3 of 10 match", ("sql",), "FeatureLoad", _FILLED, 0.3),
+    Workload("drain, ordered", ("orderly",), "FeatureLoad", _FILLED, 1.0),
+    Workload("drain, pop", ("pop",), "FeatureLoad", _FILLED, 1.0),
+)
+"""What goes beyond plain messages."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +90,10 @@ def run_load(side: Side, topic: str, workload: Workload, seconds: int, drain_cou
 
 
 def _run_once(side: Side, topic: str, workload: Workload, seconds: int, drain_count: int) -> Round:
-    tail = [str(drain_count), "60"] if workload.args[0] == "drain" else [str(seconds)]
-    command = ["bash", str(PEER), "load", side.namesrv, topic, *workload.args, *tail]
+    expected = str(int(drain_count * workload.share))
+    tail = [expected, "60"] if workload.share else [str(seconds)]
+    driver = ["load"] if workload.driver == "Load" else ["java", workload.driver]
+    command = ["bash", str(PEER), *driver, side.namesrv, topic, *workload.args, *tail]
     cpu_before = side.cpu_s()
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     cpu_s = side.cpu_s() - cpu_before

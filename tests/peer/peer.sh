@@ -9,7 +9,7 @@
 #   peer.sh admin NAMESRV COMMAND [args ...]   the official mqadmin, one command
 #   peer.sh admins NAMESRV                     the official mqadmin, many commands from standard input; see src/Admin.java
 #   peer.sh actor NAMESRV                      producers and consumers driven from standard input; see src/Actor.java
-#   peer.sh java CLASS [args ...]              any class on the class path (5.4.0)
+#   peer.sh java CLASS [args ...]              any class on the class path (5.4.0), as FeatureLoad: transactions, delays, filters, order, pop
 #   peer.sh client498 CLASS [args ...]         the same with the 4.9.8 client on the class path (Load, Actor)
 #
 # PEER_CACHE (default ~/.cache/rocketpy-peer) keeps jars and classes. PEER_HEAP (default 2g) is the broker's heap.
