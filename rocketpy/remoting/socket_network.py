@@ -18,6 +18,7 @@ from rocketpy.remoting.boss import Boss
 from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.first_bytes import read_opening
 from rocketpy.remoting.network import ListenEndpoint, Listening
+from rocketpy.remoting.paced_transport import PacedTransport
 from rocketpy.remoting.selector import Selector
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.runtime.descriptors import DescriptorGauge
@@ -52,7 +53,11 @@ class SocketNetwork:
             OSError: refused, unreachable, no such host, or TLS failed.
         """
         await asyncio.get_running_loop().create_connection(
-            make_protocol, host, port, ssl=tls, server_hostname=host if tls is not None else None
+            make_protocol if tls is None else lambda: PacedTransport(make_protocol()),
+            host,
+            port,
+            ssl=tls,
+            server_hostname=host if tls is not None else None,
         )
 
 
@@ -145,7 +150,7 @@ async def _open(
             connection.proxied_source = opening.source
             context = _context(endpoint, is_tls=opening.is_tls)
         await selector.loop.connect_accepted_socket(
-            lambda: connection,
+            lambda: connection if context is None else PacedTransport(connection),
             sock,
             ssl=context,
             ssl_handshake_timeout=timeout_s if context is not None else None,

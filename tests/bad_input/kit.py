@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -48,10 +49,12 @@ _EXPECTED_PATH = re.compile(
 class Wire:
     """A connection that writes what it likes."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket)
         self._frames = CommandReader(64 << 20)
         self._ready: list[RemotingCommand] = []
         self._opaque = 0

@@ -2,7 +2,9 @@
 
 import contextlib
 import resource
+import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import time
@@ -132,6 +134,44 @@ def test_peers_that_never_read_are_gone_when_they_are_cut_off(tmp_path: Path, co
         until(lambda: served.memory() - before < 60 * MIB, "their memory is back")
         assert highest - before < 640 * MIB
         assert honest.send(b"after").code == 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl tool")
+def test_peers_that_never_read_over_tls_count_and_are_cut_off_as_others_are(tmp_path: Path) -> None:
+    """Within 64 MiB in all, though each asks for 32 MiB; honest peers over TLS go on."""
+    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    subprocess.run(
+        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+        f" -subj /CN=localhost -keyout {key} -out {cert}".split(),
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    settings = (f"tls.server.keyPath={key}", f"tls.server.certPath={cert}",
+                "writeStallTimeoutMs=1000", "maxTransferBytesOnMessageInMemory=8388608",
+                "serverMemoryLimitBytes=67108864")  # fmt: skip
+    with broker(tmp_path / "s", *settings) as served, contextlib.ExitStack() as stack:
+        honest = stack.enter_context(Wire(served.address, context))
+        for _ in range(2):
+            assert honest.send(bytes(4 * MIB - 100)).code == 0
+        assert len(honest.bodies("Bad")) == 2
+        peers = [stack.enter_context(Wire(served.address, context)) for _ in range(40)]
+        before = highest = served.memory()
+        for peer in peers:
+            requests = [peer.request(11, pull_header()) for _ in range(4)]
+            write_what_it_takes(peer, b"".join(map(encode_command, requests)))
+            highest = max(highest, served.memory())
+
+        def are_gone() -> bool:
+            nonlocal highest
+            highest = max(highest, served.memory())
+            return not any(map(is_established, peers))
+
+        until(are_gone, "cut off and gone")
+        until(lambda: served.memory() - before < 30 * MIB, "their memory is back")
+        assert highest - before < 110 * MIB
+        assert len(honest.bodies("Bad")) == 2
 
 
 HANGING_DISK = """
