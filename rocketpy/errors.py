@@ -8,7 +8,7 @@
     - HeaderFieldError              a request lacks a field, or a field has a wrong value
     - BadBodyError                  a body that cannot be decoded
     - BrokerError                   the peer answered with a failure code
-        - SystemBusyError           2    retriable (flow control)
+        - FlowControlError          2, 215, 530, 42900    retriable, after `retry_after` seconds
         - ...                       one class a code, see below
     - ClientError                   the client side could not do it
         - IllegalMessageError       the caller's message breaks a limit; never retried
@@ -77,10 +77,8 @@ __all__ = [
     "StoreLockedError",
     "StoreReadOnlyError",
     "SubscriptionGroupNotExistError",
-    "SystemBusyError",
     "SystemFaultError",
     "TooManyInFlightError",
-    "TooManyRequestsError",
     "TopicNotExistError",
 ]
 
@@ -153,11 +151,12 @@ class BrokerError(RocketPyError):
 
     _by_code: ClassVar[dict[int, type["BrokerError"]]] = {}
 
-    def __init_subclass__(cls, code: int) -> None:
-        """Register the class under its wire code, refusing a code taken twice."""
+    def __init_subclass__(cls, code: int | tuple[int, ...]) -> None:
+        """Register the class under its wire codes, refusing a code taken twice."""
         super().__init_subclass__()
-        assert code not in cls._by_code, cls
-        cls._by_code[code] = cls
+        for each in (code,) if isinstance(code, int) else code:
+            assert each not in cls._by_code, cls
+            cls._by_code[each] = cls
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(f"[{code}] {remark}")
@@ -172,12 +171,6 @@ class BrokerError(RocketPyError):
 
 class SystemFaultError(BrokerError, code=1):
     """The server failed inside (SYSTEM_ERROR); another broker may do better."""
-
-    retriable = True
-
-
-class SystemBusyError(BrokerError, code=2):
-    """The server is over its capacity; retry after a pause."""
 
     retriable = True
 
@@ -220,16 +213,18 @@ class ConsumerNotOnlineError(BrokerError, code=206):
     """The consumer group has no connected member."""
 
 
-class FlowControlError(BrokerError, code=215):
-    """The broker limits this client; retry after a pause."""
+class FlowControlError(BrokerError, code=(2, 215, 530, 42900)):
+    """The server is over its capacity and did nothing; retry after a pause, or go elsewhere.
+
+    The codes: SYSTEM_BUSY (2) and FLOW_CONTROL (215) of Apache's servers, TOO_MANY_REQUESTS of
+    RocketPy's (530) and of Apache's proxies (42900).
+
+    Attributes:
+        retry_after: seconds to wait before the next try, as the back-off of sends has it.
+    """
 
     retriable = True
-
-
-class TooManyRequestsError(BrokerError, code=530):
-    """A RocketPy broker is over its capacity; retry after a pause."""
-
-    retriable = True
+    retry_after = 1.0
 
 
 class ClientError(RocketPyError):
@@ -253,9 +248,17 @@ class NoRouteError(ClientError):
 
 
 class ConnectError(ClientError):
-    """A connection could not be opened; nothing was sent."""
+    """A connection could not be opened; nothing was sent.
+
+    Attributes:
+        retry_in_ms: until then no other connection to this address is tried.
+    """
 
     retriable = True
+
+    def __init__(self, message: str, *, retry_in_ms: int = 0) -> None:
+        super().__init__(message)
+        self.retry_in_ms = retry_in_ms
 
 
 class ConnectionLostError(ClientError):

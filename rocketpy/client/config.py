@@ -37,6 +37,7 @@ _MINIMUM: Final = {
     "default_topic_queues": 1,
     "timeout_s": 0,
     "retries": 0,
+    "attempt_timeout_s": 0,
     "max_message_bytes": 1,
     "compress_over_bytes": 0,
     "compression_level": 0,
@@ -125,8 +126,10 @@ class ProducerConfig(Checked):
 
     Attributes:
         group: its group; empty means the client's.
-        timeout_s: one limit for all attempts of one send, seconds.
-        retries: attempts after the first one.
+        timeout_s: one limit for one send: line, route, attempts and pauses, seconds.
+        retries: attempts after the first one; refused connections do not count.
+        attempt_timeout_s: when another broker is tried, seconds; 0 for the time left, divided by
+            the attempts left. The slow one's response still counts.
         flow_control_retry: what to do when a broker is over its capacity.
         latency_fault: avoid brokers that were slow or failed.
         latency_profile: which table says for how long, Apache's of 4.x or of 5.x.
@@ -142,6 +145,7 @@ class ProducerConfig(Checked):
     group: str = ""
     timeout_s: float = 3.0
     retries: int = 2
+    attempt_timeout_s: float = 0.0
     flow_control_retry: FlowControlRetry = "backoff"
     latency_fault: bool = False
     latency_profile: LatencyProfile = "4.x"

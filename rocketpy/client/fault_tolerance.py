@@ -48,7 +48,7 @@ class FaultTolerance:
     Args:
         profile: `"4.x"` or `"5.x"`: which of Apache's tables applies.
         clock: for the end of an avoidance (monotonic).
-        rng: breaks ties between brokers that are all to be avoided.
+        rng: breaks ties between brokers that are all to be avoided, and starts the round over them.
     """
 
     def __init__(self, profile: Literal["4.x", "5.x"], *, clock: Clock, rng: random.Random) -> None:
@@ -56,6 +56,7 @@ class FaultTolerance:
         self._clock = clock
         self._rng = rng
         self._faults: dict[str, _Fault] = {}
+        self._turn = rng.randrange(1 << 31)
         self.looks_at_reachable = profile == "5.x"  # 4.x takes the least bad broker instead
 
     def avoid_ms(self, latency_ms: int) -> int:
@@ -66,7 +67,14 @@ class FaultTolerance:
     def update(
         self, broker_name: str, latency_ms: int, *, failed: bool = False, reachable: bool = True
     ) -> None:
-        """Note how one attempt went."""
+        """Note how one attempt went.
+
+        Args:
+            broker_name: whose.
+            latency_ms: how long it took.
+            failed: it counts as the profile's isolation latency, whatever it took.
+            reachable: the broker answered something.
+        """
         profile = self._profile
         avoid_ms = self.avoid_ms(profile.isolation_latency_ms if failed else latency_ms)
         until = self._clock.monotonic_ms() + avoid_ms
@@ -90,10 +98,12 @@ class FaultTolerance:
         return fault is None or fault.reachable
 
     def pick_one_at_least(self) -> str | None:
-        """Return one of the better half of the bad brokers, None if no broker is bad."""
+        """Return one of the better half of the brokers with an entry, in turn; None without any."""
         now = self._clock.monotonic_ms()
+        names = list(self._faults)
+        self._rng.shuffle(names)
         ranked = sorted(
-            self._faults,
+            names,
             key=lambda name: (
                 now < self._faults[name].available_at_ms,
                 self._faults[name].latency_ms,
@@ -102,7 +112,8 @@ class FaultTolerance:
         )
         if not ranked:
             return None
-        return ranked[self._rng.randrange(max(1, len(ranked) // 2))]
+        self._turn += 1
+        return ranked[self._turn % max(1, len(ranked) // 2)]
 
     def forget(self, broker_name: str) -> None:
         """Drop what is known about a broker that is gone."""

@@ -12,6 +12,7 @@ from rocketpy.proto.command import RemotingCommand, make_request
 logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9876
+_MIN_SHARE_MS = 500
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
@@ -40,7 +41,7 @@ class NameServers:
         addresses: `host:port` of each.
         remoting: how requests travel.
         rng: chooses the first, so that a fleet of clients spreads.
-        timeout_ms: limit for one server to answer.
+        timeout_ms: limit for an answer; each server has its share of it.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class NameServers:
     ) -> None:
         self.addresses = tuple(addresses)
         self._remoting = remoting
-        self._timeout_ms = timeout_ms
+        share_ms = timeout_ms // max(1, len(self.addresses))
+        self._timeout_ms = max(share_ms, min(_MIN_SHARE_MS, timeout_ms))
         self._index = rng.randrange(len(self.addresses)) if self.addresses else 0
 
     @property

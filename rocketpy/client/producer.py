@@ -32,8 +32,9 @@ class Producer:
     """Sends messages; made by `Client.producer`.
 
     A send that fails for a reason that may pass is tried again, `retries` times within one
-    `timeout_s`. A retry after a lost response can store a message twice: consumers must tolerate
-    repeats (`message.id` stays the same).
+    `timeout_s`; while no broker can be reached, until the time is over. A retry after a lost
+    response can store a message twice: consumers must tolerate repeats (`message.id` stays the
+    same). What exactly a send promises: docs/sending.md.
 
     Args:
         instance: the client's connections.
@@ -92,19 +93,27 @@ class Producer:
 
         Raises:
             IllegalMessageError: it breaks a limit; nothing was sent.
+            FlowControlError: the brokers are over their capacity; `retry_after` says how long.
             RocketPyError: the last attempt's error; earlier ones are its notes.
         """
         transport = self._transport()
         if not self._window.has_space:
-            timeout_s = options.get("timeout", self.config.timeout_s)
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._window.wait_for_space()
-            except TimeoutError:
-                raise TooManyInFlightError(
-                    f"{self.in_flight} sends are in flight, none finished in {timeout_s} s"
-                ) from None
+            left_s = await self._wait_for_space(options.get("timeout", self.config.timeout_s))
+            options = {**options, "timeout": left_s}
         return await self._start(transport, topic, body, options)
+
+    async def _wait_for_space(self, timeout_s: float) -> float:
+        """Wait until one more send fits; return what is left of the time."""
+        clock = self._instance.clock
+        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._window.wait_for_space()
+        except TimeoutError:
+            raise TooManyInFlightError(
+                f"{self.in_flight} sends are in flight, none finished in {timeout_s} s"
+            ) from None
+        return max(0, deadline_ms - clock.monotonic_ms()) / 1000
 
     def send_nowait(
         self,
@@ -135,7 +144,7 @@ class Producer:
                 f"{self.in_flight} sends with {self._window.bytes} bytes are in flight; "
                 "await producer.ready() before the next one"
             )
-        return self._start(transport, topic, body, options)
+        return self._start(transport, topic, body, options, is_pipelined=True)
 
     async def ready(self) -> None:
         """Wait until one more `send_nowait` fits into the limits."""
@@ -152,7 +161,7 @@ class Producer:
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> None:
-        """Send without waiting for anything; a failure of the network is only logged.
+        """Send without waiting for anything: one attempt, whose failure is only logged.
 
         Raises:
             IllegalMessageError: it breaks a limit; nothing was sent.
@@ -162,19 +171,23 @@ class Producer:
         check_send_topic(topic)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         task = asyncio.get_running_loop().create_task(
-            self._send_oneway(transport, topic, message, _chooser(options))
+            self._send_oneway(transport, topic, message, options)
         )
         self._oneway_tasks.add(task)
         task.add_done_callback(self._oneway_tasks.discard)
 
     async def _send_oneway(
-        self, transport: SendTransport, topic: str, message: Outgoing, choose: QueueChooser | None
+        self, transport: SendTransport, topic: str, message: Outgoing, options: SendOptions
     ) -> None:
+        choose = _chooser(options)
+        timeout_s = options.get("timeout", self.config.timeout_s)
         try:
-            queues = await self._instance.routes.publish_queues(topic)
-            queue = transport.next_queue(topic, None) if choose is None else choose(queues)
-            await transport.transmit_oneway(queue, message, int(self.config.timeout_s * 1000))
-        except RocketPyError as error:
+            async with asyncio.timeout(timeout_s):
+                await self._instance.routes.publish_queues(topic)
+                turn = transport.turn(topic)
+                queue = turn.next() if choose is None else choose(turn.queues)
+                await transport.transmit_oneway(queue, message, int(timeout_s * 1000))
+        except (RocketPyError, TimeoutError) as error:
             logger.warning("one-way send to %s was lost: %r", topic, error)
 
     async def send_batch(
@@ -217,9 +230,9 @@ class Producer:
             messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
         results: list[SendResult] = []
         for part in split_batches(messages, topic, self.config.max_message_bytes):
-            await self._window.wait_for_space()
+            left_s = await self._wait_for_space(options.get("timeout", self.config.timeout_s))
             batch = part.outgoing(self._instance.next_msg_id())
-            stored = await self._launch(transport, topic, batch, options)
+            stored = await self._launch(transport, topic, batch, {**options, "timeout": left_s})
             results += part.results(stored)
         return results
 
@@ -243,13 +256,19 @@ class Producer:
         return transport
 
     def _start(
-        self, transport: SendTransport, topic: str | Message, body: object, options: SendOptions
+        self,
+        transport: SendTransport,
+        topic: str | Message,
+        body: object,
+        options: SendOptions,
+        *,
+        is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
         if not isinstance(topic, str):
             topic, body, options = _unpacked(topic, body, options)
         check_send_topic(topic)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        return self._launch(transport, topic, message, options)
+        return self._launch(transport, topic, message, options, is_pipelined=is_pipelined)
 
     def _launch(
         self,
@@ -257,6 +276,8 @@ class Producer:
         topic: str,
         message: Outgoing,
         options: SendOptions,
+        *,
+        is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
         config = self.config
         choose = _chooser(options) if options else None
@@ -268,7 +289,8 @@ class Producer:
             timeout_ms=int(options.get("timeout", config.timeout_s) * 1000),
             attempts=1 if choose is not None else 1 + options.get("retries", config.retries),
             choose=choose,
-            flow_control_retry=config.flow_control_retry,
+            # In a chosen queue, messages that are sent meanwhile would overtake one that waits.
+            waits_for_broker=choose is None or not is_pipelined,
         )
         operation.start()
         return operation.future

@@ -3,12 +3,15 @@
 Source: TopicPublishInfo, MQFaultStrategy, SelectMessageQueueByHash (5.4.0).
 """
 
+import logging
 import random
 from collections.abc import Sequence
 
 from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.tags import java_string_hash
+
+logger = logging.getLogger(__name__)
 
 _INT_BITS = 0xFFFFFFFF
 
@@ -36,40 +39,58 @@ def queue_index_by_key(key: str | int, count: int) -> int:
 
 
 class QueueTurn:
-    """One producer's place in the round over one topic's queues."""
+    """One producer's place in the round over one topic's queues.
 
-    __slots__ = ("_faults", "_rng", "_turn", "queues")
+    Attributes:
+        queues: the topic's writable queues.
+        brokers: the names of their brokers.
+    """
+
+    __slots__ = ("_faults", "_rng", "_turn", "brokers", "queues")
 
     def __init__(
         self, queues: Sequence[MessageQueue], rng: random.Random, faults: FaultTolerance | None
     ) -> None:
         assert queues
         self.queues = queues
+        self.brokers = frozenset(queue.broker_name for queue in queues)
         self._rng = rng
         self._faults = faults
         self._turn = rng.randrange(1 << 31)
 
-    def next(self, last_broker: str | None) -> MessageQueue:
-        """Return the next queue, preferably not of `last_broker`, which has just failed."""
+    def next(self, failed: Sequence[str] = ()) -> MessageQueue:
+        """Return the next queue in turn.
+
+        Args:
+            failed: brokers on which this message has failed, the last one at the end. They are
+                left out if that can be helped: all of them, else the last one.
+        """
+        avoided = failed
+        if failed and self.brokers.issubset(failed):
+            avoided = failed[-1:]
         if self._faults is not None:
-            return self._next_available(self._faults, last_broker)
-        return self._lap(last_broker) or self._plain()
+            try:
+                return self._next_available(self._faults, avoided)
+            except Exception:
+                logger.exception("choosing a queue failed, the next one in turn is taken")
+                return self._plain()
+        return self._lap(avoided)
 
     def _plain(self) -> MessageQueue:
         self._turn += 1
         return self.queues[self._turn % len(self.queues)]
 
-    def _lap(self, last_broker: str | None) -> MessageQueue | None:
-        if last_broker is None:
-            return self._plain()
-        for _ in self.queues:
-            queue = self._plain()
-            if queue.broker_name != last_broker:
-                return queue
-        return None
+    def _lap(self, avoided: Sequence[str]) -> MessageQueue:
+        """Return the first queue that is not on an avoided broker, in one lap, else the next."""
+        if avoided:
+            for _ in self.queues:
+                queue = self._plain()
+                if queue.broker_name not in avoided:
+                    return queue
+        return self._plain()
 
-    def _next_available(self, faults: FaultTolerance, last_broker: str | None) -> MessageQueue:
-        if last_broker is not None:
+    def _next_available(self, faults: FaultTolerance, avoided: Sequence[str]) -> MessageQueue:
+        if avoided:
             self._turn = self._rng.randrange(1 << 31)
         checks = [faults.is_available]
         if faults.looks_at_reachable:
@@ -77,13 +98,19 @@ class QueueTurn:
         for is_good in checks:
             for _ in self.queues:
                 queue = self._plain()
-                if queue.broker_name != last_broker and is_good(queue.broker_name):
+                if queue.broker_name not in avoided and is_good(queue.broker_name):
                     return queue
-        broker_name = None if faults.looks_at_reachable else faults.pick_one_at_least()
-        of_broker = [queue for queue in self.queues if queue.broker_name == broker_name]
-        if broker_name is not None and not of_broker:
-            faults.forget(broker_name)
-        if not of_broker:
+        if faults.looks_at_reachable:
             return self._plain()
-        self._turn += 1
-        return of_broker[self._turn % len(of_broker)]
+        return self._least_bad(faults)
+
+    def _least_bad(self, faults: FaultTolerance) -> MessageQueue:
+        """Return a queue of a broker that is not as bad as others; forget one that has none."""
+        broker_name = faults.pick_one_at_least()
+        of_broker = [queue for queue in self.queues if queue.broker_name == broker_name]
+        if of_broker:
+            self._turn += 1
+            return of_broker[self._turn % len(of_broker)]
+        if broker_name is not None:
+            faults.forget(broker_name)
+        return self._plain()

@@ -1,23 +1,30 @@
-"""One send from its first attempt to its result, as a state machine: retries and back-off.
+"""One send from its first attempt to its result, as a state machine: retries, pauses, back-off.
 
 Driven by callbacks, so that a pipelined send costs no task. What leads from one state to another:
 
-    from            event                                              to
-    NEW             start                                              ROUTING
-    ROUTING         the topic has queues to write to                   SENDING
-    ROUTING         it has none, or nobody waits for the result        DONE
-    SENDING         stored, or an error that another try cannot mend   DONE
-    SENDING         a retriable error, with attempts and time left     SENDING
-    SENDING         flow control, with attempts and time left          BACKING_OFF
-    BACKING_OFF     the pause is over                                  SENDING
-    BACKING_OFF     it is, and nobody waits for the result             DONE
-    SENDING         no time left when it begins                        DONE
+    from            event                                                        to
+    NEW             start                                                        ROUTING
+    ROUTING         the topic has queues to write to                             SENDING
+    ROUTING         it has none now, with time left                              PAUSING
+    ROUTING         time is up, nobody waits, or an error that no time mends     DONE
+    SENDING         a retriable error, or its share is over, with attempts left  SENDING
+    SENDING         flow control, with attempts and time left                    BACKING_OFF
+    SENDING         every broker refuses the connection, with time left          PAUSING
+    SENDING         no attempts left, and an earlier one is unanswered           LISTENING
+    SENDING         stored, no attempts or time left, or a lasting error         DONE
+    LISTENING       an earlier attempt is stored after all, or the last fails    DONE
+    BACKING_OFF     the pause is over                                            SENDING
+    BACKING_OFF     an earlier attempt is stored after all, or nobody waits      DONE
+    PAUSING         the pause is over                                            ROUTING
+    PAUSING         an earlier attempt is stored after all, or nobody waits      DONE
 
+An attempt whose share of the time is over is not given up: its response still counts until the
+whole time is. So a broker that is slow costs a second copy, and a frozen one a share of the time.
 Every send leaves the window exactly once: when it is DONE.
 
-Step 2 of a message's life (docs/ARCHITECTURE.md).
+Step 2 of a message's life (docs/ARCHITECTURE.md); what it promises is in docs/sending.md.
 
-Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0), with flow control as its own case.
+Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0); flow control, shares and pauses are ours.
 """
 
 import asyncio
@@ -26,12 +33,18 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final
 
-from rocketpy.client.config import FlowControlRetry
 from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.send_result import SendResult, read_send_response
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
-from rocketpy.errors import BrokerError, RequestTimeoutError, RocketPyError
+from rocketpy.errors import (
+    BrokerError,
+    ConnectError,
+    FlowControlError,
+    NoRouteError,
+    RequestTimeoutError,
+    RocketPyError,
+)
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.message_queue import MessageQueue
@@ -41,7 +54,6 @@ QueueChooser = Callable[[Sequence[MessageQueue]], MessageQueue]
 RETRYABLE_CODES = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
         ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.NO_PERMISSION,
         ResponseCode.TOPIC_NOT_EXIST,
@@ -50,24 +62,49 @@ RETRYABLE_CODES = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-FLOW_CONTROL_CODES = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.FLOW_CONTROL,
-        ResponseCode.TOO_MANY_REQUESTS,
-    }
-)
+"""Codes that another broker may not answer with; those of flow control come on top."""
 
-INITIAL_BACKOFF_MS = 1000
-BACKOFF_FACTOR = 1.6
-BACKOFF_JITTER = 0.2
-MAX_BACKOFF_MS = 120_000
+INITIAL_BACKOFF_MS: Final = 1000
+BACKOFF_FACTOR: Final = 1.6
+BACKOFF_JITTER: Final = 0.2
+MAX_BACKOFF_MS: Final = 120_000
+MIN_CONNECT_TIMEOUT_MS: Final = 20_000
+
+MIN_SHARE_MS: Final = 200
+FIRST_PAUSE_MS: Final = 100
+MAX_PAUSE_MS: Final = 1000
+LAST_TRY_MS: Final = 100
+MAX_NOTES: Final = 8
 
 
 def backoff_ms(failures: int, rng: random.Random) -> int:
-    """Return the pause after the n-th flow-control response in a row, n from 1."""
-    pause = min(INITIAL_BACKOFF_MS * BACKOFF_FACTOR ** (failures - 1), MAX_BACKOFF_MS)
+    """Return the time between the begins of two attempts after flow control.
+
+    Args:
+        failures: how many in a row, from 1; the first time has no jitter.
+        rng: for the jitter.
+    """
+    if failures == 1:
+        return INITIAL_BACKOFF_MS
+    pause = min(INITIAL_BACKOFF_MS * BACKOFF_FACTOR ** min(failures - 1, 64), MAX_BACKOFF_MS)
     return int(pause * (1 + rng.uniform(-BACKOFF_JITTER, BACKOFF_JITTER)))
+
+
+def pause_ms(pauses: int) -> int:
+    """Return the n-th pause while no broker can be reached, n from 1."""
+    return int(min(FIRST_PAUSE_MS * BACKOFF_FACTOR ** min(pauses - 1, 64), MAX_PAUSE_MS))
+
+
+def share_ms(left_ms: int, attempts_left: int, *, flow_controlled: bool = False) -> int:
+    """Return the time that an attempt has before the next one begins.
+
+    Args:
+        left_ms: of the whole time.
+        attempts_left: this one included.
+        flow_controlled: a broker has asked for patience: attempts get the minimum connect timeout.
+    """
+    least_ms = MIN_CONNECT_TIMEOUT_MS if flow_controlled else MIN_SHARE_MS
+    return max(left_ms // attempts_left, min(least_ms, left_ms // 2))
 
 
 class State(Enum):
@@ -79,14 +116,24 @@ class State(Enum):
     ROUTING = auto()
     SENDING = auto()
     BACKING_OFF = auto()
+    PAUSING = auto()
+    LISTENING = auto()
     DONE = auto()
 
 
 TRANSITIONS: Final[dict[State, tuple[State, ...]]] = {
     State.NEW: (State.ROUTING,),
-    State.ROUTING: (State.SENDING, State.DONE),
-    State.SENDING: (State.SENDING, State.BACKING_OFF, State.DONE),
+    State.ROUTING: (State.SENDING, State.PAUSING, State.DONE),
+    State.SENDING: (
+        State.SENDING,
+        State.BACKING_OFF,
+        State.PAUSING,
+        State.LISTENING,
+        State.DONE,
+    ),
     State.BACKING_OFF: (State.SENDING, State.DONE),
+    State.PAUSING: (State.ROUTING, State.DONE),
+    State.LISTENING: (State.DONE,),
     State.DONE: (),
 }
 # On the members themselves, because looking an enum's member up in a dict costs each send 2 us.
@@ -102,16 +149,18 @@ class SendOperation:
         transport: what attempts are made with.
         topic: where to.
         message: the wire's parts.
-        timeout_ms: for all attempts.
-        attempts: at most this many.
+        timeout_ms: for everything, the look-up of the route included.
+        attempts: at most so many that may have reached a broker; 1 for what must not be repeated.
         choose: picks the one queue allowed; None takes the queues in turn.
-        flow_control_retry: what to do when a broker is over its capacity.
+        waits_for_broker: go on while no broker can be reached; otherwise that is an error at once.
     """
 
     __slots__ = (
-        "_attempt", "_attempts", "_choose", "_deadline_ms", "_flow_control_retry",
-        "_flow_controlled", "_last_broker", "_message", "_notes", "_queue", "_started_ms",
-        "_state", "_topic", "_transport", "_window", "future",
+        "_attempt", "_attempts", "_brokers", "_choose", "_deadline_ms",
+        "_error", "_failed", "_failures", "_flow_controlled", "_is_heard",
+        "_late", "_message", "_pauses", "_queue", "_refused", "_response", "_slot", "_started_ms",
+        "_state", "_timer", "_topic", "_transport", "_tries", "_waits_for_broker", "_window",
+        "future",
     )  # fmt: skip
 
     def __init__(
@@ -124,7 +173,7 @@ class SendOperation:
         timeout_ms: int,
         attempts: int,
         choose: QueueChooser | None,
-        flow_control_retry: FlowControlRetry,
+        waits_for_broker: bool = True,
     ) -> None:
         self._window = window
         self._transport = transport
@@ -133,13 +182,23 @@ class SendOperation:
         self._deadline_ms = transport.clock.monotonic_ms() + timeout_ms
         self._attempts = attempts
         self._choose = choose
-        self._flow_control_retry = flow_control_retry
-        self._attempt = 0
+        self._waits_for_broker = waits_for_broker
+        self._attempt = 0  # those that have failed, refused connections left out
         self._flow_controlled = 0
-        self._last_broker: str | None = None
-        self._notes: list[str] | None = None
+        self._pauses = 0
+        self._failed: tuple[str, ...] = ()
+        self._brokers: frozenset[str] = frozenset()
+        self._refused: frozenset[str] = frozenset()
+        self._tries = 0
+        self._error: RocketPyError | None = None
+        self._failures: list[tuple[str, RocketPyError]] | None = None
         self._queue: MessageQueue | None = None
         self._started_ms = 0
+        self._response: asyncio.Future[RemotingCommand] | None = None
+        self._late: dict[asyncio.Future[RemotingCommand], tuple[MessageQueue, int]] | None = None
+        self._slot = 0
+        self._timer: asyncio.Handle | None = None
+        self._is_heard = False
         self._state = State.NEW
         self.future: asyncio.Future[SendResult] = transport.loop.create_future()
 
@@ -150,126 +209,270 @@ class SendOperation:
             ClosedError: the producer is closed.
         """
         self._window.enter(len(self._message.body))
-        self._go(State.ROUTING)
-        self._transport.when_routed(self._topic, self._routed)
+        self._route()
 
     def _go(self, state: State) -> None:
         assert state in self._state.after, f"{self._state} -> {state}"
         self._state = state
 
+    # ---- waiting
+
+    def _wait(self, wait_ms: int, then: Callable[[], None]) -> None:
+        """Go on later, unless nobody waits for the result any more."""
+        self._hear_of_cancelling()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._transport.loop.call_later(wait_ms / 1000, then)
+
+    def _hear_of_cancelling(self) -> None:
+        if not self._is_heard:
+            self._is_heard = True
+            self.future.add_done_callback(self._nobody_waits)
+
+    def _nobody_waits(self, _: asyncio.Future[SendResult]) -> None:
+        if self._state not in {State.SENDING, State.DONE}:
+            self._leave()
+
+    def _left_ms(self) -> int:
+        return self._deadline_ms - self._transport.clock.monotonic_ms()
+
+    # ---- the route
+
+    def _route(self) -> None:
+        self._go(State.ROUTING)
+        self._transport.when_routed(self._topic, self._routed)
+        if self._state is State.ROUTING:  # nobody knows it yet
+            self._wait(self._left_ms(), self._out_of_time)
+
     def _routed(self, error: Exception | None) -> None:
+        if self._state is not State.ROUTING:  # out of time while it was asked for
+            return
         if error is None:
             self._try()
+        elif isinstance(error, RocketPyError) and error.retriable and self._waits_for_broker:
+            self._pause(error)
         else:
             self._finish_error(error)
 
+    def _out_of_time(self) -> None:
+        """End with the last attempt's error."""
+        self._finish_error(
+            self._error or RequestTimeoutError(f"sending to {self._topic} ran out of time")
+        )
+
+    def _pause(self, error: RocketPyError) -> None:
+        """Nobody can be reached now: look again in a while, once more just before the end."""
+        self._error = error
+        left_ms = self._left_ms()
+        if left_ms <= 0:
+            self._finish_error(error)
+            return
+        self._pauses += 1
+        wait_ms = pause_ms(self._pauses)
+        if isinstance(error, ConnectError):
+            wait_ms = max(wait_ms, error.retry_in_ms)
+        if left_ms > LAST_TRY_MS:
+            wait_ms = min(wait_ms, left_ms - LAST_TRY_MS)
+        self._refused = frozenset()
+        self._go(State.PAUSING)
+        self._wait(min(wait_ms, left_ms), self._route)
+
+    # ---- attempts
+
     def _try(self) -> None:
-        """Make the next attempt, unless time is up or the caller has cancelled."""
+        """Make the next attempt, unless time is up or nobody waits for the result."""
         if self.future.done():
             self._leave()
             return
         self._go(State.SENDING)
-        self._queue = None
         transport = self._transport
         now = self._started_ms = transport.clock.monotonic_ms()
         left_ms = self._deadline_ms - now
         if left_ms <= 0:
-            self._finish_error(RequestTimeoutError(f"sending to {self._topic} ran out of time"))
+            self._out_of_time()
             return
-        self._attempt += 1
+        self._queue = None
         try:
-            if self._choose is None:
-                queue = transport.next_queue(self._topic, self._last_broker)
-            else:
-                queue = self._choose(transport.queues(self._topic))
+            turn = transport.turn(self._topic)
+            self._brokers = turn.brokers
+            choose = self._choose
+            queue = turn.next(self._failed) if choose is None else choose(turn.queues)
             self._queue = queue
             response = transport.transmit(queue, self._message, left_ms)
         except RocketPyError as error:
-            self._failed(error, reachable=False)
+            self._attempt_failed(error)
             return
         except Exception as error:  # noqa: BLE001 - the user's selector may raise anything
             self._finish_error(error)
             return
+        self._response = response
+        attempts_left = self._attempts - self._attempt
+        if attempts_left > 1 and len(self._brokers) > 1:
+            share = transport.attempt_timeout_ms or share_ms(
+                left_ms, attempts_left, flow_controlled=self._flow_controlled > 0
+            )
+            self._slot = transport.watch.add(self, now + share)
         response.add_done_callback(self._responded)
+
+    def share_over(self) -> None:
+        """Try another broker, and keep listening: the attempt has had its share of the time."""
+        self._slot = 0
+        queue, response = self._queue, self._response
+        assert queue is not None
+        assert response is not None
+        if self._late is None:
+            self._late = {}
+        self._late[response] = queue, self._started_ms
+        self._response = None
+        waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
+        words = f"no answer from {queue.broker_name} to a send within {waited_ms} ms"
+        self._attempt_failed(RequestTimeoutError(words))
 
     def _responded(self, future: asyncio.Future[RemotingCommand]) -> None:
         if future.cancelled():
-            self._finish_error(asyncio.CancelledError())
+            if self._state is not State.DONE:
+                self._finish_error(asyncio.CancelledError())
             return
         error = future.exception()
-        if error is not None:
-            if isinstance(error, RocketPyError):
-                self._failed(error, reachable=False)
-            else:
-                self._finish_error(error)
+        if self._state is State.DONE:  # another attempt has ended it
             return
-        response = future.result()
-        queue = self._queue
-        assert queue is not None
-        try:
-            result = read_send_response(response, queue, self._message.msg_id)
-        except RocketPyError as unreadable:
-            self._finish_error(unreadable)
-            return
-        if result is None:
-            self._failed(BrokerError.from_code(response.code, response.remark), reachable=True)
-            return
-        self._transport.note_success(queue.broker_name, self._elapsed_ms())
-        self._leave()
-        if not self.future.done():
-            self.future.set_result(result)
-
-    def _failed(self, error: RocketPyError, *, reachable: bool) -> None:
-        """Note a failed attempt, then try again or give up."""
-        broker = self._queue.broker_name if self._queue is not None else None
-        self._transport.note_failure(broker, self._elapsed_ms(), reachable=reachable)
-        if self.future.done() or self._attempt >= self._attempts or not self._is_retryable(error):
-            self._finish_error(error)
-            return
-        pause_ms = self._pause_ms(error)
-        if self._transport.clock.monotonic_ms() + pause_ms >= self._deadline_ms:
-            self._finish_error(error)
-            return
-        if self._notes is None:
-            self._notes = []
-        self._notes.append(f"attempt {self._attempt} on {broker}: {error!r}")
-        if broker is not None:
-            self._last_broker = broker
-        if pause_ms > 0:
-            self._go(State.BACKING_OFF)
-            self._transport.loop.call_later(pause_ms / 1000, self._try)
+        is_late = future is not self._response
+        if is_late:
+            assert self._late is not None
+            queue, started_ms = self._late.pop(future)
         else:
-            self._try()
+            assert self._queue is not None
+            queue, started_ms = self._queue, self._started_ms
+            self._response = None
+            self._unwatch()
+        if error is None:
+            response = future.result()
+            try:
+                result = read_send_response(response, queue, self._message.msg_id)
+            except RocketPyError as unreadable:
+                self._finish_error(unreadable)
+                return
+            if result is not None:
+                elapsed_ms = self._transport.clock.monotonic_ms() - started_ms
+                self._transport.note_success(queue.broker_name, elapsed_ms)
+                self._leave()
+                if not self.future.done():
+                    self.future.set_result(result)
+                return
+            error = BrokerError.from_code(response.code, response.remark)
+        if is_late:
+            if self._state is State.LISTENING and not self._late:
+                self._out_of_time()
+        elif isinstance(error, RocketPyError):
+            self._attempt_failed(error)
+        else:
+            self._finish_error(error)
 
-    def _elapsed_ms(self) -> int:
-        return self._transport.clock.monotonic_ms() - self._started_ms
+    def _attempt_failed(self, error: RocketPyError) -> None:
+        """Note how it failed, then try again, now or later, or give up."""
+        queue = self._queue
+        broker = queue.broker_name if queue is not None else None
+        elapsed_ms = self._transport.clock.monotonic_ms() - self._started_ms
+        is_answer = isinstance(error, BrokerError)
+        self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
+        self._remember(broker, error)
+        if isinstance(error, ConnectError | NoRouteError):  # nothing was sent: it does not count
+            self._not_reached(broker, error)
+            return
+        self._refused = frozenset()
+        self._attempt += 1
+        has_attempts = self._attempt < self._attempts
+        if isinstance(error, FlowControlError):
+            self._back_off(error, has_attempts=has_attempts)
+        elif not self._is_retryable(error):
+            self._finish_error(error)
+        elif has_attempts:
+            self._again()
+        else:
+            self._give_up(error)
 
-    def _is_retryable(self, error: RocketPyError) -> bool:
-        if not isinstance(error, BrokerError):
-            return error.retriable
-        if error.code in FLOW_CONTROL_CODES:
-            return self._flow_control_retry != "none"
-        return error.code in RETRYABLE_CODES
+    def _not_reached(self, broker: str | None, error: RocketPyError) -> None:
+        """Try another broker at once; when all have refused, wait for one to come back."""
+        if self.future.done() or not self._waits_for_broker:
+            self._give_up(error)
+            return
+        if broker is not None:
+            self._refused |= {broker}
+            if self._choose is None and self._brokers - self._refused:
+                self._again()
+                return
+        self._pause(error)
 
-    def _pause_ms(self, error: RocketPyError) -> int:
-        if not isinstance(error, BrokerError) or error.code not in FLOW_CONTROL_CODES:
-            return 0
+    def _back_off(self, error: FlowControlError, *, has_attempts: bool) -> None:
+        """Wait as long as the busy broker has earned, if that is wanted and there is time."""
         self._flow_controlled += 1
-        if self._flow_control_retry == "immediate":
-            return 0
-        return backoff_ms(self._flow_controlled, self._transport.rng)
+        until_ms = self._started_ms + backoff_ms(self._flow_controlled, self._transport.rng)
+        wait_ms = max(0, until_ms - self._transport.clock.monotonic_ms())
+        error.retry_after = wait_ms / 1000
+        wanted = self._transport.flow_control_retry
+        if wanted == "none" or not has_attempts:
+            self._give_up(error)
+        elif wanted == "immediate":
+            self._again()
+        elif wait_ms >= self._left_ms():
+            self._give_up(error)
+        else:
+            self._go(State.BACKING_OFF)
+            self._wait(wait_ms, self._try)
+
+    @staticmethod
+    def _is_retryable(error: RocketPyError) -> bool:
+        if isinstance(error, BrokerError):
+            return error.code in RETRYABLE_CODES
+        return error.retriable
+
+    def _again(self) -> None:
+        """Make the next attempt from the loop: a round over many brokers is no recursion."""
+        self._timer = self._transport.loop.call_soon(self._try)
+
+    # ---- the end
+
+    def _remember(self, broker: str | None, error: RocketPyError) -> None:
+        """Keep why attempts failed, the latest `MAX_NOTES` of them, and on which brokers."""
+        self._error = error
+        if self._failures is None:
+            self._failures = []
+        elif len(self._failures) > MAX_NOTES:
+            del self._failures[0]
+        self._tries += 1
+        self._failures.append((f"attempt {self._tries} on {broker}: {error!r}", error))
+        if broker is not None:
+            self._failed = (*(name for name in self._failed if name != broker), broker)
+
+    def _give_up(self, error: RocketPyError) -> None:
+        """End with an error, unless an earlier attempt may still be answered."""
+        if self._late and not self.future.done():
+            self._error = error
+            self._go(State.LISTENING)
+            self._hear_of_cancelling()
+        else:
+            self._finish_error(error)
 
     def _finish_error(self, error: BaseException) -> None:
         self._leave()
         if self.future.done():
             return
-        for note in self._notes or ():
-            error.add_note(note)
+        for words, failure in self._failures or ():
+            if failure is not error:
+                error.add_note(words)
         if isinstance(error, asyncio.CancelledError):
             self.future.cancel()
         else:
             self.future.set_exception(error)
 
+    def _unwatch(self) -> None:
+        if self._slot:
+            self._transport.watch.discard(self, self._slot)
+            self._slot = 0
+
     def _leave(self) -> None:
         self._go(State.DONE)
+        self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
         self._window.leave(len(self._message.body))

@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
+from rocketpy.client.attempt_watch import AttemptWatch
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.client.instance import Instance
@@ -34,7 +35,15 @@ class SendTransport:
     Args:
         instance: connections, routes, clock and random numbers.
         group: the producer group in every header.
-        config: which brokers to avoid.
+        config: which brokers to avoid, and how to try again.
+
+    Attributes:
+        clock: the client's.
+        rng: the client's.
+        loop: runs the producer.
+        watch: attempts that another one follows.
+        attempt_timeout_ms: when that begins; 0 for a share of the time left.
+        flow_control_retry: what to do when a broker is over its capacity.
     """
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
@@ -46,6 +55,9 @@ class SendTransport:
             if config.latency_fault
             else None
         )
+        self.attempt_timeout_ms = int(config.attempt_timeout_s * 1000)
+        self.flow_control_retry = config.flow_control_retry
+        self.watch = AttemptWatch(self.loop, instance.clock)
         self._instance = instance
         self._routes = instance.routes
         self._remoting = instance.remoting
@@ -87,20 +99,16 @@ class SendTransport:
         for callback in self._waiting_for_route.pop(topic):
             callback(error)
 
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the topic's writable queues; raises NoRouteError when there are none."""
+    def turn(self, topic: str) -> QueueTurn:
+        """Return the round over the topic's queues; raises NoRouteError when there are none."""
         queues = self._routes.cached_publish_queues(topic)
+        turn = self._turns.get(topic)
+        if turn is not None and turn.queues is queues:
+            return turn
         if not queues:
             raise NoRouteError(f"topic {topic} has no queue to write to")
-        return queues
-
-    def next_queue(self, topic: str, last_broker: str | None) -> MessageQueue:
-        """Return the next queue in turn, not on `last_broker` if that can be helped."""
-        queues = self.queues(topic)
-        turn = self._turns.get(topic)
-        if turn is None or turn.queues is not queues:
-            turn = self._turns[topic] = QueueTurn(queues, self.rng, self._faults)
-        return turn.next(last_broker)
+        turn = self._turns[topic] = QueueTurn(queues, self.rng, self._faults)
+        return turn
 
     # ---- one attempt
 

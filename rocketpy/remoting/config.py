@@ -171,7 +171,7 @@ class RemotingClientConfig:
     client_channel_max_idle_time_seconds: int = 120
     client_async_semaphore_value: int = 65535
     reconnect_backoff_initial_ms: int = 100
-    reconnect_backoff_max_ms: int = 5000
+    reconnect_backoff_max_ms: int = 1000
     reconnect_backoff_factor: float = 1.6
     reconnect_backoff_jitter: float = 0.2
     max_frame_bytes: int = 16 * MIB

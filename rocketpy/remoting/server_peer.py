@@ -296,7 +296,7 @@ class ServerPeer:
             pause_ms = self._retry_at_ms - self._context.now_ms()
             if pause_ms > 0:
                 words = f"{self._failure}; next attempt in {pause_ms} ms"
-                self._fail(pending, ConnectError(words))
+                self._fail(pending, ConnectError(words, retry_in_ms=pause_ms))
                 return
             self._is_connecting = True
             self.spawn(self._connect())
@@ -349,7 +349,7 @@ class ServerPeer:
         self._failure = failure
         self._retry_at_ms = self._context.now_ms() + int(pause_ms)
         for pending in self._waiting.take_all():
-            self._fail(pending, ConnectError(failure))
+            self._fail(pending, ConnectError(failure, retry_in_ms=int(pause_ms)))
 
     @staticmethod
     def _fail(pending: PendingRequest, error: Exception) -> None:

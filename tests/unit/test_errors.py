@@ -25,11 +25,13 @@ def test_everything_that_is_raised_is_public_and_in_one_tree() -> None:
     ("code", "name", "retriable"),
     [
         (1, "SystemFaultError", True),
-        (2, "SystemBusyError", True),
+        (2, "FlowControlError", True),
         (13, "MessageIllegalError", False),
         (17, "TopicNotExistError", False),
         (26, "SubscriptionGroupNotExistError", False),
         (215, "FlowControlError", True),
+        (530, "FlowControlError", True),
+        (42900, "FlowControlError", True),
         (4711, "BrokerError", False),
     ],
 )

@@ -47,12 +47,12 @@ def test_long_hash() -> None:
 def test_after_a_failure_the_other_broker_comes() -> None:
     turn = QueueTurn(QUEUES, random.Random(1), None)
     for _ in range(50):
-        assert turn.next("a").broker_name == "b"
+        assert turn.next(("a",)).broker_name == "b"
 
 
 def test_the_only_broker_is_used_again() -> None:
     turn = QueueTurn(QUEUES[:4], random.Random(1), None)
-    assert {turn.next("a").queue_id for _ in range(8)} == {0, 1, 2, 3}
+    assert {turn.next(("a",)).queue_id for _ in range(8)} == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +82,9 @@ def test_a_failed_broker_is_avoided_then_taken_back() -> None:
         turn = QueueTurn(QUEUES, random.Random(1), faults)
         faults.update("a", 10, failed=True, reachable=False)
         clock.now = until - 1
-        assert {turn.next(None).broker_name for _ in range(20)} == {"b"}
+        assert {turn.next().broker_name for _ in range(20)} == {"b"}
         clock.now = until
-        assert {turn.next(None).broker_name for _ in range(20)} == {"a", "b"}
+        assert {turn.next().broker_name for _ in range(20)} == {"a", "b"}
 
 
 def test_a_short_verdict_does_not_replace_a_long_one_in_5x() -> None:
@@ -100,4 +100,4 @@ def test_when_all_are_bad_one_is_still_chosen() -> None:
     turn = QueueTurn(QUEUES, random.Random(1), faults)
     faults.update("a", 20_000, failed=True)
     faults.update("b", 10, failed=True)
-    assert {turn.next(None).broker_name for _ in range(20)} == {"b"}
+    assert {turn.next().broker_name for _ in range(20)} == {"b"}

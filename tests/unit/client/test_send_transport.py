@@ -125,10 +125,10 @@ async def test_everybody_hears_why_there_is_no_route_and_the_next_one_asks_again
 async def test_queues_take_turns_and_the_broker_that_failed_is_left_out() -> None:
     kit = Kit()
     kit.routes.known["t"] = QUEUES
-    assert {kit.transport.next_queue("t", None) for _ in QUEUES} == set(QUEUES)
-    assert {kit.transport.next_queue("t", "a").broker_name for _ in range(8)} == {"b"}
+    assert {kit.transport.turn("t").next() for _ in QUEUES} == set(QUEUES)
+    assert {kit.transport.turn("t").next(("a",)).broker_name for _ in range(8)} == {"b"}
     kit.routes.known["t"] = QUEUES[:2]
-    found = {kit.transport.next_queue("t", "a") for _ in range(4)}
+    found = {kit.transport.turn("t").next(("a",)) for _ in range(4)}
     assert found == set(QUEUES[:2]), "of new queues, those of the only broker there is"
 
 
@@ -136,7 +136,7 @@ async def test_a_topic_without_queues_has_no_route() -> None:
     kit = Kit()
     kit.routes.known["t"] = ()
     with pytest.raises(NoRouteError, match="t has no queue"):
-        kit.transport.next_queue("t", None)
+        kit.transport.turn("t").next()
 
 
 async def test_a_header_says_what_the_message_is() -> None:
@@ -174,11 +174,11 @@ async def test_a_slow_broker_is_avoided_if_that_is_wanted() -> None:
     kit = Kit(latency_fault=True)
     kit.routes.known["t"] = QUEUES
     kit.transport.note_success("a", 3_000)
-    assert {kit.transport.next_queue("t", None).broker_name for _ in range(8)} == {"b"}
+    assert {kit.transport.turn("t").next().broker_name for _ in range(8)} == {"b"}
     indifferent = Kit()
     indifferent.routes.known["t"] = QUEUES
     indifferent.transport.note_success("a", 3_000)
-    assert {indifferent.transport.next_queue("t", None) for _ in QUEUES} == set(QUEUES)
+    assert {indifferent.transport.turn("t").next() for _ in QUEUES} == set(QUEUES)
 
 
 async def test_only_a_failure_of_the_network_has_the_routes_fetched() -> None:

@@ -1,0 +1,55 @@
+"""What tests of sending share: one send on the record, frozen brokers, who comes first."""
+
+from typing import Any
+
+from tests.unit.client.sim import Cluster
+
+SEND = 310
+
+
+class Sends:
+    """What a test asks of one send: how it ended, when, and what it tried."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.began_ms = cluster.elapsed_ms
+
+    @property
+    def took_ms(self) -> int:
+        return self.cluster.elapsed_ms - self.began_ms
+
+    @property
+    def tried(self) -> list[tuple[int, str]]:
+        """When which broker was tried; the time in tenths of seconds."""
+        return [
+            ((at - self.began_ms) // 100, request.ext_fields["n"])
+            for at, request in self.cluster.times
+            if request.code == SEND
+        ]
+
+    @property
+    def tried_brokers(self) -> list[str]:
+        return [broker for _, broker in self.tried]
+
+
+def freeze(cluster: Cluster, *brokers: int) -> None:
+    """Nothing that brokers send arrives any more, nor anything that is sent to them."""
+    hosts = [cluster.world.brokers[number].host.name for number in brokers]
+    everybody = ["10.0.0.1", *(f"10.0.1.{number}" for number in range(1, 9))]
+    cluster.world.network.partition(hosts, everybody)
+
+
+async def warm(producer: Any, cluster: Cluster) -> None:
+    """Have the routes and the connections, and forget the requests."""
+    for _ in range(8):
+        await producer.send("t", b"warm")
+    cluster.times.clear()
+    cluster.requests.clear()
+
+
+def first_on(producer: Any, broker: str) -> None:
+    """Have the next send begin with a broker."""
+    turn = producer._started.turn("t")
+    queues = turn.queues
+    while queues[(turn._turn + 1) % len(queues)].broker_name != broker:
+        turn._turn += 1
