@@ -19,6 +19,9 @@ Invariants:
       that counts it: a reader never follows a number at or above "next entry" (an
       unwritten entry), and a half-done put is simply not counted;
     - chains go strictly down, so walking one always ends;
+    - store times never go down within a file: where the clock was set back between two lives of
+      the store, the next file begins (`takes_time`). Apache clamps such a time to the file's
+      begin, and does not find the message by its time any more;
     - the file can be rebuilt from the commit log: losing it costs time only.
 
 Source: IndexFile.java, IndexHeader.java, 5.4.0.
@@ -147,6 +150,10 @@ class IndexFile:
         """Whether no further entry fits."""
         return self._count >= self._max_count
 
+    def takes_time(self, store_timestamp_ms: int) -> bool:
+        """Whether a message of this store time may follow those in here."""
+        return self._count == 1 or store_timestamp_ms >= self._end_ms
+
     def begin_after(self, end_timestamp_ms: int, end_phy_offset: int) -> None:
         """Prepare a new file that follows one which ends there.
 
@@ -204,7 +211,7 @@ class IndexFile:
         return count - first
 
     def put_one(self, key_hash: int, phy_offset: int, store_timestamp_ms: int) -> bool:
-        """Do what `put` does for one key, quicker; False when full or indexed before.
+        """Do what `put` does for one key, quicker; False when full, indexed before, or too old.
 
         Raises:
             DiskFullError: there is no space for the entry; nothing was counted.
@@ -212,6 +219,8 @@ class IndexFile:
         count = self._count
         if count >= self._max_count or phy_offset < self._end_phy:
             return False
+        if store_timestamp_ms < self._end_ms:
+            return False  # `takes_time` decides
         buffer = self._buffer
         entry_at = self._entries_at + ENTRY_BYTES * count
         if entry_at + ENTRY_BYTES > self._allocated:
@@ -257,6 +266,8 @@ class IndexFile:
         end = count + len(key_hashes)
         if end > self._max_count or phy_offsets[0] < self._end_phy:
             return False
+        if store_timestamp_ms < self._end_ms:
+            return False
         buffer, slots = self._buffer, self._slots
         entry_at = self._entries_at + ENTRY_BYTES * count
         if entry_at + ENTRY_BYTES * len(key_hashes) > self._allocated:
@@ -283,7 +294,8 @@ class IndexFile:
 
     def covers(self, begin_ms: int, end_ms: int) -> bool:
         """Whether any message of this file may lie in the window (both ends included)."""
-        return begin_ms <= self._end_ms and end_ms >= self._begin_ms
+        low, high = sorted((self._begin_ms, self._end_ms))  # Apache's may end before they begin
+        return begin_ms <= high and end_ms >= low
 
     def newest(self, key_hash: int) -> int:
         """Return the number of the newest entry of a hash's chain; 0 without one."""

@@ -9,7 +9,12 @@ an old time range would have to walk over everything newer; for a key that many 
 (a tag) that is millions of steps. After some steps it goes another way: entries lie in the order
 of their time, so the range is found by bisection and the key's hash is searched in it as bytes.
 
-Source: IndexFile.selectPhyOffset (5.4.0), which walks the chain.
+Times descend within a file only: over files they follow the clock, which may have been set back
+between two lives of the store. In a file of Apache's they may even go down within it; so a chain
+is followed some steps beyond the range, which is the whole of nearly every chain.
+
+Source: IndexFile.selectPhyOffset (5.4.0), which walks the chain, and IndexService.queryOffset,
+which looks into no older file once one begins before the range.
 """
 
 import struct
@@ -22,6 +27,9 @@ _STEPS: Final = 20_000
 _SEARCHED_BYTES: Final = 4 << 20
 """Bytes of entries a look-up searches: about 5 ms."""
 _JUMP_AFTER: Final = 256
+_PAST_RANGE: Final = 64
+"""Entries older than the range that are followed; slots hold four on average."""
+_SECOND_MS: Final = 1_000
 _CHUNK_ENTRIES: Final = 8_192
 _HASH: Final = struct.Struct(">i")
 
@@ -65,7 +73,7 @@ class IndexLookup:
 
     @property
     def is_done(self) -> bool:
-        """Whether no older file can add anything."""
+        """Whether no other file can add anything."""
         return len(self.phy_offsets) >= self._max_count or not self.is_complete
 
     def look_into(self, file: IndexFile) -> None:
@@ -77,19 +85,21 @@ class IndexLookup:
         found = self.phy_offsets
         above = file.count
         number = file.newest(self._key_hash)
-        too_new = 0
+        too_new = too_old = 0
         while 0 < number < above and len(found) < self._max_count:
             if self._steps_left <= 0:
                 self.is_complete = False
                 return
             self._steps_left -= 1
             entry_hash, phy_offset, seconds, previous = file.entry(number)
-            stored_ms = file.begin_timestamp_ms + seconds * 1_000
-            if seconds < 0 or stored_ms < self._begin_ms:
+            stored_ms = file.begin_timestamp_ms + seconds * _SECOND_MS  # or up to a second later
+            if seconds < 0 or too_old == _PAST_RANGE:
                 return
             above = number
             number = previous
-            if stored_ms > self._end_ms:
+            if stored_ms + _SECOND_MS <= self._begin_ms:
+                too_old += 1
+            elif stored_ms > self._end_ms:
                 too_new += 1
                 if too_new == _JUMP_AFTER:
                     above, number = self._jump(file, above, previous)
@@ -98,7 +108,7 @@ class IndexLookup:
 
     def _jump(self, file: IndexFile, above: int, previous: int) -> tuple[int, int]:
         """Return where to go on in a chain that is still newer than the range."""
-        low = file.first_at(self._begin_ms, 1, above)
+        low = file.first_at(self._begin_ms - _SECOND_MS + 1, 1, above)
         high = file.first_at(self._end_ms + 1, low, above)
         pattern = _HASH.pack(self._key_hash)
         while high > low and self._bytes_left > 0:

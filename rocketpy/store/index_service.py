@@ -7,10 +7,10 @@ before older ones, and the order of physical offsets is what makes a rebuild saf
 repeat); `IndexCatchUpService` reads the missing part back from the log, and when it
 has reached the end the service takes messages again as they come.
 
-After a crash a file is trusted when it is full, ends before the time that the checkpoint
-vouches for (or is the first one that ends at it: files reach the disk in order), and all
-files before it are trusted too; the others are deleted and their messages read back from
-the log. (Apache rebuilds only what recovery
+After a crash a file is trusted when it is complete (full, or store time went down behind it and
+the next one begins), ends before the place or time that the checkpoint vouches for (or is the
+first one that ends at it: files reach the disk in order), and all files before it are trusted
+too; the others are deleted and their messages read back from the log. (Apache rebuilds only what recovery
 happens to scan; older messages of a deleted file can no longer be found there.)
 
 The store calls `IndexService.load`; `IndexService.begin_recovery` before its
@@ -88,7 +88,7 @@ class IndexService:
             max_index_count: entries a file, the unused first one included (``maxIndexNum``).
             clock: its wall time names new files.
             files: the file system.
-            on_file_flushed: called once a full file is on disk, with the place in the log and
+            on_file_flushed: called once a complete file is on disk, with the place in the log and
                 the store time (ms) of the last message it names, for the checkpoint.
             query_max: most offsets one query returns (``maxMsgsNumBatch``).
         """
@@ -120,9 +120,11 @@ class IndexService:
 
     @property
     def on_disk_to(self) -> tuple[int, int]:
-        """Place and store time of the last message that a full file on disk names; 0 without."""
+        """Place and store time of the last message in a complete file on disk; 0 without."""
+        last = self._current
         for file in reversed(self._index_files):
-            if file.is_full and file not in self._unflushed_full:
+            is_complete = file.is_full or file is not last
+            if is_complete and file not in self._unflushed_full:
                 return file.end_phy_offset, file.end_timestamp_ms
         return 0, 0
 
@@ -151,10 +153,12 @@ class IndexService:
         vouched = index_phy_offset or index_msg_timestamp
         loaded: list[IndexFile] = []
         trusted = True
-        for name in self._names():
+        names = self._names()
+        for name in names:
             file = self._open(name, may_be_broken=after_crash) if trusted else None
             if after_crash and file is not None:
-                if not file.is_full or mark(file) > vouched:
+                is_complete = file.is_full or (index_phy_offset > 0 and name != names[-1])
+                if not is_complete or mark(file) > vouched:
                     file.close()
                     file = None
                 trusted = file is not None and mark(file) < vouched
@@ -315,8 +319,6 @@ class IndexService:
                 break
             if file.covers(begin_ms, end_ms):
                 lookup.look_into(file)
-            if file.begin_timestamp_ms < begin_ms:
-                break
         if not lookup.is_complete:
             logger.warning("an index look-up was ended, the time range is large: topic=%s", topic)
         last = files[-1] if files else None
@@ -396,6 +398,8 @@ class IndexService:
                 current = self._roll()
             if phy_offset < current.end_phy_offset:
                 return True
+            if not current.takes_time(store_timestamp_ms):
+                current = self._roll()
             done = current.put(hashes, phy_offset, store_timestamp_ms)
             while done < len(hashes):
                 current = self._roll()

@@ -253,10 +253,15 @@ class History:
         for each in found:
             record = store.look_message(each.place.phy_offset)
             assert record is not None, f"{each} is not found by its place"
-            assert decode_message(bytes(record)).body == body_of(each.number)
+            message = decode_message(bytes(record))
+            assert message.body == body_of(each.number)
+            at = message.store_timestamp_ms
             for key in filter(None, (uniq_key_of(each.number), keys_of(each.number))):
-                offsets = store.query_index(each.topic, key, 64, 0, FOREVER).phy_offsets
-                assert each.place.phy_offset in offsets, f"{each} is not found by key {key}"
+                for begin_ms, end_ms in ((0, FOREVER), (at, at)):
+                    result = store.query_index(each.topic, key, 64, begin_ms, end_ms)
+                    assert each.place.phy_offset in result.phy_offsets and result.is_complete, (
+                        f"{each} is not found by key {key} from {begin_ms} to {end_ms}"
+                    )
 
     def _must_be_there(self, sent: Sent) -> bool:
         return (

@@ -361,3 +361,37 @@ def test_only_full_files_that_were_flushed_are_vouched_for(tmp_path: Path) -> No
     third = index.headers[2]
     index.cut(third.end_phy_offset + 100, 0)
     assert index.on_disk_to == (third.end_phy_offset, third.end_timestamp_ms)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_clock_set_back_between_two_lives_hides_nothing(tmp_path: Path, crash: bool) -> None:
+    """Every message is found in a range that holds only its own store time, in few files."""
+    flushed: list[tuple[int, int]] = []
+    messages = [message(number) for number in range(90)]
+    for start, back_ms in ((30, 3_600_000), (60, 7_200_000)):
+        messages[start : start + 30] = [
+            replace(each, store_timestamp_ms=each.store_timestamp_ms - back_ms)
+            for each in messages[start : start + 30]
+        ]
+    index = open_index(tmp_path, count=200, flushed=flushed)
+    for each in messages:
+        put(index, each)
+    index.flush()
+    index.close()
+    phy, _ = flushed[-1]
+    index = open_index(
+        tmp_path, count=200, crash_at_phy=phy if crash else 0, crash_at_ms=1 if crash else None
+    )
+    kept = messages[:60] if crash else messages
+    assert [header.end_phy_offset for header in index.headers][:2] == [2_900, 5_900]
+    for each in kept:
+        at = each.store_timestamp_ms
+        for key in (each.uniq_key, "shared"):
+            assert key is not None
+            found = index.query("Orders", key, 64, at, at)
+            assert each.phy_offset in found.phy_offsets
+            assert found.is_complete
+    oldest = min(each.store_timestamp_ms for each in kept)
+    assert index.query("Orders", "shared", 64, 0, oldest - 1_000).phy_offsets == []
+    put(index, replace(message(100), store_timestamp_ms=messages[-1].store_timestamp_ms + 5))
+    index.close()
