@@ -31,6 +31,7 @@ from rocketpy.proto.headers.namesrv import (
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE
 from rocketpy.proto.record import body_crc
 from rocketpy.remoting.client import RemotingClient
+from rocketpy.runtime.ordered_set import OrderedSet
 
 logger = structlog.get_logger(__name__)
 
@@ -58,7 +59,7 @@ class NameServerLink:
         self._topics = topics
         self._loop: asyncio.AbstractEventLoop | None = None
         self._periodic: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._changed: dict[str, TopicConfig] = {}
         self._announcing: asyncio.Task[None] | None = None
         self._unreachable: set[str] = set()

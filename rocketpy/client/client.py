@@ -1,6 +1,7 @@
 """The entry to everything: `rocketpy.connect()` and the client it returns."""
 
 import asyncio
+import os
 import random
 from collections.abc import Callable
 from types import TracebackType
@@ -29,6 +30,7 @@ class Client:
         clock: wall clock and waiting.
         rng: spreads clients over servers and queues.
         make_remoting: builds what requests travel through.
+        process_id: stands in message ids; this process's own when None.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class Client:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         make_remoting: Callable[[], Remoting] | None = None,
+        process_id: int | None = None,
     ) -> None:
         checked_group(config.group)
         self.config = config
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
         self._make_remoting = make_remoting
+        self._process_id = os.getpid() if process_id is None else process_id
         self._instance: Instance | None = None
         self._parts: list[Producer | Consumer | PullConsumer] = []
 
@@ -70,7 +74,9 @@ class Client:
                 self.config.remoting or RemotingClientConfig(), clock=self._clock, rng=self._rng
             )
         )
-        self._instance = Instance(self.config, remoting, clock=self._clock, rng=self._rng)
+        self._instance = Instance(
+            self.config, remoting, clock=self._clock, rng=self._rng, process_id=self._process_id
+        )
         await self._instance.start()
 
     async def close(self) -> None:

@@ -105,7 +105,8 @@ class HandlerService:
             if not waiter.done():
                 waiter.set_result(None)
         self._idle.clear()
-        _, running = await asyncio.wait(self._workers, timeout=timeout_s)
+        await asyncio.wait(self._workers, timeout=timeout_s)
+        running = [worker for worker in self._workers if not worker.done()]
         for worker in running:
             worker.cancel()
         if running:

@@ -5,7 +5,6 @@ Source: MQClientInstance (5.4.0).
 
 import asyncio
 import logging
-import os
 import random
 import socket
 
@@ -21,6 +20,7 @@ from rocketpy.client.server_requests import ServerRequests
 from rocketpy.errors import ClientError, RocketPyError
 from rocketpy.proto.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.ordered_set import OrderedSet
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +45,9 @@ def client_identity(config: ClientConfig, instance_name: str) -> str:
     return f"{config.client_ip or local_ip()}@{instance_name}{unit}"
 
 
-def make_client_id(config: ClientConfig, clock: Clock, rng: random.Random) -> str:
+def make_client_id(config: ClientConfig, process_id: int, clock: Clock, rng: random.Random) -> str:
     """Return the client id; process id and time stand in for a missing instance name."""
-    unique = f"{os.getpid()}#{clock.time_ms() * 1_000_000 + rng.randrange(1_000_000)}"
+    unique = f"{process_id}#{clock.time_ms() * 1_000_000 + rng.randrange(1_000_000)}"
     return client_identity(config, config.instance_name or unique)
 
 
@@ -59,16 +59,23 @@ class Instance:
         remoting: how requests travel; closed by `close`.
         clock: wall clock and waiting.
         rng: spreads clients over servers and queues.
+        process_id: of this process.
     """
 
     def __init__(
-        self, config: ClientConfig, remoting: Remoting, *, clock: Clock, rng: random.Random
+        self,
+        config: ClientConfig,
+        remoting: Remoting,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        process_id: int,
     ) -> None:
         self.config = config
         self.clock = clock
         self.rng = rng
         self.remoting = remoting
-        self.client_id = make_client_id(config, clock, rng)
+        self.client_id = make_client_id(config, process_id, clock, rng)
         self.name_servers = NameServers(
             find_addresses(config.name_servers), remoting, rng, config.api_timeout_ms
         )
@@ -76,11 +83,11 @@ class Instance:
         self.api = BrokerApi(remoting, config.api_timeout_ms)
         self.is_running = False
         self.consumers: dict[str, GroupMember] = {}
-        self._producer_groups: dict[str, set[object]] = {}
+        self._producer_groups: dict[str, OrderedSet[object]] = {}
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
         ip = self.client_id.partition("@")[0]
-        self.next_msg_id = MsgIds(ip, clock, rng).next
+        self.next_msg_id = MsgIds(ip, process_id, clock, rng).next
         self._last_route_ms = -ROUTE_MIN_PAUSE_MS
         self._sub_version = 0
         self._route_job = PeriodicJob(
@@ -128,7 +135,7 @@ class Instance:
 
     def add_producer(self, group: str, producer: object) -> None:
         """Have a producer group in the heartbeats."""
-        self._producer_groups.setdefault(group, set()).add(producer)
+        self._producer_groups.setdefault(group, OrderedSet()).add(producer)
 
     async def remove_producer(self, producer: object) -> None:
         """Leave the producer's group if it was the last of this client in it."""

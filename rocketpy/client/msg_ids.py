@@ -1,7 +1,6 @@
 """Message ids of this process: the pure generator, fed with the machine's calendar."""
 
 import ipaddress
-import os
 import random
 from datetime import datetime
 
@@ -14,19 +13,20 @@ class MsgIds:
 
     Args:
         ip: the address, text.
+        process_id: of this process.
         clock: wall clock at the start, monotonic from then on: a wall clock that is set back would
             give ids again that were given.
         rng: tells processes apart that share address and process id (containers).
     """
 
-    def __init__(self, ip: str, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, ip: str, process_id: int, clock: Clock, rng: random.Random) -> None:
         try:
             packed = ipaddress.ip_address(ip).packed
         except ValueError:  # a client_ip that is a name
             packed = rng.randbytes(4)
         self._clock = clock
         self._offset_ms = clock.time_ms() - clock.monotonic_ms()
-        self._generator = UniqIdGenerator(packed, os.getpid(), rng.getrandbits(32))
+        self._generator = UniqIdGenerator(packed, process_id, rng.getrandbits(32))
 
     def next(self) -> str:
         """Return the next id."""

@@ -206,7 +206,7 @@ class PullConsumer:
         if self._subscribes:
             raise ClientError("subscribe and assign cannot be mixed")
         wanted = set(queues)
-        for queue in self._readers.queues.keys() - wanted:
+        for queue in sorted(self._readers.queues.keys() - wanted):
             await self._drop(queue)
         for queue in sorted(wanted - self._readers.queues.keys()):
             await self._instance.routes.subscribe_queues(queue.topic)

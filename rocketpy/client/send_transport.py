@@ -20,6 +20,7 @@ from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+from rocketpy.runtime.ordered_set import OrderedSet
 
 _BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH = (
     SendMessageRequestHeaderV2.wire_names[name]
@@ -65,7 +66,7 @@ class SendTransport:
         self._turns: dict[str, QueueTurn] = {}
         self._headers: dict[MessageQueue, dict[str, str]] = {}
         self._waiting_for_route: dict[str, list[RouteCallback]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
     # ---- where to
 

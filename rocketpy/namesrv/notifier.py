@@ -16,6 +16,7 @@ from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.live_config import LiveConfig
+from rocketpy.runtime.ordered_set import OrderedSet
 
 _logger = structlog.get_logger(__name__)
 
@@ -37,7 +38,7 @@ class MinBrokerNotifier:
         self._make_client = make_client
         self._client: RemotingClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
     def start(self) -> None:
         """Send from the running loop."""

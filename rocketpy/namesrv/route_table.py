@@ -32,6 +32,7 @@ from rocketpy.proto.bodies.route import MASTER_ID, BrokerData, QueueData, TopicR
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
+from rocketpy.runtime.ordered_set import OrderedSet
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
 
@@ -64,7 +65,7 @@ class RouteTable:
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, _Live] = {}
         self._mappings: dict[str, dict[str, object]] = {}
-        self._served: dict[str, set[str]] = {}
+        self._served: dict[str, OrderedSet[str]] = {}
         self._route_count = 0
         self._mapping_count = 0
 
@@ -211,7 +212,7 @@ class RouteTable:
                     return False
                 queues = self._topics[topic] = {}
             self._route_count += 1
-            self._served.setdefault(queue.broker_name, set()).add(topic)
+            self._served.setdefault(queue.broker_name, OrderedSet()).add(topic)
         queues[queue.broker_name] = queue
         return True
 
@@ -331,7 +332,7 @@ class RouteTable:
 
     def _forget_served(self, topic: str, broker_name: str) -> None:
         served = self._served[broker_name]
-        served.remove(topic)
+        served.discard(topic)
         if not served:
             del self._served[broker_name]
 

@@ -30,6 +30,7 @@ from rocketpy.remoting.socket_network import SocketNetwork
 from rocketpy.remoting.tls import client_context
 from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.ordered_set import OrderedSet
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class RemotingClient:
         self.budget = MemoryBudget(0)
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_bound = False
         self._is_closed = False

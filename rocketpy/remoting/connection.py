@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
             return
         batch = RequestBatch(self, work)
         self.in_hand.add(batch.count, batch.size_bytes)
-        self.in_hand.batches.add(batch)
+        self.in_hand.batches[batch] = None
         pool.submit(batch)
         self._count()
         if pool.queue_wait_ms > 0 and pool.claim_watch():
@@ -320,7 +320,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Take a batch back from its pool; on the loop."""
         in_hand = self.in_hand
-        in_hand.batches.discard(batch)
+        in_hand.batches.pop(batch, None)
         if self.channel.is_open:
             in_hand.suspend(batch.number, leftover)
         # Not below zero even when a deferred response of the batch was set on another thread

@@ -67,7 +67,7 @@ class InHand:
         self._suspended: list[tuple[int, list[RemotingCommand]]] = []
         self.count = 0
         self.size_bytes = 0
-        self.batches: set[Droppable] = set()
+        self.batches: dict[Droppable, None] = {}  # in the order of their arrival
         self.suspended_bytes = 0
         self.is_full = False
         self.is_stopped = False

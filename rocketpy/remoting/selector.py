@@ -20,6 +20,7 @@ from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.transport import reset
 from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.ordered_set import OrderedSet
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Selector:
         self.table = table
         self.limits = limits
         self.is_draining = False
-        self.connections: set[Connection] = set()
+        self.connections: OrderedSet[Connection] = OrderedSet()
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
         self.budget = MemoryBudget(memory_limit_bytes)
@@ -67,7 +68,7 @@ class Selector:
         self._silent: dict[Connection, None] = {}
         self._opening: dict[Connection, asyncio.Future[None]] = {}
         self._ips: dict[Connection, str] = {}
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -26,6 +26,7 @@ from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.network import Network
 from rocketpy.remoting.write_turns import WriteTurns
+from rocketpy.runtime.ordered_set import OrderedSet
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class ServerPeer:
         self.turns = context.turns
         self.budget = context.budget
         self.is_draining = False
-        self.connections: set[Connection] = set()
+        self.connections: OrderedSet[Connection] = OrderedSet()
         self._host, self._port = split_address(address)
         self._context = context
         self._config = context.config

@@ -10,8 +10,8 @@ has reached the end the service takes messages again as they come.
 After a crash a file is trusted when it is complete (full, or store time went down behind it and
 the next one begins), ends before the place or time that the checkpoint vouches for (or is the
 first one that ends at it: files reach the disk in order), and all files before it are trusted
-too; the others are deleted and their messages read back from the log. (Apache rebuilds only what recovery
-happens to scan; older messages of a deleted file can no longer be found there.)
+too; the others are deleted and their messages read back from the log. (Apache rebuilds only
+what recovery happens to scan; older messages of a deleted file can no longer be found there.)
 
 The store calls `IndexService.load`; `IndexService.begin_recovery` before its
 recovery dispatches again and `IndexService.cut` after it; ``put`` for every message

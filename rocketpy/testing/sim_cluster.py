@@ -272,7 +272,7 @@ class SimCluster:
             settings = config.remoting or RemotingClientConfig()
             return RemotingClient(settings, clock=self.clock, rng=rng, network=host)
 
-        return Client(config, clock=self.clock, rng=rng, make_remoting=make_remoting)
+        return Client(config, clock=self.clock, rng=rng, make_remoting=make_remoting, process_id=1)
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
         """Create a topic on every running broker."""

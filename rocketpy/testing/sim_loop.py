@@ -25,6 +25,7 @@ from concurrent.futures import Executor
 from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from rocketpy.errors import RocketPyError
+from rocketpy.runtime.ordered_set import OrderedSet
 
 _logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._debug = False
         self._exception_handler: _ExceptionHandler | None = None
         self._task_factory: Any = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: OrderedSet[asyncio.Task[Any]] = OrderedSet()
         self._running_process: SimProcess | None = None
         self._is_ending = False
 

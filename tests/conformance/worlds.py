@@ -73,7 +73,7 @@ class _Scripted:
             remoting = RemotingClient(settings, clock=self.clock, rng=rng, network=network)
             return ScriptedRemoting(remoting, self.script, self.requests)
 
-        return Client(config, clock=self.clock, rng=rng, make_remoting=make_remoting)
+        return Client(config, clock=self.clock, rng=rng, make_remoting=make_remoting, process_id=1)
 
     def of_code(self, code: int) -> list[RemotingCommand]:
         return [request for _, request in self.requests if request.code == code]

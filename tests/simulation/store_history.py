@@ -259,9 +259,9 @@ class History:
             for key in filter(None, (uniq_key_of(each.number), keys_of(each.number))):
                 for begin_ms, end_ms in ((0, FOREVER), (at, at)):
                     result = store.query_index(each.topic, key, 64, begin_ms, end_ms)
-                    assert each.place.phy_offset in result.phy_offsets and result.is_complete, (
-                        f"{each} is not found by key {key} from {begin_ms} to {end_ms}"
-                    )
+                    missed = f"{each} is not found by key {key} from {begin_ms} to {end_ms}"
+                    assert each.place.phy_offset in result.phy_offsets, missed
+                    assert result.is_complete, missed
 
     def _must_be_there(self, sent: Sent) -> bool:
         return (

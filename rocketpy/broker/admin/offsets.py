@@ -82,7 +82,7 @@ class OffsetAdmin:
         compared = offsets.query_all(header.compare_group, topic)
         left_out = {name for name in (header.filter_groups or "").split(",") if name}
         lowest: dict[int, int] = {}
-        for group in offsets.groups_of_topic(topic) - left_out:
+        for group in sorted(offsets.groups_of_topic(topic) - left_out):
             for queue_id, offset in offsets.query_all(group, topic).items():
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         for queue_id, offset in compared.items():

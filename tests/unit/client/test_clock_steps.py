@@ -81,7 +81,7 @@ def test_a_newer_subscription_wins_although_the_clock_went_back() -> None:
 
 def test_message_ids_never_come_again() -> None:
     clock = SetClock()
-    ids = MsgIds("10.0.0.1", clock, random.Random(1))
+    ids = MsgIds("10.0.0.1", 1, clock, random.Random(1))
     first = {ids.next() for _ in range(0x10000)}
     clock.run_ms += 50  # meanwhile the wall clock was set back by as much
 

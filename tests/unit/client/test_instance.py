@@ -78,7 +78,7 @@ class Kit:
         remoting: Any = self.remoting
         settings = {"name_servers": NAMESRV, "client_ip": "10.0.0.1", **config}
         self.instance = Instance(
-            ClientConfig(**settings), remoting, clock=self.clock, rng=random.Random(1)
+            ClientConfig(**settings), remoting, clock=self.clock, rng=random.Random(1), process_id=1
         )
 
     def member(self, group: str = "g") -> Any:

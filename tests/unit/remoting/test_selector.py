@@ -55,7 +55,7 @@ def test_listeners_hear_of_each_connection_once() -> None:
     connection, _ = connect(selector)
     connection.connection_lost(None)
     assert listener.events == ["open", "close"]
-    assert selector.connections == set()
+    assert not selector.connections
 
 
 def test_a_broken_listener_does_not_stop_the_rest(caplog: pytest.LogCaptureFixture) -> None:
