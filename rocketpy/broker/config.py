@@ -66,6 +66,8 @@ class BrokerConfig:
             the most of them is answered early.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.
+        delay_offset_update_version_step: so many delayed messages count up the version of
+            delayOffset.json.
         channel_expired_timeout: a client silent for this long is forgotten.
         region_id: value of MSG_REGION on every message.
         trace_on: value of TRACE_ON on every message.
@@ -135,6 +137,7 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = _live(True)
     flush_consumer_offset_interval: int = 5_000
     consumer_offset_update_version_step: int = _live(500, 1)
+    delay_offset_update_version_step: int = option(200, minimum=1)
     channel_expired_timeout: int = 120_000
     server_load_balancer_enable: bool = _live(True)
 

@@ -4,17 +4,19 @@ Source: BrokerController.initialize (5.4.0).
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.delay.feature import DelaySettings, build_delay
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.memberships import Memberships
 from rocketpy.broker.name_server import NameServerLink
+from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
 from rocketpy.broker.operation.send import SendOperation
@@ -37,6 +39,7 @@ from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
+from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.json_file import JsonFile
 from rocketpy.store.message_store import MessageStore
@@ -69,6 +72,8 @@ class BrokerParts:
         stats: counters.
         put_counter: counts of stored messages on their way to `stats`.
         internal_put: stores messages of the broker's own making.
+        delays_ms: the delay levels, level 1 first.
+        postponement: sends messages that are to be delivered later to where they wait.
         features: capabilities beyond plain messages.
         name_servers: registration with the name servers.
         suspended_pulls: pulls that wait for a message.
@@ -120,7 +125,9 @@ class BrokerParts:
             "SuspendedPulls", config.max_held_pulls, config.max_held_pulls_per_queue
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
-        self.features = self._build_features()
+        self.delays_ms = parse_delay_levels(configs.store.message_delay_level)
+        self.postponement = Postponement(self.delays_ms)
+        self.features = self._build_features(document)
         self.sends = self._build_sends(rng)
         self.pulls = self._build_pulls()
         self.clients = self._build_clients()
@@ -157,9 +164,24 @@ class BrokerParts:
         own = (self.offsets, self.put_counter)
         return own + tuple(each for one in self.features for each in one.services)
 
-    def _build_features(self) -> tuple[Feature, ...]:
+    def _build_features(self, document: Callable[[str], JsonFile]) -> tuple[Feature, ...]:
         """Build the capabilities; their put transforms apply in this order."""
-        return ()
+        configs, topics = self.configs, self.topics
+        return (
+            build_delay(
+                DelaySettings(
+                    delays_ms=self.delays_ms,
+                    flush_interval_ms=configs.store.flush_delay_offset_interval,
+                    version_step=configs.broker.delay_offset_update_version_step,
+                ),
+                store=self.store,
+                internal_put=self.internal_put,
+                postponement=self.postponement,
+                file=document("delayOffset.json"),
+                topic_exists=lambda name: topics.get(name) is not None,
+                clock=self.clock,
+            ),
+        )
 
     def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
         config, store = self.configs.broker, self.store

@@ -216,7 +216,6 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "transactionCheckInterval": _NO_TRANSACTIONS,
         "recallMessageEnable": _NO_DELAYS,
         "mappedFileSizeTimerLog": _NO_DELAYS,
-        "flushDelayOffsetInterval": _NO_DELAYS,
         "timerWheelEnable": _NO_DELAYS,
         "timerPrecisionMs": _NO_DELAYS,
         "timerMaxDelaySec": _NO_DELAYS,

@@ -46,6 +46,7 @@ class MessageStoreConfig:
         os_page_cache_busy_time_out_mills: an append that holds the lock longer makes the
             store busy.
         message_delay_level: delays of level 1, 2, ... as ``1s 5s ... 2h``.
+        flush_delay_offset_interval: how often delayOffset.json is written.
         delete_when: hours of the day in which expired files go, ``04`` or ``04;16``.
         file_reserved_time: how long a commit log file is kept after its last change.
         disk_max_used_space_ratio: percentage used from which expired files go at any hour.
@@ -91,6 +92,7 @@ class MessageStoreConfig:
     max_topic_length: int = option(127, unit="bytes", minimum=1, maximum=127)
     os_page_cache_busy_time_out_mills: int = option(1_000, unit="ms", minimum=1, live=True)
     message_delay_level: str = option("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+    flush_delay_offset_interval: int = option(10_000, unit="ms", minimum=1)
     delete_when: str = option("04", live=True)
     file_reserved_time: int = option(72, unit="hours", minimum=0, live=True)
     disk_max_used_space_ratio: int = option(75, unit="%", minimum=0, maximum=100, live=True)

@@ -246,6 +246,10 @@ class MessageStore:
         deadline_ms = self._monotonic_ms() + self.config.sync_flush_timeout
         self._offsets.wait_for(phy_end, deadline_ms, callback)
 
+    def flush_log(self) -> bool:
+        """Bring everything appended so far to disk; False when that failed."""
+        return self._parts.flusher.flush()
+
     # -- get -------------------------------------------------------------------------------
 
     def get_message(

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from rocketpy.proto.message import BatchItem, encode_batch
-from tests.bad_input.kit import World
+from tests.bad_input.kit import World, send_header
 
 BODY_LIMIT = 4 << 20
 
@@ -111,12 +111,32 @@ def test_look_at_an_offset_where_no_message_begins(world: World, offset: int) ->
         assert peer.call(33, {"offset": str(offset)}).code == 1
 
 
-@pytest.mark.parametrize("level", ["x", "2147483648x", "1.5"])
+@pytest.mark.parametrize("level", ["x", "2147483648x", "1.5", "2147483648", "9" * 5_000])
 def test_delay_that_is_no_number(world: World, level: str) -> None:
     with world.staying_well(), world.peer() as peer:
         response = peer.send(b"x", i=f"UNIQ_KEY\1u\2DELAY\1{level}\2")
         assert response.code == 1
         assert "DELAY" in (response.remark or "")
+
+
+@pytest.mark.parametrize(("level", "queue_id"), [("99", 17), ("2147483647", 17), ("-1", None)])
+def test_delay_level_that_does_not_exist(world: World, level: str, queue_id: int | None) -> None:
+    store = world.cluster.brokers[0].parts.store
+    with world.staying_well(), world.peer() as peer:
+        before = store.max_offset("SCHEDULE_TOPIC_XXXX", 17)
+        assert peer.send(b"x", i=f"UNIQ_KEY\1u\2DELAY\1{level}\2").code == 0
+        assert store.max_offset("SCHEDULE_TOPIC_XXXX", 17) - before == (queue_id is not None)
+
+
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"])
+def test_batch_that_is_to_be_delayed(world: World, name: str) -> None:
+    plain = encode_batch([BatchItem(0, b"x", b"")])
+    later = encode_batch([BatchItem(0, b"x", f"{name}\x013\x02".encode())])
+    batch = {**send_header(), "m": "true"}
+    with world.staying_well(), world.peer() as peer:
+        later_batch = {**batch, "i": f"UNIQ_KEY\1u\2{name}\0013\2"}
+        assert peer.call(320, later_batch, plain).code == 13
+        assert peer.call(320, batch, later).code == 13
 
 
 def test_send_to_a_topic_of_the_system(world: World) -> None:

@@ -64,7 +64,6 @@ class OffsetAdmin:
             RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.dump,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.dump_delay,
         }
 
     def reset(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -112,10 +111,6 @@ class OffsetAdmin:
     def dump(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The content of consumerOffset.json (43)."""
         return ok(request, dumps(self._offsets.to_json()))
-
-    def dump_delay(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """The progress of the delay levels (45); there is none until delayed messages exist."""
-        return refuse(request, ResponseCode.SYSTEM_ERROR, "No delay offset in this broker")
 
     def _reset_here(
         self, request: RemotingCommand, header: ResetOffsetRequestHeader

@@ -10,6 +10,7 @@ Source: HookUtils, SendMessageProcessor.handleRetryAndDLQ (5.4.0).
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from rocketpy.broker.operation.postponement import TIMER_PROPERTIES
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_admission import NO_HALF_MESSAGES
 from rocketpy.broker.operation.send_request import SendRequest
@@ -17,13 +18,7 @@ from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import StoreError
 from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.properties import (
-    PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELIVER_MS,
-    PROPERTY_TRANSACTION_PREPARED,
-)
+from rocketpy.proto.properties import PROPERTY_TRANSACTION_PREPARED
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.store.results import PutMessage
@@ -32,7 +27,6 @@ PutTransform: TypeAlias = Callable[[PutMessage, Mapping[str, str], SendRequest],
 """Changes a message in place, or refuses it; given its properties and what the sender asked."""
 
 _DLQ_QUEUE_NUMS: Final = 1
-_TIMERS: Final = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 
 
 def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
@@ -43,16 +37,10 @@ def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
     """
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         return NO_HALF_MESSAGES
-    delay = properties.get(PROPERTY_DELAY_TIME_LEVEL, "0")
-    try:
-        level = int(delay)
-    except ValueError:
-        remark = f"property DELAY is not a decimal integer: {delay[:32]!r}"
-        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
-    if level > 0 or any(properties.get(name) for name in _TIMERS):
+    if any(properties.get(name) for name in TIMER_PROPERTIES):
         return Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
-            "this broker version does not support delayed messages (DELAY, TIMER_*)",
+            "this broker version does not support timed messages (TIMER_*)",
         )
     return None
 
@@ -60,7 +48,7 @@ def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
 def unsupported_features(
     message: PutMessage, properties: Mapping[str, str], _request: SendRequest
 ) -> Refusal | None:
-    """Refuse half messages, delays and timers. A `PutTransform`."""
+    """Refuse half messages and timers. A `PutTransform`."""
     if message.sys_flag & TRANSACTION_PREPARED:
         return NO_HALF_MESSAGES  # it would be stored and never seen
     return refuse_unsupported(properties)

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.postponement import refuse_later_in_batch
 from rocketpy.broker.operation.property_shapes import PropertyScanner, PropertyShape, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_unsupported
 from rocketpy.broker.operation.refusal import Refusal
@@ -299,9 +300,7 @@ class SendOperation:
         self._count(topic, 1, size_bytes)
         durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
         # As `Sent(...)`, without its Python frame.
-        return _new(
-            Sent, (phy_offset, message.queue_id, queue_offset, uniq_key, durable_at, False, ())
-        )
+        return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, False, ()))
 
     def _undo_if_deleted(self, topic: str) -> Refusal | None:
         """Drop the queue that a message made which was put while its topic was deleted."""
@@ -319,7 +318,7 @@ class SendOperation:
         if refused is not None:
             return refused
         own = parse_properties(request.properties)
-        refused = refuse_unsupported(own)
+        refused = refuse_unsupported(own) or refuse_later_in_batch(own)
         if refused is not None:
             return refused
         try:
@@ -372,7 +371,7 @@ class SendOperation:
                 uniq_key, shape, keys = scanned
             else:
                 properties = parse_properties(given)
-                refused = refuse_unsupported(properties)
+                refused = refuse_unsupported(properties) or refuse_later_in_batch(properties)
                 if refused is not None:
                     return refused
                 uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional

@@ -6,13 +6,6 @@ from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, JavaError
 
 
-def test_delayed(java: JavaClient, servers: Servers, topic: str) -> None:
-    error = java.refused(java.producer(), topic, delay=3)
-    assert (error["error"], error["code"]) == ("MQBrokerException", 13)
-    assert "does not support delayed messages" in error["text"]
-    assert servers.stored(topic) == 0
-
-
 def test_transaction(java: JavaClient, servers: Servers, topic: str) -> None:
     producer = java.producer(kind="transaction")
     error = java.refused(producer, topic, mode="transaction")

@@ -138,4 +138,3 @@ def test_dumps(kit: Kit) -> None:
     admin = filled(kit)
     dumped = loads(ask(admin.dump).body)
     assert dumped["offsetTable"] == {"T@G": {"0": 6, "1": 4}}
-    assert ask(admin.dump_delay).code == 1

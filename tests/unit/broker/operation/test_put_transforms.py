@@ -23,10 +23,6 @@ REQUEST = SendRequest("%RETRY%g", 0, b"x", b"", b"", "p", 0, 0, 0)
     ("properties", "code"),
     [
         ({}, None),
-        ({"DELAY": "0"}, None),
-        ({"DELAY": "-1"}, None),
-        ({"DELAY": "3"}, 13),
-        ({"DELAY": "soon"}, 1),
         ({"TIMER_DELAY_SEC": "1"}, 13),
         ({"TIMER_DELAY_MS": "1"}, 13),
         ({"TIMER_DELIVER_MS": "1"}, 13),

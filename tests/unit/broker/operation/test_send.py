@@ -104,7 +104,7 @@ def test_a_plain_message_passes_no_transform_and_others_pass_all_in_order() -> N
     sent = kit.send(properties=PLAIN + b"DELAY\x013\x02")
     assert passed == ["first T 3 T", "second SCHEDULE_TOPIC_XXXX"]
     assert isinstance(sent, Sent)
-    assert (sent.queue_id, kit.store.puts[-1].topic) == (7, "SCHEDULE_TOPIC_XXXX")
+    assert (sent.queue_id, kit.store.puts[-1].topic) == (0, "SCHEDULE_TOPIC_XXXX")
     assert kit.send(properties=PLAIN + b"DELAY\x013\x02", flag=1) == Refusal(13, "no")
     assert len(kit.store.puts) == 3
 

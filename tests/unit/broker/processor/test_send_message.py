@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
@@ -46,7 +47,11 @@ class Kit:
         self.operation = SendOperation(
             self.store,
             self.admission,
-            (unsupported_features, RetryRedirect(self.topics, self.groups)),
+            (
+                unsupported_features,
+                RetryRedirect(self.topics, self.groups),
+                Postponement((1_000, 5_000)),
+            ),
             lambda *counted: self.counted.append(counted),
             config=self.config,
             sync_flush=sync_flush,
@@ -174,7 +179,6 @@ def test_properties_without_their_last_separator_or_any_are_kept() -> None:
         ({"properties": {"A": "x" * 32_700, "UNIQ_KEY": UNIQ}}, 13),
         ({"properties": {"TRAN_MSG": "true", "UNIQ_KEY": UNIQ}}, 16),
         ({"f": "4"}, 16),
-        ({"properties": {"DELAY": "3", "UNIQ_KEY": UNIQ}}, 13),
         ({"properties": {"TIMER_DELAY_MS": "5", "UNIQ_KEY": UNIQ}}, 13),
         ({"properties": {"DELAY": "x", "UNIQ_KEY": UNIQ}}, 1),
     ],
@@ -192,6 +196,17 @@ def test_no_delay_is_an_ordinary_message(delay: str) -> None:
     kit = Kit()
     assert kit.send({"DELAY": delay, "UNIQ_KEY": UNIQ}).code == 0
     assert parse_properties(kit.store.puts[0].properties)["DELAY"] == delay
+
+
+def test_a_delayed_message_waits_and_its_sender_is_told_its_own_queue() -> None:
+    kit = Kit()
+    response = kit.send({"DELAY": "99", "UNIQ_KEY": UNIQ})
+    assert (response.code, response.ext_fields["queueId"]) == (0, "1")
+    (put,) = kit.store.puts
+    assert (put.topic, put.queue_id, put.delay_level) == ("SCHEDULE_TOPIC_XXXX", 1, 2)
+    found = parse_properties(put.properties)
+    assert (found["DELAY"], found["REAL_TOPIC"], found["REAL_QID"]) == ("2", "T", "1")
+    assert found["CLUSTER"] == "C"
 
 
 def test_missing_and_wrong_fields_name_themselves() -> None:

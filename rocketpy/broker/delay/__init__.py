@@ -1,0 +1,1 @@
+"""Delay levels: messages that are delivered a fixed time after they were stored."""

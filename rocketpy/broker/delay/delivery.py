@@ -1,0 +1,250 @@
+"""Delivers delayed messages when they are due: a reader for each level.
+
+All messages of a level wait equally long, so those of one queue become due in its order and the
+reader looks at one entry at a time. When a message is due stands in its queue entry, in the place
+of the tags code.
+
+Invariants:
+    - the reader passes a message when it is stored again, and not before: what fails is tried
+      again at the same offset;
+    - a message that can never be stored is passed over and logged, so that it does not hold up
+      the others;
+    - a step does a bounded amount of work and goes on at once while something is due.
+
+Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (5.4.0).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from rocketpy.broker.delay.offsets import DelayOffsets
+from rocketpy.broker.durable_progress import DurableProgress
+from rocketpy.broker.internal_put import InternalPut, copy_of
+from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topics import SCHEDULE_QUEUE_NUMS
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.properties import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, PutMessageStatus
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_MS: Final = 1_000
+_IDLE_MS: Final = 100
+_RETRY_MS: Final = 100
+_FAULT_MS: Final = 10_000
+_LONGEST_WAIT_MS: Final = 1_000
+"""The wall clock may jump: a wait is never longer."""
+_BATCH: Final = 32
+_QUIET_MS: Final = 10_000
+NEVER_STORED: Final = frozenset(
+    {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}
+)
+"""Trying again helps nothing."""
+
+
+class _Store(Protocol):
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int,
+        filter: MessageFilter | None = None,  # noqa: A002 - as the store has it
+    ) -> GetMessageResult: ...
+
+    def queue_entry(
+        self, topic: str, queue_id: int, queue_offset: int
+    ) -> tuple[int, int, int] | None: ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int: ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+
+
+def delivered(stored: MessageExt) -> PutMessage | str:
+    """Return a message as it is stored where it belongs, or why that cannot be.
+
+    Args:
+        stored: from a topic of the system; its properties stay as they are.
+    """
+    topic = stored.properties.get(PROPERTY_REAL_TOPIC, "")
+    queue_id = stored.properties.get(PROPERTY_REAL_QUEUE_ID, "")
+    if not topic or not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > 9:
+        return "it does not say where it belongs"
+    if topic == TRANS_HALF_TOPIC:
+        return "a half message cannot be delayed"
+    return copy_of(stored, topic, int(queue_id), stored.properties)
+
+
+class _Level:
+    """One level: its queue, its progress, and when to look again."""
+
+    __slots__ = ("delay_ms", "due_ms", "progress", "queue")
+
+    def __init__(self, queue: SystemQueue, progress: DurableProgress, delay_ms: int | None) -> None:
+        self.queue = queue
+        self.progress = progress
+        self.delay_ms = delay_ms
+        self.due_ms = 0
+
+
+class DelayDelivery:
+    """The background service that delivers; see the module.
+
+    Args:
+        store: where the messages wait.
+        put: stores what is due.
+        offsets: how far each level is delivered.
+        delays_ms: the delays, level 1 first.
+        topic_exists: whether the broker still has a topic.
+        clock: time.
+    """
+
+    name = "DelayDelivery"
+
+    def __init__(
+        self,
+        store: _Store,
+        put: InternalPut,
+        offsets: DelayOffsets,
+        *,
+        delays_ms: tuple[int, ...],
+        topic_exists: Callable[[str], bool],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._put = put
+        self._offsets = offsets
+        self._delays_ms = delays_ms
+        self._topic_exists = topic_exists
+        self._clock = clock
+        self._levels: tuple[_Level, ...] | None = None
+        self._quiet_until_ms = 0
+
+    def step(self, now_ms: int) -> int:
+        """Deliver what is due; see `rocketpy.runtime.service.Service.step`."""
+        if self._levels is None:
+            self._levels = self._begin(now_ms)
+        for level in self._levels:
+            if level.due_ms <= now_ms:
+                try:
+                    level.due_ms = now_ms + self._deliver(level, now_ms)
+                except Exception:  # noqa: BLE001 - one level must not hold up the others
+                    _log.exception("delivery of a delay level failed", level=_number(level))
+                    level.due_ms = now_ms + _FAULT_MS
+        return min(level.due_ms for level in self._levels)
+
+    def _begin(self, now_ms: int) -> tuple[_Level, ...]:
+        """Begin with the levels of the settings, and those that still have messages."""
+        last = max(len(self._delays_ms), *self._offsets.levels, SCHEDULE_QUEUE_NUMS)
+        levels = []
+        for number in range(1, last + 1):
+            is_known = number <= len(self._delays_ms)
+            queue = SystemQueue(self._store, SCHEDULE_TOPIC, number - 1)
+            progress = self._offsets.of_level(number)
+            level = _Level(queue, progress, self._delays_ms[number - 1] if is_known else None)
+            level.due_ms = now_ms + _FIRST_MS
+            levels.append(level)
+        return tuple(levels)
+
+    def _deliver(self, level: _Level, now_ms: int) -> int:
+        """Deliver a few messages; return the pause until the next look at the level."""
+        self._correct(level)
+        wait_ms, count = self._look(level)
+        if count == 0:
+            return wait_ms
+        progress = level.progress
+        found, end = level.queue.read(progress.position, count), progress.position + count
+        for stored in found.messages:
+            phy_end = self._deliver_one(stored, now_ms)
+            if phy_end is None:
+                return _RETRY_MS
+            progress.advance(stored.queue_offset + 1, phy_end)
+        self._offsets.count(len(found.messages))
+        if progress.position < found.next_offset <= end:
+            progress.advance(found.next_offset)  # there is no message any more
+        elif not found.messages:
+            return _IDLE_MS
+        return wait_ms if progress.position == end else 0
+
+    def _correct(self, level: _Level) -> None:
+        """Begin at what is there: the first messages are deleted some day."""
+        position, low, high = (
+            level.progress.position,
+            level.queue.min_offset,
+            level.queue.max_offset,
+        )
+        if low < 0 or low <= position <= high:
+            return
+        right = min(max(position, low), high)
+        _log.warning(
+            "the offset of a delay level was outside of its queue",
+            level=_number(level),
+            offset=position,
+            corrected=right,
+        )
+        level.progress.reset(right)
+
+    def _look(self, level: _Level) -> tuple[int, int]:
+        """Return the pause after, and the number of, the next messages that are due."""
+        position, wall_ms = level.progress.position, self._clock.time_ms()
+        count = 0
+        while count < _BATCH:
+            entry = self._store.queue_entry(SCHEDULE_TOPIC, level.queue.queue_id, position + count)
+            if entry is None:
+                return _IDLE_MS, count
+            due_ms = entry[2]
+            if level.delay_ms is not None and due_ms > wall_ms + level.delay_ms:
+                due_ms = wall_ms  # the clock went back
+            if due_ms > wall_ms:
+                return min(due_ms - wall_ms, _LONGEST_WAIT_MS), count
+            count += 1
+        return 0, count
+
+    def _deliver_one(self, stored: MessageExt, now_ms: int) -> int | None:
+        """Store one message where it belongs.
+
+        Returns:
+            Physical offset after it, 0 when it is passed over, None when it must be tried again.
+        """
+        message = delivered(stored)
+        if isinstance(message, str):
+            return self._passed_over(stored, message)
+        if not self._topic_exists(message.topic):
+            return self._passed_over(stored, "its topic was deleted")
+        result = self._put.put(message)
+        if result.status is PutMessageStatus.PUT_OK:
+            return result.phy_end
+        if result.status in NEVER_STORED:
+            return self._passed_over(stored, f"it cannot be stored: {result.status.value}")
+        if now_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now_ms + _QUIET_MS
+            _log.warning(
+                "a delayed message cannot be delivered now, it is tried again",
+                topic=message.topic,
+                status=result.status.value,
+            )
+        return None
+
+    @staticmethod
+    def _passed_over(stored: MessageExt, reason: str) -> int:
+        _log.error(
+            "a delayed message is passed over",
+            phy_offset=stored.phy_offset,
+            properties=_short(stored.properties),
+            reason=reason,
+        )
+        return 0
+
+
+def _number(level: _Level) -> int:
+    return level.queue.queue_id + 1
+
+
+def _short(properties: Mapping[str, str]) -> str:
+    return str(dict(properties))[:256]

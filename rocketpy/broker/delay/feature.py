@@ -1,0 +1,100 @@
+"""What delay levels add to a broker.
+
+Source: ScheduleMessageService, AdminBrokerProcessor.getAllDelayOffset (5.4.0).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketpy.broker.delay.delivery import DelayDelivery
+from rocketpy.broker.delay.offsets import DelayOffsets
+from rocketpy.broker.document import JsonDocument
+from rocketpy.broker.feature import Feature
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.postponement import Postponement
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC
+from rocketpy.remoting.channel import Channel
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.json_file import dump_pretty
+from rocketpy.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaySettings:
+    """Settings of the delay levels.
+
+    Attributes:
+        delays_ms: the delays, level 1 first.
+        flush_interval_ms: how often delayOffset.json is written.
+        version_step: so many deliveries count up its version.
+    """
+
+    delays_ms: tuple[int, ...]
+    flush_interval_ms: int
+    version_step: int
+
+
+def build_delay(
+    settings: DelaySettings,
+    *,
+    store: MessageStore,
+    internal_put: InternalPut,
+    postponement: Postponement,
+    file: JsonDocument,
+    topic_exists: Callable[[str], bool],
+    clock: Clock,
+) -> Feature:
+    """Build the delay levels.
+
+    Args:
+        settings: see there.
+        store: where the messages wait.
+        internal_put: stores what is due.
+        postponement: sends messages to where they wait.
+        file: delayOffset.json.
+        topic_exists: whether the broker still has a topic.
+        clock: time.
+    """
+    offsets = DelayOffsets(
+        file,
+        clock,
+        interval_ms=settings.flush_interval_ms,
+        version_step=settings.version_step,
+        flushed_phy_offset=lambda: store.flushed_phy_offset,
+        flush_log=store.flush_log,
+    )
+    delivery = DelayDelivery(
+        store,
+        internal_put,
+        offsets,
+        delays_ms=settings.delays_ms,
+        topic_exists=topic_exists,
+        clock=clock,
+    )
+
+    def all_offsets(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """45: the content of delayOffset.json."""
+        return make_response(request, body=dump_pretty(offsets.to_json()).encode())
+
+    def add_requests(table: RequestTable) -> None:
+        table.add("adminBroker", {RequestCode.GET_ALL_DELAY_OFFSET: all_offsets})
+
+    def runtime_info() -> dict[str, str]:
+        found = {}
+        for level in offsets.levels:
+            position = offsets.of_level(level).position
+            end = store.max_offset(SCHEDULE_TOPIC, level - 1)
+            found[f"scheduleMessageOffset_{level}"] = f"{position},{end}"
+        return found
+
+    return Feature(
+        name="delay",
+        put_transforms=(postponement,),
+        services=(delivery, offsets),
+        states=(offsets,),
+        add_requests=add_requests,
+        runtime_info=runtime_info,
+    )

@@ -1,0 +1,131 @@
+"""How far each delay level is delivered: delayOffset.json, written every 10 s.
+
+An offset gets into the file when what was delivered before it is on disk. So a kill or a power cut
+costs no message; those that were delivered since the file was written are delivered again.
+
+Source: ScheduleMessageService (load, persist, correctDelayOffset) (5.4.0).
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
+from rocketpy.broker.durable_progress import DurableProgress
+from rocketpy.runtime.clock import Clock
+
+_log = structlog.get_logger(__name__)
+
+_MAX_LEVEL: Final = 1 << 20
+
+
+class DelayOffsets:
+    """The progress of all levels; safe from any thread.
+
+    It is also the background service that writes the file: see `step`.
+
+    Args:
+        file: delayOffset.json.
+        clock: time.
+        interval_ms: pause between two writes.
+        version_step: so many deliveries make one step of the version.
+        flushed_phy_offset: asked up to where the commit log is on disk.
+        flush_log: brings the commit log to disk, before the last write.
+    """
+
+    name = "DelayOffsets"
+
+    def __init__(
+        self,
+        file: JsonDocument,
+        clock: Clock,
+        *,
+        interval_ms: int,
+        version_step: int,
+        flushed_phy_offset: Callable[[], int],
+        flush_log: Callable[[], object],
+    ) -> None:
+        self.interval_ms = interval_ms
+        self.version_step = version_step
+        self._file = file
+        self._clock = clock
+        self._flushed = flushed_phy_offset
+        self._flush_log = flush_log
+        self._lock = threading.Lock()
+        self._version = DataVersion(clock.time_ms())
+        self._updates = 0
+        self._levels: dict[int, DurableProgress] = {}
+        self._written: dict[int, int] = {}
+        self._next_ms: int | None = None
+
+    def load(self) -> None:
+        """Read delayOffset.json."""
+        value = as_table(self._file.load())
+        with self._lock:
+            for key, entry in as_table(value.get("offsetTable")).items():
+                level, offset = as_int(key, 0), as_int(entry, -1)
+                if not 1 <= level <= _MAX_LEVEL or offset < 0:
+                    _log.error("an entry of delayOffset.json is no offset", level=key, offset=entry)
+                    continue
+                self._levels[level] = DurableProgress(offset, self._flushed)
+                self._written[level] = offset
+            self._version.load(value.get("dataVersion"))
+
+    @property
+    def levels(self) -> list[int]:
+        """Levels that have an offset."""
+        with self._lock:
+            return sorted(self._levels)
+
+    def of_level(self, level: int) -> DurableProgress:
+        """Return the progress of a level; a new one begins at 0."""
+        with self._lock:
+            found = self._levels.get(level)
+            if found is None:
+                found = self._levels[level] = DurableProgress(0, self._flushed)
+            return found
+
+    def count(self, deliveries: int) -> None:
+        """Count deliveries; the version follows their number."""
+        with self._lock:
+            before, self._updates = self._updates, self._updates + deliveries
+            if before // self.version_step != self._updates // self.version_step:
+                self._version.bump(self._clock)
+
+    def step(self, now_ms: int) -> int:
+        """Write the file when something changed; see `rocketpy.runtime.service.Service.step`."""
+        if self._next_ms is not None and now_ms >= self._next_ms:
+            self._save()
+            self._next_ms = None
+        if self._next_ms is None:
+            self._next_ms = now_ms + self.interval_ms
+        return self._next_ms
+
+    def persist(self) -> None:
+        """Write the file at the end, with everything that was delivered.
+
+        Raises:
+            DiskFullError: it did not fit; the old file is untouched.
+        """
+        self._flush_log()
+        self._save()
+
+    def _save(self) -> None:
+        offsets = self._durable()
+        if offsets != self._written:
+            self._file.save(self._content(offsets))
+            self._written = offsets
+
+    def _durable(self) -> dict[int, int]:
+        with self._lock:
+            levels = sorted(self._levels.items())
+        return {level: progress.durable for level, progress in levels}
+
+    def _content(self, offsets: dict[int, int]) -> dict[str, Any]:
+        return {"dataVersion": self._version.to_json(), "offsetTable": offsets}
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of delayOffset.json, which is also the body of request 45."""
+        return self._content(self._durable())

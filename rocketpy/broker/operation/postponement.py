@@ -1,0 +1,139 @@
+"""Messages that are to be delivered later: they wait in a topic of the system.
+
+A message with a delay level waits in SCHEDULE_TOPIC_XXXX, in the queue of its level. Where it
+belongs stands in REAL_TOPIC and REAL_QID; the other properties stay as they are.
+
+Whoever stores a message of the broker's own making (a retry, a decided transaction) asks
+`Postponement.postpone` before the put, as a send does.
+
+Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage (5.4.0).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRANSACTION_PREPARED,
+    encode_properties,
+    parse_properties,
+)
+from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.store.results import PutMessage
+
+TIMER_PROPERTIES: Final = (
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
+)
+"""What asks for a time of delivery; the first one that is there counts."""
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_INT_MAX: Final = (1 << 31) - 1
+
+
+def delay_level(properties: Mapping[str, str]) -> int | Refusal:
+    """Return the delay level that properties ask for, 0 for none, or why it is none.
+
+    Args:
+        properties: of one message.
+    """
+    text = properties.get(PROPERTY_DELAY_TIME_LEVEL)
+    if text is None:
+        return 0
+    if _DECIMAL.fullmatch(text) is None or not ~_INT_MAX <= int(text) <= _INT_MAX:
+        remark = f"property DELAY is not a decimal integer: {text[:32]!r}"
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+    return max(0, int(text))
+
+
+def refuse_later_in_batch(properties: Mapping[str, str]) -> Refusal | None:
+    """Refuse a batch, or a message of one, that is to be delivered later.
+
+    Args:
+        properties: of the batch, or of one of its messages.
+    """
+    level = delay_level(properties)
+    if isinstance(level, Refusal):
+        return level
+    if level or any(properties.get(name) for name in TIMER_PROPERTIES):
+        remark = "messages of a batch cannot be delayed (DELAY, TIMER_*)"
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+    return None
+
+
+class Postponement:
+    """Sends messages that are to be delivered later to where they wait; safe from any thread.
+
+    Args:
+        delays_ms: the delays, level 1 first.
+    """
+
+    def __init__(self, delays_ms: tuple[int, ...]) -> None:
+        self._max_level = len(delays_ms)
+
+    def postpone(self, message: PutMessage) -> Refusal | None:
+        """Change a message, in place, when its properties ask for a later delivery.
+
+        Only for messages outside of a transaction and for committed ones: a half message is not
+        delivered anyway.
+
+        Args:
+            message: about to be stored; its ``properties`` say whether and how long it waits.
+
+        Returns:
+            Why it cannot be stored like this; None when it can.
+        """
+        if (
+            message.sys_flag & TRANSACTION_MASK not in {0, TRANSACTION_COMMIT}
+            or message.topic == TRANS_HALF_TOPIC
+        ):
+            return None
+        properties = parse_properties(message.properties)
+        level = delay_level(properties)
+        if isinstance(level, Refusal):
+            return level
+        if level:
+            self.delay(message, properties, level)
+        return None
+
+    def delay(self, message: PutMessage, properties: dict[str, str], level: int) -> None:
+        """Let a message wait for a delay level, in place.
+
+        Args:
+            message: about to be stored.
+            properties: its properties; both these and the message's own are changed.
+            level: from 1; levels above the last one count as the last.
+        """
+        for name in TIMER_PROPERTIES:
+            properties.pop(name, None)
+        level = min(level, self._max_level)
+        properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
+        message.delay_level = level
+        _store_in(message, properties, SCHEDULE_TOPIC, level - 1)
+
+    def __call__(
+        self, message: PutMessage, properties: Mapping[str, str], _request: SendRequest
+    ) -> Refusal | None:
+        """See `rocketpy.broker.operation.put_transforms.PutTransform`."""
+        if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not (
+            message.reconsume_times > 0 and properties.get(PROPERTY_DELAY_TIME_LEVEL)
+        ):
+            return None  # a half message, which the client of a transaction sends again when tried
+        return self.postpone(message)
+
+
+def _store_in(message: PutMessage, properties: dict[str, str], topic: str, queue_id: int) -> None:
+    properties[PROPERTY_REAL_TOPIC] = message.topic
+    properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+    message.properties = encode_properties(properties)
+    message.topic, message.queue_id = topic, queue_id

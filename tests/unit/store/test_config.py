@@ -1,0 +1,25 @@
+"""What a store's configuration says in texts."""
+
+import pytest
+
+from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
+
+
+def test_delay_levels() -> None:
+    assert parse_delay_levels("1s 2m 3h 4d") == (1_000, 120_000, 10_800_000, 345_600_000)
+    levels = parse_delay_levels(MessageStoreConfig().message_delay_level)
+    assert len(levels) == 18
+    assert (levels[0], levels[2], levels[17]) == (1_000, 10_000, 7_200_000)
+
+
+@pytest.mark.parametrize("text", ["1x", "s", "-1s", "1.5s", "1s 2"])
+def test_delay_levels_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="messageDelayLevel"):
+        MessageStoreConfig(message_delay_level=text)
+
+
+def test_hours_of_deleting() -> None:
+    assert parse_delete_when("04") == {4}
+    assert parse_delete_when("4; 16") == {4, 16}
+    with pytest.raises(ValueError, match="deleteWhen"):
+        parse_delete_when("24")
