@@ -24,7 +24,7 @@ class Sends:
         return [
             ((at - self.began_ms) // 100, request.ext_fields["n"])
             for at, request in self.cluster.times
-            if request.code == SEND
+            if request.code == SEND and at >= self.began_ms
         ]
 
     @property

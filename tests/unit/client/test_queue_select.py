@@ -4,21 +4,10 @@ import random
 
 import pytest
 
-from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.client.queue_select import QueueTurn, java_hash, queue_index_by_key
 from rocketpy.proto.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("t", broker, n) for broker in ("a", "b") for n in range(4)]
-
-
-class StillClock:
-    now = 0
-
-    def time_ms(self) -> int:
-        return self.now
-
-    def monotonic_ms(self) -> int:
-        return self.now
 
 
 @pytest.mark.parametrize(
@@ -55,49 +44,27 @@ def test_the_only_broker_is_used_again() -> None:
     assert {turn.next(("a",)).queue_id for _ in range(8)} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize(
-    ("profile", "latency_ms", "avoid_ms"),
-    [
-        ("4.x", 49, 0),
-        ("4.x", 549, 0),
-        ("4.x", 550, 30_000),
-        ("4.x", 1000, 60_000),
-        ("4.x", 14_999, 180_000),
-        ("4.x", 15_000, 600_000),
-        ("5.x", 550, 2_000),
-        ("5.x", 1800, 5_000),
-        ("5.x", 15_000, 30_000),
-    ],
-)
-def test_how_long_a_slow_broker_is_avoided(profile: str, latency_ms: int, avoid_ms: int) -> None:
-    faults = FaultTolerance(profile, clock=StillClock(), rng=random.Random(1))  # type: ignore[arg-type]
-    assert faults.avoid_ms(latency_ms) == avoid_ms
+def test_queues_are_taken_in_turn_from_a_random_start() -> None:
+    starts = set()
+    for seed in range(40):
+        turn = QueueTurn(QUEUES, random.Random(seed), None)
+        places = [QUEUES.index(turn.next()) for _ in range(20)]
+        assert places == [(places[0] + n) % 8 for n in range(20)]
+        starts.add(places[0])
+    assert starts == set(range(8))
 
 
-def test_a_failed_broker_is_avoided_then_taken_back() -> None:
-    clock = StillClock()
-    for profile, until in (("4.x", 600_000), ("5.x", 10_000)):
-        clock.now = 0
-        faults = FaultTolerance(profile, clock=clock, rng=random.Random(1))  # type: ignore[arg-type]
-        turn = QueueTurn(QUEUES, random.Random(1), faults)
-        faults.update("a", 10, failed=True, reachable=False)
-        clock.now = until - 1
-        assert {turn.next().broker_name for _ in range(20)} == {"b"}
-        clock.now = until
-        assert {turn.next().broker_name for _ in range(20)} == {"a", "b"}
+def test_the_first_queue_of_another_broker_comes_within_one_lap() -> None:
+    turn = QueueTurn(QUEUES, random.Random(1), None)
+    for place in range(8):
+        turn._turn = place - 1
+        queue = turn.next(("a",))
+        assert queue == QUEUES[max(place, 4)]
+        assert turn._turn == max(place, 4)
 
 
-def test_a_short_verdict_does_not_replace_a_long_one_in_5x() -> None:
-    clock = StillClock()
-    faults = FaultTolerance("5.x", clock=clock, rng=random.Random(1))
-    faults.update("a", 10, failed=True)
-    faults.update("a", 10)
-    assert not faults.is_available("a")
-
-
-def test_when_all_are_bad_one_is_still_chosen() -> None:
-    faults = FaultTolerance("4.x", clock=StillClock(), rng=random.Random(1))
-    turn = QueueTurn(QUEUES, random.Random(1), faults)
-    faults.update("a", 20_000, failed=True)
-    faults.update("b", 10, failed=True)
-    assert {turn.next().broker_name for _ in range(20)} == {"b"}
+def test_all_that_failed_are_left_out_else_the_last_one() -> None:
+    queues = [MessageQueue("t", broker, 0) for broker in "abc"]
+    turn = QueueTurn(queues, random.Random(1), None)
+    assert {turn.next(("a", "b")).broker_name for _ in range(9)} == {"c"}
+    assert {turn.next(("a", "c", "b")).broker_name for _ in range(9)} == {"a", "c"}

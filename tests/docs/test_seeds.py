@@ -1,0 +1,151 @@
+"""Every row of docs/SEEDS.md says where its line lives and which test proves it."""
+
+import ast
+from functools import cache
+
+import pytest
+
+from tests.docs.seeds import ROOT, Row, named_tests, rows, skipped_tests
+
+# Rows that nobody has filled yet. Whoever fills one takes it out; nothing is ever added.
+OPEN = {
+    "S0-22",
+    "S0-23",
+    "S0-24",
+    "S0-25",
+    "S0-29",
+    "S0-30",
+    "S0-31",
+    "S0-32",
+    "S0-33",
+    "S0-35",
+    "S0-36",
+    "S0-37",
+    "S0-38",
+    "S1-01",
+    "S1-02",
+    "S1-03",
+    "S1-04",
+    "S1-05",
+    "S1-06",
+    "S1-07",
+    "S1-08",
+    "S1-09",
+    "S1-10",
+    "S1-11",
+    "S1-12",
+    "S1-13",
+    "S1-14",
+    "S1-15",
+    "S1-16",
+    "S1-17",
+    "S1-18",
+    "S1-19",
+    "S1-20",
+    "S1-21",
+    "S1-22",
+    "S1-23",
+    "S1-24",
+    "S1-25",
+    "S1-26",
+    "S1-27",
+    "S1-28",
+    "S1-29",
+    "S1-30",
+    "S1-31",
+    "S1-32",
+    "S1-33",
+    "S1-34",
+    "S1-39",
+    "S1-40",
+    "S1-41",
+    "S1-42",
+    "S1-43",
+    "S1-44",
+    "S1-45",
+    "S1-46",
+    "S1-47",
+    "S1-48",
+    "S1-49",
+    "S1-50",
+    "S1-51",
+    "S1-52",
+    "S1-53",
+    "S1-54",
+    "S1-55",
+    "S1-56",
+    "S1-57",
+    "S1-58",
+    "S1-59",
+    "S1-60",
+    "S1-61",
+    "S1-62",
+    "S1-63",
+    "S1-64",
+    "S1-65",
+    "S1-66",
+    "S1-67",
+    "S2-01",
+    "S2-04",
+    "S2-22",
+    "S2-23",
+    "S4-01",
+    "S4-02",
+    "S4-03",
+    "S4-04",
+    "S4-05",
+    "S4-06",
+    "S4-07",
+    "S4-08",
+    "S4-09",
+    "S4-10",
+    "S4-11",
+    "S4-12",
+    "S4-13",
+    "S4-14",
+    "S4-15",
+    "S4-16",
+    "S4-17",
+    "S4-18",
+}
+LINES = {"S0": 38, "S1": 67, "S2": 23, "S3": 19, "S4": 18}
+NAMES = [f"{document}-{n:02}" for document, count in LINES.items() for n in range(1, count + 1)]
+
+
+@cache
+def functions(file: str) -> set[str]:
+    """Names of the functions of a test file, without importing it."""
+    path = ROOT / "tests" / file
+    if not path.exists():
+        return set()
+    tree = ast.parse(path.read_text())
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+def test_no_line_of_the_documents_is_left_out() -> None:
+    assert [row.name for row in rows()] == NAMES
+    assert all(row.says for row in rows())
+
+
+def test_the_list_of_open_rows_only_shrinks() -> None:
+    empty = {row.name for row in rows() if row.is_empty}
+    assert OPEN - empty == set(), "filled: take them out of OPEN"
+    assert empty - OPEN == set(), "a row that was filled is empty again"
+
+
+@pytest.mark.parametrize("row", [row for row in rows() if not row.is_empty], ids=lambda r: r.name)
+def test_a_filled_row_is_whole_and_true(row: Row) -> None:
+    assert row.modules, "names the modules, as `client/producer.py`"
+    assert row.tests, "names tests, as `tests/unit/test_errors.py::test_name`"
+    assert row.decision, "says what was decided, or -"
+    assert [each for each in row.modules if not (ROOT / "rocketpy" / each).exists()] == []
+    assert [each for each in row.tests if each[1] not in functions(each[0])] == []
+    left = row.proved_by.count("`tests/") - len(row.tests)
+    assert left == 0, "a test that is named in another way"
+
+
+def test_a_named_test_that_is_skipped_is_noticed() -> None:
+    named = min(named_tests())
+    other = "tests/docs/test_seeds.py::test_no_line_of_the_documents_is_left_out"
+    assert skipped_tests([other, f"{named}[one]", f"{named}[two]"]) == [named]
