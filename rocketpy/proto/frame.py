@@ -47,18 +47,14 @@ class CommandReader:
     connection. At most one frame's bytes are held, and never more than were received.
     """
 
-    __slots__ = ("_max_length_bytes", "_needed_bytes", "_pending", "error")
+    __slots__ = ("_max_length_bytes", "_needed_bytes", "_pending", "error", "pending_bytes")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.error: ProtocolError | None = None
         self._max_length_bytes = max_frame_bytes - 4
         self._pending = bytearray()
         self._needed_bytes = 0
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes of an unfinished frame are held."""
-        return len(self._pending)
+        self.pending_bytes = 0
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
         """Take in what was read, and return the commands that are whole now."""
@@ -69,9 +65,10 @@ class CommandReader:
         if pending:
             if len(pending) + len(data) < self._needed_bytes:
                 pending += data
+                self.pending_bytes = len(pending)
                 return commands
             data = b"".join((pending, data))
-            pending.clear()
+            self.drop()
         position = 0
         end = len(data)
         try:
@@ -105,14 +102,16 @@ class CommandReader:
             return data
         if len(pending) + len(data) < self._needed_bytes:
             pending += data
+            self.pending_bytes = len(pending)
             return b""
         data = b"".join((pending, data))
-        pending.clear()
+        self.drop()
         return data
 
     def drop(self) -> None:
         """Forget an unfinished frame."""
         self._pending.clear()
+        self.pending_bytes = 0
 
     def _hold(self, data: bytes, position: int) -> None:
         """Keep the start of an unfinished frame, unless its length is wrong."""
@@ -127,6 +126,7 @@ class CommandReader:
                 raise FrameTooLongError(length + 4, self._max_length_bytes + 4, guess)
             self._needed_bytes = 4 + length
         self._pending += memoryview(data)[position:]
+        self.pending_bytes = len(self._pending)
 
 
 def _decode_other(

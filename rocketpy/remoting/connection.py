@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 _SLICE_MS = 10
-_SLICE_LOOK_MASK = 3  # time is looked at after every fourth request
+_SLICE_LOOK_REQUESTS = 4  # time is looked at each time so many requests were served
 
 
 class ConnectionOwner(Protocol):
@@ -246,19 +246,18 @@ class Connection(asyncio.Protocol):
         in_hand = self.in_hand
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
         leftover: list[RemotingCommand] = []
-        end_ms = self._owner.now_ms() + _SLICE_MS
+        look_at = _SLICE_LOOK_REQUESTS + 1
+        end_ms = self._owner.now_ms() + _SLICE_MS if len(commands) >= look_at else 0
         for index, command in enumerate(commands, 1):
-            if not index & _SLICE_LOOK_MASK and self._owner.now_ms() >= end_ms:
-                leftover = commands[index - 1 :]
-                break
+            if index == look_at:
+                if self._owner.now_ms() >= end_ms:
+                    leftover = commands[index - 1 :]
+                    break
+                look_at += _SLICE_LOOK_REQUESTS
             if command.flag & 1:
                 self.take_response(command)
                 continue
-            route = routes.get(command.code) or self._owner.table.default
-            if route is None:
-                responses.add_unsupported(command)
-                continue
-            processor, pool = route
+            processor, pool = routes.get(command.code) or self._owner.table.default
             if pool is None:
                 responses.process(processor, command)
                 later_count = responses.later_count

@@ -50,7 +50,7 @@ class ProcessorTable:
 
     Attributes:
         routes: the table itself; the hot loop reads it without a call.
-        default: where every other code goes; None answers "not supported".
+        default: where every other code goes; to "not supported" unless somebody set it.
         byte_handler: is offered what is received before frames are cut; None for none.
     """
 
@@ -58,7 +58,7 @@ class ProcessorTable:
 
     def __init__(self) -> None:
         self.routes: dict[int, Route] = {}
-        self.default: Route | None = None
+        self.default = Route(_unsupported, None)
         self.byte_handler: ByteHandler | None = None
 
     def register(
@@ -75,7 +75,7 @@ class ProcessorTable:
 
     def pools(self) -> list[BusinessPool]:
         """Return each pool with threads once."""
-        routes = [*self.routes.values(), *([self.default] if self.default else [])]
+        routes = [*self.routes.values(), self.default]
         return list(dict.fromkeys(r.pool for r in routes if r.pool is not None))
 
 
@@ -104,7 +104,10 @@ class Responses:
         """Run a processor and take what it returns or raises."""
         try:
             response = processor(self._channel, command)
-            if response is not None:
+            if isinstance(response, bytes) and not command.flag & _ONEWAY:  # the usual case
+                self.frames.append(response)
+                self.size_bytes += len(response)
+            elif response is not None:
                 self.add(command, response)
         except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
             self.add_error(command, error)
@@ -151,11 +154,6 @@ class Responses:
             make_response(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"),
         )
 
-    def add_unsupported(self, command: RemotingCommand) -> None:
-        """Answer a code nobody registered, in Apache's words (leading blank and all)."""
-        remark = f" request type {command.code} not supported"
-        self.add(command, make_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
-
     def refuse(self, commands: Sequence[RemotingCommand], remark: str) -> None:
         """Answer requests with flow control."""
         for command in commands:
@@ -196,6 +194,12 @@ def _busy(channel: Channel, command: RemotingCommand, remark: str) -> RemotingCo
     if channel.is_rocketpy:
         return make_response(command, ResponseCode.TOO_MANY_REQUESTS, remark)
     return make_response(command, ResponseCode.SYSTEM_BUSY, f"[TOO_MANY_REQUESTS]{remark}")
+
+
+def _unsupported(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    """Answer a code nobody registered, in Apache's words (leading blank and all)."""
+    remark = f" request type {command.code} not supported"
+    return make_response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
 def _route(processor: Processor, pool: BusinessPool | None) -> Route:

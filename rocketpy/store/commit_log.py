@@ -382,12 +382,13 @@ class CommitLog:
 
     def record(self, phy_offset: int, size_bytes: int) -> memoryview | None:
         """Return bytes that a consume queue points to, unchecked; None when they are gone."""
-        mapped = self._queue.find(phy_offset)
-        if mapped is None:
-            return None
-        position = phy_offset - mapped.base_offset
-        end = position + size_bytes
-        return mapped.view[position:end] if end <= mapped.write_position else None
+        view, base, end = self._queue.written_part(phy_offset)
+        at = phy_offset - base
+        return view[at : at + size_bytes] if phy_offset + size_bytes <= end else None
+
+    def written_part(self, phy_offset: int) -> tuple[memoryview, int, int]:
+        """See `MappedFileQueue.written_part`."""
+        return self._queue.written_part(phy_offset)
 
     def check(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
         """Tell what lies at an offset; None outside the files."""

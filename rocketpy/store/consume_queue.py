@@ -215,6 +215,10 @@ class ConsumeQueue:
 
     # -- reading ---------------------------------------------------------------------------
 
+    def is_in_memory(self, queue_offset: int) -> bool:
+        """Whether an entry, should it exist, is in memory rather than in a file."""
+        return queue_offset >= self._tail[0]
+
     def window(self, queue_offset: int, max_bytes: int) -> memoryview | None:
         """Return whole entries from ``queue_offset`` on, a part of them; None if there is none.
 

@@ -184,27 +184,16 @@ def read_back(
     )
 
 
-class PendingDispatchQueue:
+class PendingDispatchQueue(deque[DispatchRequest | DispatchRun]):
     """Messages that are not visible yet, in the order of the log; the append lock guards it."""
 
-    __slots__ = ("_requests",)
-
-    def __init__(self) -> None:
-        self._requests: deque[DispatchRequest | DispatchRun] = deque()
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def add(self, request: DispatchRequest | DispatchRun) -> None:
-        """Put a message, or the messages of a batch, at the end."""
-        self._requests.append(request)
+    __slots__ = ()
 
     def take(self, visible: int) -> list[DispatchRequest | DispatchRun]:
         """Remove and return those that end at or before a physical offset."""
-        requests = self._requests
         taken = []
-        while requests and requests[0].phy_end <= visible:
-            taken.append(requests.popleft())
+        while self and self[0].phy_end <= visible:
+            taken.append(self.popleft())
         return taken
 
 
@@ -264,8 +253,8 @@ class DispatcherList:
             Whether it was dispatched; the caller then announces it without the lock.
         """
         offsets = self._offsets
-        if self._pending or phy_offset + size_bytes > offsets.visible:
-            self._pending.add(
+        if self._pending or phy_offset + size_bytes > offsets.visible_bound:
+            self._pending.append(
                 DispatchRequest(
                     queue,
                     topic,
@@ -307,8 +296,8 @@ class DispatcherList:
     def submit_run(self, run: DispatchRun) -> bool:
         """Dispatch the messages of a batch; see `submit`."""
         offsets = self._offsets
-        if self._pending or run.phy_end > offsets.visible:
-            self._pending.add(run)
+        if self._pending or run.phy_end > offsets.visible_bound:
+            self._pending.append(run)
             return False
         self._dispatch_one(run)
         offsets.dispatched = run.phy_end

@@ -8,8 +8,9 @@ Step 19 of a message's life (docs/ARCHITECTURE.md).
 Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4.0).
 """
 
+from rocketpy.proto.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.dispatch import DispatchRun, has_index_entries, has_queue_entry
+from rocketpy.store.dispatch import DispatchRun, has_queue_entry
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.queue_rebuild import QueueRebuilder
 
@@ -77,7 +78,7 @@ class IndexDispatcher:
         tags: str | None,
     ) -> None:
         """See `rocketpy.store.dispatch.Dispatcher.dispatch`."""
-        if has_index_entries(sys_flag):
+        if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:  # `has_index_entries`, inlined
             self._put(topic, uniq_key, keys, tags, phy_offset, store_timestamp_ms)
 
     def dispatch_run(self, run: DispatchRun) -> None:

@@ -42,25 +42,36 @@ class WriteGate:
     """Says whether messages are taken.
 
     Attributes:
-        is_open: whether the store is open; changed under the append lock.
+        is_open: whether the store is open.
+        refusal: why messages are refused; None when they are taken. Each put reads it.
     """
 
     def __init__(self, latch: ReadOnlyLatch) -> None:
         self._latch = latch
         self._disk_full = False
         self.is_open = False
+        self.refusal: str | None = None
+        self._mutex = threading.Lock()
+        latch.add_listener(self._decide)
+        self._decide()
 
-    @property
-    def refusal(self) -> str | None:
-        """Why messages are refused; None when they are taken."""
-        if not self.is_open:
-            return "the store is closed"
-        if self._latch.reason is not None:
-            return self._latch.reason
-        return "the disk is nearly full" if self._disk_full else None
+    def set_open(self, is_open: bool) -> None:
+        """Note that the store is open, or not (append lock held)."""
+        self.is_open = is_open
+        self._decide()
 
     def set_disk_full(self, is_full: bool) -> None:
         """Close the gate while the disk is nearly full."""
         if is_full != self._disk_full:
             self._disk_full = is_full
+            self._decide()
             logger.warning("disk use passed the warning level: puts_are_refused=%s", is_full)
+
+    def _decide(self) -> None:
+        with self._mutex:
+            if not self.is_open:
+                self.refusal = "the store is closed"
+            elif self._latch.reason is not None:
+                self.refusal = self._latch.reason
+            else:
+                self.refusal = "the disk is nearly full" if self._disk_full else None

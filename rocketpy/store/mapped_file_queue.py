@@ -21,6 +21,8 @@ from rocketpy.store.mapped_file import MappedFile
 
 logger = logging.getLogger(__name__)
 
+_NO_MEMORY = memoryview(b"")
+
 _HEAD_BYTES = 8
 
 
@@ -159,6 +161,18 @@ class MappedFileQueue:
             return None
         index = (offset - files[0].base_offset) // self.file_bytes
         return files[index] if 0 <= index < len(files) else None
+
+    def written_part(self, offset: int) -> tuple[memoryview, int, int]:
+        """Return what is written of the file that holds a byte.
+
+        Returns:
+            The file's memory, the offset where it begins, and where what is written ends (0 when
+            there is no such file).
+        """
+        mapped = self.find(offset)
+        if mapped is None:
+            return _NO_MEMORY, 0, 0
+        return mapped.view, mapped.base_offset, mapped.base_offset + mapped.write_position
 
     def read(self, offset: int, size_bytes: int) -> memoryview | None:
         """Read written bytes of one file by a system call; None when they are gone.

@@ -76,7 +76,7 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
-        self._gate.is_open = True
+        self._gate.set_open(True)
 
     def _load(self) -> None:
         parts = self._parts
@@ -137,7 +137,7 @@ class MessageStore:
         if not self._gate.is_open:
             return
         with self._append_lock:
-            self._gate.is_open = False
+            self._gate.set_open(False)
         self._log.on_step = self._parts.group.wake = _nothing
         for thread in reversed(self._threads):
             thread.stop()

@@ -45,6 +45,8 @@ class StoreOffsets:
         confirmed: everything before it is on the replicas that count; far away without any.
         dispatched: everything before it is known to the dispatchers.
         dispatched_ms: store time of the last message they know.
+        visible_bound: nothing behind it is visible, whatever is appended; far away when what is
+            appended is visible at once.
         on_visible: called with ``visible`` after it moved by a flush or a confirmation, before
             those who wait are answered.
         on_wait: called when somebody waits for more than is visible: time to flush.
@@ -63,6 +65,7 @@ class StoreOffsets:
         "flushed",
         "on_visible",
         "on_wait",
+        "visible_bound",
     )
 
     def __init__(self, *, asks_flush: bool = False) -> None:
@@ -81,15 +84,14 @@ class StoreOffsets:
         self.confirmed = _NO_BOUND
         self.dispatched = 0
         self.dispatched_ms = 0
+        self.visible_bound = 0 if asks_flush else _NO_BOUND
         self.on_visible: Callable[[int], None] = _ignore
         self.on_wait: Callable[[], None] = _nothing
 
     @property
     def visible(self) -> int:
         """What consumers may see ends here."""
-        if self._asks_flush:
-            return min(self.flushed, self.confirmed)
-        return min(self.appended, self.confirmed)
+        return min(self.appended, self.visible_bound)
 
     @property
     def dirty_bytes(self) -> int:
@@ -105,6 +107,7 @@ class StoreOffsets:
         """
         self.appended = self.flushed = self.dispatched = phy_offset
         self.appended_ms = self.dispatched_ms = store_timestamp_ms
+        self._bind()
 
     def flush_reached(self, phy_offset: int) -> None:
         """Take note that the log is on disk up to an offset, and tell who waits."""
@@ -116,7 +119,13 @@ class StoreOffsets:
         self.confirmed = phy_offset
         self._moved()
 
+    def _bind(self) -> None:
+        self.visible_bound = (
+            min(self.flushed, self.confirmed) if self._asks_flush else self.confirmed
+        )
+
     def _moved(self) -> None:
+        self._bind()
         self.on_visible(self.visible)
         self.answer_visible()
 

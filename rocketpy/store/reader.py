@@ -30,6 +30,7 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
+from rocketpy.store.read_ahead import ReadAhead
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 from rocketpy.store.stats import StoreStats
 
@@ -74,6 +75,7 @@ class MessageReader:
         self._log = log
         self._stats = stats
         self._clock = clock
+        self._ahead = ReadAhead()
         if memory_bytes is None:
             memory_bytes = total_memory_bytes()
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
@@ -145,7 +147,7 @@ class MessageReader:
         )
         begin, left = queue_offset, self._scan_count
         while left > 0 and queue_offset < high and not selection.is_full:
-            window = queue.window(queue_offset, left * ENTRY_BYTES)
+            window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
             if window is None:
                 break
             looked_at = selection.take(window, message_filter)
@@ -168,10 +170,9 @@ class MessageReader:
 
 
 def _least(wanted: _Limit, allowed: _Limit) -> _Limit:
-    return _Limit(
-        min(wanted.messages, allowed.messages),
-        min(wanted.size_bytes, allowed.size_bytes, _MAX_RESULT_BYTES),
-    )
+    messages, size_bytes = wanted
+    most, most_bytes = allowed
+    return _Limit(min(messages, most), min(size_bytes, most_bytes, _MAX_RESULT_BYTES))
 
 
 class _Selection:
@@ -221,12 +222,13 @@ class _Selection:
         """Add what entries point to, until there is enough; return how many were looked at."""
         log, buffers, recent_from = self._log, self.buffers, self._recent_from
         verified_from, damaged = log.verified_from, log.damaged
-        looked_at = 0
+        looked_at, size_bytes = 0, self.size_bytes
+        # The file of the last recent record: its memory, where it begins, what of it is written.
+        view, base, end, recent = window, 0, 0, 0
         for phy_offset, size, tags_code in ENTRY.iter_unpack(window):
-            limit = self._recent if phy_offset >= recent_from else self._old
+            most, most_bytes = self._recent if phy_offset >= recent_from else self._old
             if self._wasted_bytes > _MAX_WASTED_BYTES or (
-                buffers
-                and (len(buffers) >= limit.messages or self.size_bytes + size > limit.size_bytes)
+                buffers and (len(buffers) >= most or size_bytes + size > most_bytes)
             ):
                 self.is_full = True
                 break
@@ -235,9 +237,16 @@ class _Selection:
                 message_filter is not None and not message_filter.matches_tags_code(tags_code)
             ):
                 continue
-            record = self._record(phy_offset, size)
-            if record is None:
-                continue
+            if recent <= phy_offset and phy_offset + size <= end:
+                record = view[phy_offset - base : phy_offset - base + size]
+            else:
+                found, end = self._record(phy_offset, size), 0
+                if found is None:
+                    continue
+                record = found
+                if phy_offset >= recent_from:
+                    recent = phy_offset
+                    view, base, end = log.written_part(phy_offset)
             self._skip_before = phy_offset + 1  # a hole in the queue is filled with its successor
             sound = phy_offset >= verified_from or self._check(record, phy_offset)
             if (
@@ -248,7 +257,8 @@ class _Selection:
                 self._wasted_bytes += size
                 continue
             buffers.append(record)
-            self.size_bytes += size
+            size_bytes += size
+        self.size_bytes = size_bytes
         return looked_at
 
     def _record(self, phy_offset: int, size: int) -> memoryview | None:

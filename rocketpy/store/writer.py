@@ -153,9 +153,10 @@ class MessageWriter:
             CREATE_MAPPED_FILE_FAILED (space, descriptors or memory run short). Nothing is
             stored then.
         """
-        refusal = self._refusal()
-        if refusal is not None:
-            return self._failed(refusal)
+        if self._gate.refusal is not None or self._lock_begin_ms:
+            refusal = self._refusal()
+            if refusal is not None:
+                return self._failed(refusal)
         begin_ms = self._monotonic_ms()
         known = self._topics.get(message.topic) or self._admit(message.topic)
         body_bytes, properties_bytes = len(message.body), len(message.properties)

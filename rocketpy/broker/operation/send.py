@@ -14,13 +14,12 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
 import itertools
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.postponement import refuse_later_in_batch
-from rocketpy.broker.operation.property_shapes import PropertyScanner, PropertyShape, shape_of
+from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_unsupported
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_admission import SendAdmission, TopicSendPolicy
@@ -51,7 +50,6 @@ from rocketpy.store.results import (
 )
 
 _PUT_OK: Final = PutMessageStatus.PUT_OK
-_NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _new: Final = tuple.__new__
 
 
@@ -178,10 +176,12 @@ class SendOperation:
             or len(stored) > MAX_PROPERTIES_BYTES
         ):
             return None
-        return self._store_one(
-            policy, topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag,
-            born_timestamp_ms, shape, uniq_key, keys, reconsume_times,
+        message = PutMessage(
+            topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag,
+            born_timestamp_ms, shape.tags_code, uniq_key, keys, shape.tags, reconsume_times, 0,
+            shape.waits,
         )  # fmt: skip
+        return self._store_one(policy, message, queue_id, uniq_key)
 
     def send(self, request: SendRequest) -> Sent | Refusal:
         """Store a message or a batch of any kind."""
@@ -239,57 +239,35 @@ class SendOperation:
         stored = self._rebuild(properties, uniq_key)
         if len(request.body) > self._admission.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
             return self._admission.too_large()
-        is_plain = policy.is_plain and shape.is_plain
-        return self._store_one(
-            policy, request.topic, queue_id, request.body, stored, request.born_host,
-            request.flag, request.sys_flag | policy.sys_flag, request.born_timestamp_ms, shape,
-            uniq_key, properties.get(PROPERTY_KEYS), request.reconsume_times,
-            None if is_plain and not request.sys_flag & TRANSACTION_PREPARED else request,
-            properties,
-        )  # fmt: skip
-
-    def _store_one(  # noqa: PLR0913, PLR0917 - the one place that makes a message, from values in hand
-        self,
-        policy: TopicSendPolicy,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        stored: bytes,
-        born_host: bytes,
-        flag: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        shape: PropertyShape,
-        uniq_key: str,
-        keys: str | None,
-        reconsume_times: int,
-        special: SendRequest | None = None,
-        properties: Mapping[str, str] = _NO_PROPERTIES,
-    ) -> Sent | Refusal:
-        """Make the message, let the transforms have it when it is `special`, and put it."""
         message = PutMessage(
-            topic,
+            request.topic,
             queue_id,
-            body,
+            request.body,
             stored,
-            born_host,
-            flag,
-            sys_flag,
-            born_timestamp_ms,
+            request.born_host,
+            request.flag,
+            request.sys_flag | policy.sys_flag,
+            request.born_timestamp_ms,
             shape.tags_code,
             uniq_key,
-            keys,
+            properties.get(PROPERTY_KEYS),
             shape.tags,
-            reconsume_times,
-            0,
-            shape.waits,
+            request.reconsume_times,
+            wait_store_ok=shape.waits,
         )
-        if special is not None:
+        is_plain = policy.is_plain and shape.is_plain
+        if not is_plain or request.sys_flag & TRANSACTION_PREPARED:
             for transform in self._transforms:
-                refused = transform(message, properties, special)
+                refused = transform(message, properties, request)
                 if refused is not None:
                     return refused
-            topic = message.topic
+        return self._store_one(policy, message, queue_id, uniq_key)
+
+    def _store_one(
+        self, policy: TopicSendPolicy, message: PutMessage, queue_id: int, uniq_key: str
+    ) -> Sent | Refusal:
+        """Put a message that is ready to be stored; its sender is told `queue_id`."""
+        topic = message.topic
         status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
         if status is not _PUT_OK:
             return self._admission.not_stored(status)

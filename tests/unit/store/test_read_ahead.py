@@ -1,0 +1,62 @@
+"""Entries that one read of a queue's file brought are there for the next pulls."""
+
+from typing import cast
+
+from rocketpy.store.consume_queue import ConsumeQueue
+from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
+from rocketpy.store.read_ahead import ReadAhead
+
+
+class Queue:
+    """A hundred entries on disk, then those in memory; counts what is read."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def is_in_memory(self, queue_offset: int) -> bool:
+        return queue_offset >= 100
+
+    def window(self, queue_offset: int, max_bytes: int) -> memoryview | None:
+        self.reads += 1
+        end = 120 if self.is_in_memory(queue_offset) else 100
+        numbers = range(queue_offset, min(queue_offset + max_bytes // ENTRY_BYTES, end))
+        return memoryview(b"".join(ENTRY.pack(n, 1, 0) for n in numbers)) if numbers else None
+
+
+def numbers(window: memoryview | None) -> list[int]:
+    assert window is not None
+    return [phy_offset for phy_offset, _, _ in ENTRY.iter_unpack(window)]
+
+
+def window(ahead: ReadAhead, queue: Queue, queue_offset: int, count: int) -> memoryview | None:
+    return ahead.window(cast("ConsumeQueue", queue), queue_offset, count * ENTRY_BYTES)
+
+
+def test_a_queue_that_is_drained_is_read_from_disk_once_for_many_pulls() -> None:
+    ahead, queue = ReadAhead(), Queue()
+    assert numbers(window(ahead, queue, 0, 50)) == list(range(50))
+    for start in (4, 8, 49):
+        assert numbers(window(ahead, queue, start, 50)) == list(range(start, 50))
+    assert queue.reads == 1
+    assert numbers(window(ahead, queue, 50, 80)) == list(range(50, 100))
+    assert numbers(window(ahead, queue, 60, 2)) == [60, 61]
+    assert queue.reads == 2
+    assert numbers(window(ahead, queue, 49, 1)) == [49], "what lies before is read again"
+
+
+def test_what_is_in_memory_is_asked_for_each_time() -> None:
+    ahead, queue = ReadAhead(), Queue()
+    for _ in range(2):
+        assert numbers(window(ahead, queue, 110, 50)) == list(range(110, 120))
+    assert queue.reads == 2
+    assert window(ahead, queue, 120, 1) is None
+
+
+def test_only_so_many_queues_are_remembered() -> None:
+    ahead = ReadAhead(max_queues=2)
+    queues = [Queue() for _ in range(3)]
+    for queue in queues:
+        window(ahead, queue, 0, 50)
+    for queue in reversed(queues):
+        window(ahead, queue, 10, 5)
+    assert [queue.reads for queue in queues] == [2, 1, 1]
