@@ -186,13 +186,15 @@ class Broker:
     def _persist_tables(self) -> None:
         """Write the tables; what cannot be written keeps no other from being written."""
         parts = self._parts
+        # Capabilities first: some of them commit offsets.
         tables: list[tuple[str, Callable[[], object]]] = [
+            (feature.name, state.persist) for feature in parts.features for state in feature.states
+        ]
+        tables += [
             ("topics", parts.topics.persist),
             ("groups", parts.groups.persist),
             ("offsets", parts.offsets.persist),
         ]
-        for feature in parts.features:
-            tables += [(feature.name, state.persist) for state in feature.states]
         for name, persist in tables:
             try:
                 persist()

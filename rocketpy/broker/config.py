@@ -64,6 +64,15 @@ class BrokerConfig:
         max_held_pulls_per_queue: bound of pulls suspended for one queue (ours).
         max_held_pulls: bound of pulls suspended at the same time; over it the connection with
             the most of them is answered early.
+        default_message_request_mode: PULL or POP, for groups that consume as the broker says.
+        default_pop_share_queue_num: how many members share their queues in POP; -1: all.
+        revive_queue_num: queues of the check points and acks of popped messages.
+        revive_interval: how often popped messages are looked for that were not acked.
+        pop_polling_size: pops of one group that wait for one topic.
+        max_pop_polling_size: pops that wait at the same time.
+        pop_from_retry_probability: percentage of pops that read the retry topic first.
+        enable_retry_topic_v2: messages that come back go to ``%RETRY%group+topic``.
+        pop_response_return_actual_retry_topic: a retried message keeps the retry topic's name.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.
         delay_offset_update_version_step: so many delayed messages count up the version of
@@ -104,6 +113,7 @@ class BrokerConfig:
     client_manage_thread_pool_nums: int = 0
     consumer_manage_thread_pool_nums: int = 0
     heartbeat_thread_pool_nums: int = 0
+    ack_message_thread_pool_nums: int = 0
     load_balance_processor_thread_pool_nums: int = 0
 
     send_thread_pool_queue_capacity: int = 10_000
@@ -114,6 +124,7 @@ class BrokerConfig:
     client_manager_thread_pool_queue_capacity: int = 1_000_000
     consumer_manager_thread_pool_queue_capacity: int = 1_000_000
     heartbeat_thread_pool_queue_capacity: int = 50_000
+    ack_thread_pool_queue_capacity: int = 100_000
     load_balance_thread_pool_queue_capacity: int = 100_000
 
     broker_fast_failure_enable: bool = True
@@ -121,6 +132,7 @@ class BrokerConfig:
     wait_time_mills_in_pull_queue: int = 5_000
     wait_time_mills_in_lite_pull_queue: int = 5_000
     wait_time_mills_in_heartbeat_queue: int = 31_000
+    wait_time_mills_in_ack_queue: int = 3_000
     wait_time_mills_in_admin_broker_queue: int = 5_000
     start_accept_send_request_time_stamp: int = _live(0, 0)
 
@@ -140,6 +152,16 @@ class BrokerConfig:
     delay_offset_update_version_step: int = option(200, minimum=1)
     channel_expired_timeout: int = 120_000
     server_load_balancer_enable: bool = _live(True)
+    default_message_request_mode: str = "PULL"
+    default_pop_share_queue_num: int = -1
+
+    revive_queue_num: int = option(8, minimum=1)
+    revive_interval: int = option(1_000, minimum=1)
+    pop_polling_size: int = option(1_024, minimum=0)
+    max_pop_polling_size: int = option(100_000, minimum=0)
+    pop_from_retry_probability: int = option(20, minimum=0, maximum=100)
+    enable_retry_topic_v2: bool = False
+    pop_response_return_actual_retry_topic: bool = False
 
     region_id: str = "DefaultRegion"
     trace_on: bool = _live(True)
@@ -157,6 +179,11 @@ class BrokerConfig:
         self._check(self.broker_id == MASTER_ID, "brokerId", "0: a broker cannot be a slave yet")
         self._check(self.default_topic_queue_nums >= 1, "defaultTopicQueueNums", "1 or more")
         self._check(bool(self.broker_name), "brokerName", "a name")
+        self._check(
+            self.default_message_request_mode in {"PULL", "POP"},
+            "defaultMessageRequestMode",
+            "PULL or POP",
+        )
         self._check(bool(self.broker_cluster_name), "brokerClusterName", "a name")
         for part in fields(self):
             if part.name.endswith(("_thread_pool_nums", "_capacity")):

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from rocketpy.broker.build_pop import PopNeeds, build_pop
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
@@ -21,7 +22,10 @@ from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
+from rocketpy.broker.page_cache_estimate import PageCacheEstimate
 from rocketpy.broker.pools import build_pools
+from rocketpy.broker.pop.direct_timer import DirectTimer
+from rocketpy.broker.pop.waiters import Listener
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
@@ -38,6 +42,7 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.machine import total_memory_bytes
 from rocketpy.runtime.service import Service
 from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.files import StoreFiles
@@ -127,7 +132,7 @@ class BrokerParts:
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         self.delays_ms = parse_delay_levels(configs.store.message_delay_level)
         self.postponement = Postponement(self.delays_ms)
-        self.features = self._build_features(document)
+        self.features = self._build_features(document, rng)
         self.sends = self._build_sends(rng)
         self.pulls = self._build_pulls()
         self.clients = self._build_clients()
@@ -164,7 +169,9 @@ class BrokerParts:
         own = (self.offsets, self.put_counter)
         return own + tuple(each for one in self.features for each in one.services)
 
-    def _build_features(self, document: Callable[[str], JsonFile]) -> tuple[Feature, ...]:
+    def _build_features(
+        self, document: Callable[[str], JsonFile], rng: random.Random
+    ) -> tuple[Feature, ...]:
         """Build the capabilities; their put transforms apply in this order."""
         configs, topics = self.configs, self.topics
         return (
@@ -181,7 +188,42 @@ class BrokerParts:
                 topic_exists=lambda name: topics.get(name) is not None,
                 clock=self.clock,
             ),
+            self._build_pop(document("consumerOrderInfo.json"), rng),
         )
+
+    def _build_pop(self, order_file: JsonFile, rng: random.Random) -> Feature:
+        store = self.store
+
+        def listen(listener: Listener) -> None:
+            """Let another hear of every message that comes, behind the pulls."""
+            pulls = store.on_arrival
+            assert pulls is not None
+
+            def on_arrival(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+                pulls(topic, queue_id, next_offset, tags_code)
+                listener(topic, queue_id, next_offset, tags_code)
+
+            store.on_arrival = on_arrival
+
+        needs = PopNeeds(
+            store=store,
+            put=self.internal_put,
+            timer=DirectTimer(self.internal_put),
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            recent=PageCacheEstimate(
+                store,
+                ratio_percent=self.configs.store.access_message_in_memory_max_ratio,
+                memory_bytes=total_memory_bytes(),
+            ),
+            order_file=order_file,
+            stats=self.stats,
+            config=self.configs.broker,
+            sync_flush=self.configs.store.is_sync_flush,
+            clock=self.clock,
+        )
+        return build_pop(needs, listen=listen, pool=self.pools["pull"], rng=rng)
 
     def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
         config, store = self.configs.broker, self.store

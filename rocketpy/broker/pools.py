@@ -35,6 +35,8 @@ def build_pools(
          config.consumer_manager_thread_pool_queue_capacity, unlimited),
         ("heartbeat", config.heartbeat_thread_pool_nums,
          config.heartbeat_thread_pool_queue_capacity, config.wait_time_mills_in_heartbeat_queue),
+        ("ack", config.ack_message_thread_pool_nums,
+         config.ack_thread_pool_queue_capacity, config.wait_time_mills_in_ack_queue),
         ("loadBalance", config.load_balance_processor_thread_pool_nums,
          config.load_balance_thread_pool_queue_capacity, unlimited),
         ("adminBroker", config.admin_broker_thread_pool_nums,

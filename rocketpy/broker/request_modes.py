@@ -1,7 +1,6 @@
 """How a group gets the messages of a topic, as tools set it: messageRequestMode.json.
 
-Only PULL is served. An entry of another mode, from a file that Apache wrote, is kept and answered
-to those who list the table; assignments of it are PULL.
+The broker tells it to members that ask it for their queues (400).
 
 Source: MessageRequestModeManager.java (5.4.0).
 """
@@ -40,6 +39,10 @@ class MessageRequestModes:
             self._table = MessageRequestModeSerializeWrapper.from_json(
                 value
             ).message_request_mode_map
+
+    def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
+        """The mode that was set; None when none was."""
+        return self._table.get(topic, {}).get(group)
 
     def put(self, mode: SetMessageRequestModeRequestBody) -> bool:
         """Set the mode of a topic and a group, and write the file; False when there is no room."""

@@ -149,22 +149,32 @@ class SuspendedRequests:
             self._resume_if_waiting(entry)
         return True
 
-    def wake(self, key: Hashable, wants: Callable[[Any], bool] | None = None) -> None:
+    def wake(
+        self,
+        key: Hashable,
+        wants: Callable[[Any], bool] | None = None,
+        limit: int | None = None,
+    ) -> bool:
         """Resume the requests that wait for a key.
 
         Args:
             key: what happened.
             wants: decides for each of them; None resumes all.
+            limit: resume so many at most, those who wait longest; None: all.
+
+        Returns:
+            Whether any was resumed.
         """
         if key not in self._by_key:  # nobody waits: the usual case, and no lock for it
-            return
+            return False
         with self._lock:
             waiting = self._by_key.get(key, ())
-            woken = [one for one in waiting if wants is None or wants(one)]
+            woken = list(islice((one for one in waiting if wants is None or wants(one)), limit))
             for one in woken:
                 self._stop_waiting(one)
         for one in woken:
             one.resume()
+        return bool(woken)
 
     def release(self, entry: SuspendedRequest) -> None:
         """Forget a request: it was answered, or never will be."""

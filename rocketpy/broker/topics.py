@@ -19,6 +19,7 @@ from rocketpy.broker.document import JsonDocument, as_table
 from rocketpy.broker.persistent_table import PersistentTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.perm import PERM_INHERIT, PERM_READ, PERM_WRITE
+from rocketpy.proto.pop import revive_topic
 from rocketpy.proto.topic_names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -243,7 +244,7 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(OFFSET_MOVED_TOPIC, 1),
         topic(SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
         topic(f"{cluster}_REPLY_TOPIC", 1),
-        topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        topic(revive_topic(cluster), config.revive_queue_num),
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, inherit),
         topic(TRANS_HALF_TOPIC, 1),
         topic(TRANS_OP_HALF_TOPIC, 1),

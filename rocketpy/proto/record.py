@@ -40,6 +40,7 @@ BLANK_BYTES: Final = 8
 """Head of the blank that ends a file; a record needs this much room after itself."""
 
 MAGIC_AT: Final = 4
+QUEUE_OFFSET_AT: Final = 20
 PHY_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
 

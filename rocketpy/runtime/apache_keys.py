@@ -195,15 +195,10 @@ APACHE_KEYS: Final = frozenset(
 _NO_REPLICATION: Final = "there is no replication yet"
 _NO_DELAYS: Final = "delayed and timed messages are not supported yet"
 _NO_TRANSACTIONS: Final = "transactional messages are not supported yet"
-_NO_POP: Final = "pop consumption is not supported yet"
 _NO_SQL: Final = "messages are filtered by tags only"
 
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "ackMessageThreadPoolNums": _NO_POP,
-        "ackThreadPoolQueueCapacity": _NO_POP,
-        "waitTimeMillsInAckQueue": _NO_POP,
-        "defaultMessageRequestMode": _NO_POP,
         "processReplyMessageThreadPoolNums": "request and reply is not supported yet",
         "replyThreadPoolQueueCapacity": "request and reply is not supported yet",
         "storeReplyMessageEnable": "request and reply is not supported yet",

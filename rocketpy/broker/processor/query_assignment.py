@@ -7,9 +7,9 @@ unknown. An empty list takes everything away.
 Source: QueryAssignmentProcessor.java (5.4.0).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -42,6 +42,7 @@ from rocketpy.remoting.dispatch import Processor
 _log = structlog.get_logger(__name__)
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
+Allocate: TypeAlias = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 _STRATEGIES: Final = MappingProxyType({"AVG": allocate_average, "AVG_BY_CIRCLE": allocate_circle})
 
 
@@ -84,13 +85,32 @@ class QueryAssignmentProcessor:
             remark = f"the request is longer than {MAX_REQUEST_BYTES} bytes"
             return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
         asked = QueryAssignmentRequestBody.decode(request.body)
-        queues = await self._assigned(asked)
+        mode = self._mode_of(asked.topic, asked.consumer_group)
+        queues = await self._assigned(asked, mode)
         assignments = None
         if queues is not None:
-            assignments = [MessageQueueAssignment(queue, MODE_PULL) for queue in queues]
+            # A queue shared by several members stands once, as in Java's set.
+            assignments = [
+                MessageQueueAssignment(queue, mode.mode) for queue in dict.fromkeys(queues)
+            ]
         return make_response(request, body=QueryAssignmentResponseBody(assignments).encode())
 
-    async def _assigned(self, asked: QueryAssignmentRequestBody) -> Sequence[MessageQueue] | None:
+    def _mode_of(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
+        found = self._modes.get(topic, group)
+        if found is not None:
+            return found
+        config = self._configs.broker
+        # What official clients send back comes through a retry topic of its own, always pulled.
+        is_pop = config.default_message_request_mode == MODE_POP
+        if topic.startswith(RETRY_PREFIX) or not is_pop:
+            return SetMessageRequestModeRequestBody(topic, group)
+        return SetMessageRequestModeRequestBody(
+            topic, group, MODE_POP, config.default_pop_share_queue_num
+        )
+
+    async def _assigned(
+        self, asked: QueryAssignmentRequestBody, mode: SetMessageRequestModeRequestBody
+    ) -> Sequence[MessageQueue] | None:
         queues = await self._queues.of(asked.topic)
         if queues is None or asked.message_model == MODEL_BROADCASTING:
             return queues
@@ -102,10 +122,18 @@ class QueryAssignmentProcessor:
         allocate = _STRATEGIES.get(asked.strategy_name or "")
         if group is None or allocate is None:
             return None
-        return allocate(asked.client_id, sorted_queues(queues), java_sorted(group.client_ids()))
+        members = java_sorted(group.client_ids())
+        if mode.mode == MODE_POP:
+            shared = mode.pop_share_queue_num
+            return _allocate_for_pop(
+                allocate, asked.client_id, sorted_queues(queues), members, shared
+            )
+        return allocate(asked.client_id, sorted_queues(queues), members)
 
     def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """401: how a group gets the messages of a topic; only PULL can be set.
+        """401: how a group gets the messages of a topic: PULL or POP.
+
+        A group that does not exist yet is created, as for a pull.
 
         Raises:
             BadBodyError: the body is not what it should be.
@@ -121,13 +149,10 @@ class QueryAssignmentProcessor:
         if self._topics.get(topic) is None:
             remark = f"topic[{topic[:255]}] not exist"
             return make_response(request, ResponseCode.TOPIC_NOT_EXIST, remark)
-        if self._groups.get(group) is None:
+        if self._groups.get_or_create(group) is None:
             remark = f"subscription group[{group[:255]}] not exist"
             return make_response(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if wanted.mode == MODE_POP:
-            remark = "POP is not supported by this broker; PULL is"
-            return make_response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        if wanted.mode != MODE_PULL:
+        if wanted.mode not in {MODE_PULL, MODE_POP}:
             remark = f"the mode is PULL or POP, not {wanted.mode[:32]!r}"
             return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
         if not self._modes.put(wanted):
@@ -139,3 +164,33 @@ class QueryAssignmentProcessor:
     def modes(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """402: every mode that was set."""
         return make_response(request, body=self._modes.snapshot().encode())
+
+
+def _allocate_for_pop(
+    allocate: Allocate,
+    client_id: str,
+    queues: Sequence[MessageQueue],
+    members: Sequence[str],
+    shared: int,
+) -> list[MessageQueue]:
+    """The queues of a member that pops.
+
+    Args:
+        allocate: the strategy for queues that are not shared.
+        client_id: the member.
+        queues: sorted.
+        members: sorted.
+        shared: how many members that follow a member pop its queues too; below 1: all.
+    """
+    if shared <= 0 or shared >= len(members) - 1:
+        # Everybody pops everything: one entry a broker, which chooses the queues itself.
+        return [MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues]
+    if client_id not in members:
+        return []
+    index = members.index(client_id)
+    if len(members) > len(queues):
+        return [queues[index % len(queues)]]
+    found: list[MessageQueue] = []
+    for step in range(shared + 1):
+        found += allocate(members[(index + step) % len(members)], queues, members)
+    return found

@@ -23,8 +23,10 @@ from rocketpy.remoting.channel import Channel
 
 _log = logging.getLogger(__name__)
 
-Work: TypeAlias = Callable[[], bytes]
-"""Makes the frame of a response; raises nothing that its client should hear of."""
+Work: TypeAlias = Callable[[], bytes | None]
+"""Makes the frame of a response; raises nothing that its client should hear of.
+
+None: there is none yet, the request waits again or is answered later."""
 
 
 class Resumption:
@@ -102,6 +104,8 @@ def _run(channel: Channel, work: Work) -> None:
     if not channel.is_open:
         return
     try:
-        channel.send(work())
+        frame = work()
+        if frame is not None:
+            channel.send(frame)
     except Exception:  # noqa: BLE001 - the work behind it must go on
         _log.exception("resumed request failed peer=%s", channel.remote_address)

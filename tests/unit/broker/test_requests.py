@@ -14,7 +14,8 @@ ADMIN = {
 }  # fmt: skip
 OTHERS = {
     "send": {10, 310, 320},
-    "pull": {11},
+    "pull": {11, 200050, 200054, 200055},
+    "ack": {200051, 200053, 200151},
     "litePull": {361},
     "heartbeat": {34},
     "clientManage": {35, 46},

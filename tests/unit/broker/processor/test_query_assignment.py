@@ -38,11 +38,13 @@ class Kit:
         self.consumers = ConsumerTable()
         self.response = RouteResponse(True, route)
         self.asked: list[str] = []
+        self.mode = "PULL"
         self.file = MemoryFile()
+        self.modes = MessageRequestModes(self.file)
         self.queues = TopicQueues(lambda: self.fetch, self.topics, "b1", self.clock)
         self.processor = QueryAssignmentProcessor(
             self.queues,
-            MessageRequestModes(self.file),
+            self.modes,
             configs=ConfigHolder(
                 settings, MessageStoreConfig(), RemotingServerConfig(), self.clock
             ),
@@ -84,7 +86,7 @@ class Kit:
         listed = orjson.loads(response.body).get("messageQueueAssignments")
         if listed is None:
             return None
-        assert all(one["mode"] == "PULL" for one in listed)
+        assert {one["mode"] for one in listed} <= {self.mode}
         queues = [one["messageQueue"] for one in listed]
         return [(one["brokerName"], one["queueId"]) for one in queues]
 
@@ -143,8 +145,7 @@ async def test_a_body_that_is_none_is_an_error() -> None:
     [
         ({"topic": "%RETRY%g"}, 16, "retry topic"),
         ({"topic": "X"}, 17, "not exist"),
-        ({"consumerGroup": "x"}, 26, "not exist"),
-        ({"mode": "POP"}, 3, "POP is not supported"),
+        ({"consumerGroup": "no name"}, 26, "not exist"),
         ({"mode": "PUSH"}, 29, "PUSH"),
     ],
 )
@@ -154,6 +155,38 @@ def test_modes_that_cannot_be_set(fields: dict[str, str], code: int, remark: str
     assert response.code == code
     assert remark in response.remark
     assert kit.file.saves == 0
+
+
+def test_a_group_that_does_not_exist_yet_is_created() -> None:
+    kit = Kit()
+    assert kit.set_mode(consumerGroup="new", mode="POP").code == 0
+    assert kit.modes.get("T", "new").mode == "POP"  # type: ignore[union-attr]
+
+
+WHOLE = [("b1", -1), ("b2", -1)]
+
+
+@pytest.mark.parametrize(
+    ("count", "shared", "expected"),
+    [(1, 0, WHOLE), (3, 2, WHOLE), (4, -1, WHOLE), (4, 1, B1), (6, 1, [("b1", 0)])],
+)
+async def test_who_pops_gets_whole_brokers_or_shares_queues(
+    count: int, shared: int, expected: list[Any]
+) -> None:
+    kit = Kit()
+    kit.join(*(f"c{number}" for number in range(1, count + 1)))
+    assert kit.set_mode(mode="POP", popShareQueueNum=shared).code == 0
+    kit.mode = "POP"
+    assert await kit.query("c1") == expected
+
+
+async def test_pop_may_be_the_default_but_not_for_what_is_sent_back() -> None:
+    kit = Kit(default_message_request_mode="POP")
+    kit.join("c1")
+    kit.mode = "POP"
+    assert await kit.query() == WHOLE
+    kit.mode = "PULL"
+    assert await kit.query(topic="%RETRY%g")
 
 
 def test_pull_is_set_kept_and_listed() -> None:

@@ -1,0 +1,244 @@
+"""Builds pop consumption as one capability of a broker."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.document import JsonDocument
+from rocketpy.broker.feature import Feature
+from rocketpy.broker.filters import ExpressionCache
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.pop.ack import AckOperation
+from rocketpy.broker.pop.checks import PopChecks
+from rocketpy.broker.pop.notification import NotificationOperation
+from rocketpy.broker.pop.order_info import OrderTable
+from rocketpy.broker.pop.pop import MakeFilter, PopOperation
+from rocketpy.broker.pop.positions import PopPositions, RecentMessages
+from rocketpy.broker.pop.queue_locks import PopLocks
+from rocketpy.broker.pop.queues import PopQueues
+from rocketpy.broker.pop.revive import ReviveQueue, Reviver, ReviveService
+from rocketpy.broker.pop.revive_log import ReviveLog, Timer
+from rocketpy.broker.pop.take import QueueTaker
+from rocketpy.broker.pop.waiters import Listener, PopWaiters
+from rocketpy.broker.processor.pop_ack import PopAckProcessor
+from rocketpy.broker.processor.pop_message import PopMessageProcessor
+from rocketpy.broker.processor.resumption import Resumption
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.broker.stats import BrokerStats
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.suspended_requests import SuspendedRequests
+from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.subscription import is_tag_type
+from rocketpy.remoting.business import BusinessPool
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.message_store import MessageStore
+from rocketpy.store.results import MessageFilter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopNeeds:
+    """The parts of a broker that popping touches.
+
+    Attributes:
+        store: the message store.
+        put: stores messages that come back.
+        timer: stores check points and acks for later.
+        topics: topic table.
+        groups: group table.
+        offsets: committed offsets.
+        recent: tells recent messages from old ones.
+        order_file: consumerOrderInfo.json.
+        stats: counters.
+        config: the broker's settings.
+        sync_flush: consumers are answered when check points and acks are on disk.
+        clock: time.
+    """
+
+    store: MessageStore
+    put: InternalPut
+    timer: Timer
+    topics: TopicTable
+    groups: SubscriptionGroupTable
+    offsets: ConsumerOffsets
+    recent: RecentMessages
+    order_file: JsonDocument
+    stats: BrokerStats
+    config: BrokerConfig
+    sync_flush: bool
+    clock: Clock
+
+
+def build_pop(
+    needs: PopNeeds,
+    *,
+    listen: Callable[[Listener], None],
+    pool: BusinessPool,
+    rng: random.Random,
+) -> Feature:
+    """Build pop consumption.
+
+    Args:
+        needs: the parts it touches.
+        listen: gives a listener every message that comes.
+        pool: where resumed pops run.
+        rng: chooses queues to begin with.
+    """
+    store, config, clock = needs.store, needs.config, needs.clock
+    positions = PopPositions(needs.offsets, store, needs.recent)
+    order = _order_table(needs)
+    locks = PopLocks()
+    revive_log = _revive_log(needs)
+    pop_waits = _suspended("SuspendedPops", config)
+    notification_waits = _suspended("SuspendedNotifications", config)
+    waiters = PopWaiters(pop_waits, listen)
+    queues = PopQueues(needs.topics, positions, order, store, config=config, clock=clock)
+    checks = PopChecks(needs.topics, needs.groups)
+    taker = _taker(needs, positions, locks, order, revive_log)
+    pops = PopOperation(
+        checks=checks,
+        queues=queues,
+        taker=taker,
+        waiters=waiters,
+        make_filter=_filters(),
+        revive_queue_nums=config.revive_queue_num,
+        config=config,
+        clock=clock,
+        rng=rng,
+    )
+    notifications = NotificationOperation(
+        checks,
+        queues,
+        waiters=PopWaiters(notification_waits, listen),
+        pops=waiters,
+        config=config,
+        clock=clock,
+    )
+    messages = PopMessageProcessor(pops, notifications, Resumption(pool), store, clock)
+    acks = PopAckProcessor(_acks(needs, locks, order, revive_log, waiters), store)
+
+    def add_requests(table: RequestTable) -> None:
+        table.add("pull", messages.processors)
+        table.add("ack", acks.processors)
+
+    def configure(changed: BrokerConfig) -> None:
+        for part in (pops, notifications, taker, queues):
+            part.configure(changed)
+
+    return Feature(
+        name="pop",
+        services=(order, positions, _revive_service(needs, revive_log.topic)),
+        loop_services=(pop_waits, notification_waits),
+        states=(order, positions),
+        listeners=(messages,),
+        add_requests=add_requests,
+        configure=configure,
+    )
+
+
+def _suspended(name: str, config: BrokerConfig) -> SuspendedRequests:
+    return SuspendedRequests(name, config.max_pop_polling_size, config.pop_polling_size)
+
+
+def _revive_log(needs: PopNeeds) -> ReviveLog:
+    return ReviveLog(
+        needs.timer,
+        needs.store,
+        cluster_name=needs.config.broker_cluster_name,
+        queue_nums=needs.config.revive_queue_num,
+        clock=needs.clock,
+    )
+
+
+def _order_table(needs: PopNeeds) -> OrderTable:
+    topics, groups = needs.topics, needs.groups
+
+    def queue_count(topic: str) -> int:
+        found = topics.get(topic)
+        return 0 if found is None else found.read_queue_nums
+
+    return OrderTable(
+        needs.order_file,
+        needs.clock,
+        queue_count=queue_count,
+        has_group=lambda group: groups.get(group) is not None,
+        interval_ms=needs.config.flush_consumer_offset_interval,
+    )
+
+
+def _taker(
+    needs: PopNeeds,
+    positions: PopPositions,
+    locks: PopLocks,
+    order: OrderTable,
+    revive_log: ReviveLog,
+) -> QueueTaker:
+    return QueueTaker(
+        needs.store,
+        positions=positions,
+        locks=locks,
+        order=order,
+        revive_log=revive_log,
+        stats=needs.stats,
+        config=needs.config,
+        sync_flush=needs.sync_flush,
+    )
+
+
+def _acks(
+    needs: PopNeeds,
+    locks: PopLocks,
+    order: OrderTable,
+    revive_log: ReviveLog,
+    waiters: PopWaiters,
+) -> AckOperation:
+    return AckOperation(
+        topics=needs.topics,
+        ends=needs.store,
+        offsets=needs.offsets,
+        locks=locks,
+        order=order,
+        revive_log=revive_log,
+        waiters=waiters,
+        broker_name=needs.config.broker_name,
+        sync_flush=needs.sync_flush,
+        clock=needs.clock,
+    )
+
+
+def _revive_service(needs: PopNeeds, topic: str) -> ReviveService:
+    config, store = needs.config, needs.store
+    reviver = Reviver(
+        store,
+        needs.put,
+        topics=needs.topics,
+        groups=needs.groups,
+        offsets=needs.offsets,
+        is_retry_v2=config.enable_retry_topic_v2,
+    )
+    queues = [
+        ReviveQueue(
+            SystemQueue(store, topic, queue_id),
+            store,
+            reviver,
+            offsets=needs.offsets,
+            timer=needs.timer,
+            clock=needs.clock,
+        )
+        for queue_id in range(config.revive_queue_num)
+    ]
+    return ReviveService(queues, config.revive_interval)
+
+
+def _filters() -> MakeFilter:
+    """A reader of expressions with a memory of its own."""
+    expressions = ExpressionCache()
+
+    def make_filter(expression: str, expression_type: str | None) -> MessageFilter | None:
+        if not is_tag_type(expression_type):
+            raise ValueError(f"this broker does not filter by {expression_type}")
+        return expressions.filter_of(expression)
+
+    return make_filter

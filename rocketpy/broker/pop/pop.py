@@ -1,0 +1,186 @@
+"""Popping: hand out messages, and note that they come back unless they are acked.
+
+Checks run in Apache's order. A pop reads the queues of a topic, or one of them, and beside it the
+group's retry topic. One that finds nothing waits as a `Waiting`, and is checked again from the
+beginning when it goes on.
+
+Source: PopMessageProcessor.java (5.4.0).
+"""
+
+import random
+from collections.abc import Callable, Hashable
+from typing import Final, TypeAlias
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.pop.checks import PopChecks
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
+from rocketpy.broker.pop.request import PopInHand, Popped, PopRequest
+from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS
+from rocketpy.broker.pop.take import QueueTaker
+from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.perm import PERM_READ
+from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import MessageFilter
+
+LATE_MS: Final = 500
+"""A request that comes so long after its own poll time was given up by its client."""
+
+
+PopOutcome: TypeAlias = Popped | Refusal
+MakeFilter: TypeAlias = Callable[[str, str | None], MessageFilter | None]
+"""Expression and its type to a filter; None takes everything. Raises ValueError."""
+
+
+class PopOperation:
+    """Carries out pops; safe from any thread.
+
+    Args:
+        checks: who may pop what.
+        queues: which queues a pop reads.
+        taker: reads them.
+        waiters: where pops wait.
+        make_filter: reads expressions.
+        revive_queue_nums: queues that check points are spread over.
+        config: the broker's settings; see `configure`.
+        clock: time.
+        rng: chooses where to begin.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts a pop touches
+        self,
+        *,
+        checks: PopChecks,
+        queues: PopQueues,
+        taker: QueueTaker,
+        waiters: PopWaiters,
+        make_filter: MakeFilter,
+        revive_queue_nums: int,
+        config: BrokerConfig,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._checks = checks
+        self._queues = queues
+        self._taker = taker
+        self._waiters = waiters
+        self._make_filter = make_filter
+        self._revive_queue_nums = revive_queue_nums
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._turn = 0
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+
+    def pop(
+        self, wanted: PopRequest, owner: Hashable, resume: Callable[[Waiting], None]
+    ) -> PopOutcome | None:
+        """Pop messages.
+
+        Args:
+            wanted: what.
+            owner: who asks; what waits goes with it.
+            resume: called with the pop when it can go on, on any thread; must not block, and must
+                bring about one call of `go_on`, or none when the owner is lost.
+
+        Returns:
+            The outcome; None when the pop is answered later.
+        """
+        now_ms = self._clock.time_ms()
+        if now_ms - wanted.born_ms - wanted.poll_ms > LATE_MS:
+            remark = f"the broker[{self._config.broker_name}] pop message is timeout too much"
+            return Refusal(ResponseCode.POLLING_TIMEOUT, remark)
+        refused = self._check(wanted)
+        if refused is not None:
+            return refused
+        try:
+            message_filter = self._make_filter(wanted.expression or "*", wanted.expression_type)
+        except ValueError as error:
+            remark = f"parse the consumer's subscription failed: {error}"
+            return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+        # What waits keeps the filter, not the expression, which may be long.
+        wanted = wanted._replace(expression="", expression_type=None)
+        return self._pop(wanted, message_filter, owner, resume)
+
+    def go_on(self, waiting: Waiting) -> PopOutcome | None:
+        """Pop for a request that was resumed; it waits again when there is nothing yet."""
+        self._waiters.suspended.release(waiting)
+        wanted: PopRequest = waiting.wanted
+        refused = self._check(wanted)
+        if refused is not None:
+            return refused
+        return self._pop(wanted, waiting.filter, waiting.owner, waiting.on_resume)
+
+    def forget(self, owner: Hashable) -> None:
+        """Forget the pops of an owner that is lost."""
+        self._waiters.suspended.release_owner(owner)
+
+    def _check(self, wanted: PopRequest) -> Refusal | None:
+        config = self._config
+        if not config.broker_permission & PERM_READ:
+            remark = f"the broker[{config.broker_name}] pop message is forbidden"
+            return Refusal(ResponseCode.NO_PERMISSION, remark)
+        if wanted.max_count > MAX_POP_COUNT:
+            remark = (
+                f"the broker[{config.broker_name}] pop message's num is greater than "
+                f"{MAX_POP_COUNT}"
+            )
+            return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        refused = self._checks.check(wanted.topic, wanted.queue_id, wanted.group)
+        if refused is None and not 0 <= wanted.invisible_ms <= MAX_INVISIBLE_MS:
+            remark = f"invisibleTime is 0 to {MAX_INVISIBLE_MS} ms, not {wanted.invisible_ms}"
+            return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        return refused
+
+    def _pop(
+        self,
+        wanted: PopRequest,
+        message_filter: MessageFilter | None,
+        owner: Hashable,
+        resume: Callable[[Waiting], None],
+    ) -> PopOutcome | None:
+        revive_queue_id = ORDER_REVIVE_QUEUE
+        if not wanted.is_ordered:
+            self._turn += 1
+            revive_queue_id = self._turn % self._revive_queue_nums
+        pop = PopInHand(wanted, message_filter, revive_queue_id, self._clock.time_ms())
+        for queue in self._queues.in_turn(wanted, self._rng.randrange(PERCENT)):
+            self._taker.take(pop, queue)
+        if pop.records:
+            if pop.rest > 0:
+                self._waiters.wake(GroupQueue(wanted.topic, wanted.group, wanted.queue_id))
+            return pop.popped(ResponseCode.SUCCESS)
+        if pop.not_stored is not None:
+            remark = f"the check point of the messages is not stored: {pop.not_stored.value}"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return self._wait(pop, owner, resume)
+
+    def _wait(
+        self, pop: PopInHand, owner: Hashable, resume: Callable[[Waiting], None]
+    ) -> Popped | None:
+        wanted = pop.wanted
+        wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()
+        until_ms = wanted.born_ms + wanted.poll_ms
+        if wanted.poll_ms <= 0 or wall_ms >= until_ms:
+            return pop.popped(ResponseCode.POLLING_TIMEOUT)
+        # A client whose clock is ahead waits as long as it asked for, not longer.
+        deadline_ms = now_ms + min(wanted.poll_ms, until_ms - wall_ms)
+        queues = waits_for(wanted.topic, wanted.group, wanted.queue_id)
+        waiting = Waiting(
+            wanted,
+            keys_of(queues),
+            owner,
+            deadline_ms,
+            self._queues,
+            message_filter=pop.filter,
+            on_resume=resume,
+        )
+        if self._waiters.suspend(waiting, queues, now_ms):
+            return None
+        return pop.popped(ResponseCode.POLLING_FULL)

@@ -1,0 +1,189 @@
+"""Where a group's next pop of a queue begins.
+
+It is the committed offset, or a later one: the committed offset passes messages only when their
+check point is on disk, for otherwise a power cut would leave messages that nobody has and nobody
+gets. What was popped meanwhile is remembered here, for as long as it takes.
+
+Source: PopMessageProcessor.getPopOffset, PopBufferMergeService.commitOffsets (5.4.0).
+"""
+
+import collections
+import threading
+from typing import Final, NamedTuple, Protocol
+
+from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.proto.pop import INIT_MIN
+from rocketpy.proto.topic_names import RETRY_PREFIX
+
+STEP_INTERVAL_MS: Final = 100
+
+
+class QueueEnds(Protocol):
+    """Where queues begin and end."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First offset of a queue."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Offset after the last of a queue."""
+        ...
+
+
+class PopStore(QueueEnds, Protocol):
+    """What positions need of the store."""
+
+    @property
+    def flushed_phy_offset(self) -> int:
+        """End of what is on disk."""
+        ...
+
+
+class RecentMessages(Protocol):
+    """Tells recent messages from old ones."""
+
+    def is_in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a message is recent enough to count as in memory."""
+        ...
+
+
+class _Ahead:
+    """A position that the committed offset has not reached."""
+
+    __slots__ = ("next_offset", "unsettled")
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.unsettled = 0
+
+
+class _Advance(NamedTuple):
+    """A position whose check point is not on disk yet."""
+
+    phy_end: int
+    queue: GroupQueue
+    offset: int
+    ahead: _Ahead
+
+
+class PopPositions:
+    """Positions of all groups; safe from any thread, changed under a queue's lock.
+
+    It is also the background service that commits them: see `step`. It holds one entry for each
+    pop since the last flush of the log.
+
+    Args:
+        offsets: committed offsets.
+        store: where queues begin and end, and how much is on disk.
+        recent: tells whether a young queue is read from its beginning.
+    """
+
+    name = "PopPositions"
+
+    def __init__(self, offsets: ConsumerOffsets, store: PopStore, recent: RecentMessages) -> None:
+        self._offsets = offsets
+        self._store = store
+        self._recent = recent
+        self._lock = threading.Lock()
+        self._ahead: dict[GroupQueue, _Ahead] = {}
+        self._unsettled: collections.deque[_Advance] = collections.deque()
+
+    def __len__(self) -> int:
+        """How many queues have been popped further than their committed offset."""
+        return len(self._ahead)
+
+    def of(self, queue: GroupQueue, init_mode: int = INIT_MIN) -> int:
+        """Where the next pop begins; nothing is changed."""
+        committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+        if committed == NO_OFFSET:
+            committed = self._first(queue, init_mode)
+        ahead = self._ahead.get(queue)
+        return committed if ahead is None else max(committed, ahead.next_offset)
+
+    def take_reset(self, queue: GroupQueue) -> int | None:
+        """Go where an operator reset the group to; None when nobody did."""
+        topic, group, queue_id = queue
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None:
+            with self._lock:
+                self._ahead.pop(queue, None)
+            self._offsets.commit(group, topic, queue_id, reset)
+        return reset
+
+    def begin(self, queue: GroupQueue, init_mode: int) -> int:
+        """Where this pop begins; a group's first position in a queue is committed."""
+        topic, group, queue_id = queue
+        if self._offsets.query(group, topic, queue_id) == NO_OFFSET:
+            self._offsets.commit(group, topic, queue_id, self._first(queue, init_mode))
+        return self.of(queue, init_mode)
+
+    def commit(self, queue: GroupQueue, offset: int) -> None:
+        """Commit an offset at once; everything before it is settled."""
+        with self._lock:
+            ahead = self._ahead.get(queue)
+            if ahead is not None and ahead.unsettled:
+                ahead.next_offset = offset
+                return
+            self._ahead.pop(queue, None)
+        self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
+
+    def advance(self, queue: GroupQueue, offset: int, phy_end: int) -> None:
+        """Let the next pop begin at an offset, which is committed when the log is on disk.
+
+        Args:
+            queue: the queue.
+            offset: where to go on.
+            phy_end: end of the check point in the log.
+        """
+        with self._lock:
+            ahead = self._ahead.get(queue)
+            if ahead is None:
+                ahead = self._ahead[queue] = _Ahead(offset)
+            ahead.next_offset = offset
+            ahead.unsettled += 1
+            self._unsettled.append(_Advance(phy_end, queue, offset, ahead))
+
+    def step(self, now_ms: int) -> int:
+        """Commit what is on disk; see `rocketpy.runtime.service.Service.step`."""
+        self.settle()
+        return now_ms + STEP_INTERVAL_MS
+
+    def settle(self) -> None:
+        """Commit the offsets whose check points are on disk."""
+        flushed = self._store.flushed_phy_offset
+        unsettled = self._unsettled
+        while True:
+            with self._lock:
+                if not unsettled or unsettled[0].phy_end > flushed:
+                    return
+                self._settle(unsettled.popleft())
+
+    def load(self) -> None:
+        """Nothing to read: the committed offsets are."""
+
+    def persist(self) -> None:
+        """Commit what the last flush of the log vouches for."""
+        self.settle()
+
+    def _settle(self, advance: _Advance) -> None:
+        queue, offset, ahead = advance.queue, advance.offset, advance.ahead
+        ahead.unsettled -= 1
+        if self._ahead.get(queue) is not ahead:
+            return  # the group was reset meanwhile
+        if not ahead.unsettled:
+            offset = max(offset, ahead.next_offset)
+            del self._ahead[queue]
+        topic, group, queue_id = queue
+        if offset > self._offsets.query(group, topic, queue_id):
+            self._offsets.commit(group, topic, queue_id, offset)
+
+    def _first(self, queue: GroupQueue, init_mode: int) -> int:
+        topic, _, queue_id = queue
+        least = self._store.min_offset(topic, queue_id)
+        if init_mode == INIT_MIN or topic.startswith(RETRY_PREFIX):
+            return max(0, least)
+        if least <= 0 and self._recent.is_in_memory(topic, queue_id, 0):
+            return 0
+        # The last message is popped: who starts at the end sees that it works.
+        return max(0, self._store.max_offset(topic, queue_id) - 1)

@@ -1,0 +1,334 @@
+"""Gives back what was popped and not acked in time: to the group's retry topic.
+
+The revive topic is read in order. A check point waits in memory until everything has been read
+that may ack its messages, about three seconds; then each message that is not acked is stored again
+in the retry topic. The offset of a queue passes a check point only when what it gave back is on
+disk: after a crash a message may come back twice, and none stays away.
+
+While a queue has `MAX_PENDING` check points in memory, further ones are passed over; acks are still
+looked for, and when there is room again reading goes on at the first that was passed over.
+
+Source: PopReviveService.java (5.4.0).
+"""
+
+import collections
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.internal_put import InternalPut, copy_of
+from rocketpy.broker.operation.pull import MessageReader
+from rocketpy.broker.pop.revive_log import CHECK_POINT_LEAD_MS, Timer
+from rocketpy.broker.subscription_groups import SubscriptionGroupTable
+from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topics import TopicTable
+from rocketpy.errors import BadBodyError, CorruptRecordError, StoreError
+from rocketpy.proto.bodies.pop import CheckPoint, PopAck
+from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.pop import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    REVIVE_GROUP,
+    normal_topic,
+)
+from rocketpy.proto.properties import (
+    PROPERTY_FIRST_POP_TIME,
+    PROPERTY_POP_CK,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELIVER_MS,
+)
+from rocketpy.proto.topic_names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import PutMessageStatus
+
+MAX_PENDING: Final = 20_000
+"""Check points of one revive queue in memory, some 600 bytes each."""
+QUIET_MS: Final = 3_000
+"""Without a message for so long, everything up to now has been read."""
+DUE_AFTER_MS: Final = CHECK_POINT_LEAD_MS + 1_000
+_READS_PER_STEP: Final = 8
+_POINTS_PER_STEP: Final = 64
+_RETRY_QUEUES: Final = 1
+_Key = tuple[str, str, int, int, int, str | None]
+
+_log = structlog.get_logger(__name__)
+
+
+class ReviveStore(MessageReader, Protocol):
+    """What reviving needs of the store."""
+
+    @property
+    def flushed_phy_offset(self) -> int:
+        """End of what is on disk."""
+        ...
+
+
+class _Done(NamedTuple):
+    """A check point whose messages were given back, up to `phy_end`."""
+
+    revive_offset: int
+    phy_end: int
+
+
+class Reviver:
+    """Stores messages in retry topics.
+
+    Args:
+        store: where the messages lie.
+        put: stores them again.
+        topics: where retry topics are made.
+        groups: groups that are gone get nothing back.
+        offsets: where a group begins in a new retry topic.
+        is_retry_v2: which kind of retry topic is used.
+    """
+
+    def __init__(
+        self,
+        store: MessageReader,
+        put: InternalPut,
+        *,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        offsets: ConsumerOffsets,
+        is_retry_v2: bool,
+    ) -> None:
+        self._store = store
+        self._put = put
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._is_retry_v2 = is_retry_v2
+
+    def revive(self, point: CheckPoint) -> int | None:
+        """Give back the messages of a check point that are not acked; it notes each of them.
+
+        Returns:
+            End of the last message in the log, 0 when there was none; None when one could not be
+            stored: try again later.
+        """
+        if (
+            self._topics.get(normal_topic(point.topic, point.group)) is None
+            or self._groups.get(point.group) is None
+        ):
+            return 0
+        end = 0
+        for index in range(point.count):
+            if point.bit_map >> index & 1:
+                continue
+            message = self._read(point, point.offset_at(index))
+            if message is not None:
+                stored_end = self._retry(point, message)
+                if stored_end is None:
+                    return None
+                end = stored_end
+            point.bit_map |= 1 << index
+        return end
+
+    def _read(self, point: CheckPoint, queue_offset: int) -> MessageExt | None:
+        """The message; None when retention deleted it, or it is damaged."""
+        found = self._store.get_message(point.topic, point.queue_id, queue_offset, 1, 1)
+        for record in found.buffers:
+            try:
+                message = decode_message(record, inflate=False)
+            except CorruptRecordError as error:
+                _log.error("a damaged message is not popped again", error=str(error))
+                return None
+            return message if message.queue_offset == queue_offset else None
+        return None
+
+    def _retry(self, point: CheckPoint, message: MessageExt) -> int | None:
+        topic = point.topic
+        if not topic.startswith(RETRY_PREFIX):
+            make = pop_retry_topic_v2 if self._is_retry_v2 else pop_retry_topic_v1
+            topic = make(topic, point.group)
+        try:
+            self._ensure_topic(topic, point.group)
+        except (StoreError, OSError) as error:
+            _log.warning("no retry topic for popped messages", topic=topic, error=str(error))
+            return None
+        properties = message.properties
+        properties.pop(PROPERTY_POP_CK, None)
+        if message.reconsume_times == 0 or PROPERTY_FIRST_POP_TIME not in properties:
+            properties[PROPERTY_FIRST_POP_TIME] = str(point.pop_time_ms)
+        copy = copy_of(message, topic, 0, properties)
+        copy.reconsume_times = message.reconsume_times + 1
+        stored = self._put.put(copy)
+        return stored.phy_end if stored.status is PutMessageStatus.PUT_OK else None
+
+    def _ensure_topic(self, topic: str, group: str) -> None:
+        if self._topics.get(topic) is None:
+            self._topics.create_on_send_back(topic, _RETRY_QUEUES)
+            if self._offsets.query(group, topic, 0) == NO_OFFSET:
+                self._offsets.commit(group, topic, 0, 0)
+
+
+class ReviveQueue:
+    """Reads one queue of the revive topic.
+
+    Args:
+        queue: the queue.
+        store: how much of the log is on disk.
+        reviver: gives messages back.
+        offsets: where the queue's offset is committed.
+        timer: tells whether it is behind.
+        clock: time.
+        max_pending: check points in memory.
+    """
+
+    def __init__(
+        self,
+        queue: SystemQueue,
+        store: ReviveStore,
+        reviver: Reviver,
+        *,
+        offsets: ConsumerOffsets,
+        timer: Timer,
+        clock: Clock,
+        max_pending: int = MAX_PENDING,
+    ) -> None:
+        self._queue = queue
+        self._store = store
+        self._reviver = reviver
+        self._offsets = offsets
+        self._timer = timer
+        self._clock = clock
+        self._max_pending = max_pending
+        self._points: dict[_Key, CheckPoint] = {}
+        self._done: collections.deque[_Done] = collections.deque()
+        self._read_offset = -1
+        self._passed_over: int | None = None
+        self._end_ms = 0
+
+    @property
+    def pending(self) -> int:
+        """Check points in memory."""
+        return len(self._points)
+
+    def step(self) -> bool:
+        """Read on and give back what is due; whether there is more to do at once."""
+        self._commit()
+        has_read = self._scan()
+        return self._revive_due() or has_read
+
+    def _scan(self) -> bool:
+        if self._read_offset < 0:
+            committed = self._offsets.query(REVIVE_GROUP, self._queue.topic, self._queue.queue_id)
+            # What is committed is the last check point that was dealt with, as Apache has it.
+            self._read_offset = committed + 1 if committed != NO_OFFSET else 0
+        if self._passed_over is not None and not self._points:
+            self._read_offset, self._passed_over = self._passed_over, None
+        for _ in range(_READS_PER_STEP):
+            if self._read_offset >= self._queue.max_offset:
+                self._reached_end()
+                return False
+            found = self._queue.read(self._read_offset)
+            for message in found.messages:
+                self._take(message)
+            if found.next_offset <= self._read_offset:
+                return False
+            self._read_offset = found.next_offset
+        return True
+
+    def _reached_end(self) -> None:
+        """Nothing is left to read: what was due by now has come, unless the timer is behind."""
+        now_ms = self._clock.time_ms()
+        if self._end_ms and now_ms - self._end_ms > QUIET_MS and not self._timer.is_behind():
+            self._end_ms = now_ms
+
+    def _take(self, message: MessageExt) -> None:
+        tag = message.properties.get(PROPERTY_TAGS)
+        try:
+            if tag == CHECK_POINT_TAG:
+                self._take_point(CheckPoint.decode(message.body), message.queue_offset)
+            elif tag in {ACK_TAG, BATCH_ACK_TAG}:
+                self._take_ack(PopAck.decode(message.body))
+        except BadBodyError as error:
+            _log.error("a check point or ack cannot be read", error=str(error))
+        deliver_ms = message.properties.get(PROPERTY_TIMER_DELIVER_MS, "")
+        if deliver_ms.isdecimal():
+            self._end_ms = max(self._end_ms, int(deliver_ms))
+
+    def _take_point(self, point: CheckPoint, revive_offset: int) -> None:
+        if not point.topic or not point.group:
+            return
+        if len(self._points) >= self._max_pending:
+            if self._passed_over is None:
+                self._passed_over = revive_offset
+            return
+        if self._passed_over is not None:
+            return  # it is read again with those before it
+        point.revive_offset = revive_offset
+        self._points[_key(point)] = point
+
+    def _take_ack(self, ack: PopAck) -> None:
+        point = self._points.get(_key(ack))
+        if point is None:
+            return
+        for offset in [ack.offset] if ack.offsets is None else ack.offsets:
+            index = point.index_of(offset)
+            if index >= 0:
+                point.bit_map |= 1 << index
+
+    def _revive_due(self) -> bool:
+        """Deal with check points in the order in which they lie; whether more are due."""
+        # Early messages (there are none from the timer) must not make others due.
+        end_ms = min(self._end_ms, self._clock.time_ms())
+        for dealt_with, (key, point) in enumerate(list(self._points.items())):
+            if end_ms - point.pop_time_ms - point.invisible_ms <= DUE_AFTER_MS:
+                return False
+            if dealt_with == _POINTS_PER_STEP:
+                return True
+            phy_end = self._reviver.revive(point)
+            if phy_end is None:
+                return False
+            del self._points[key]
+            self._done.append(_Done(point.revive_offset, phy_end))
+        return False
+
+    def _commit(self) -> None:
+        """Commit the last offset whose messages are on disk."""
+        flushed = self._store.flushed_phy_offset
+        offset = None
+        while self._done and self._done[0].phy_end <= flushed:
+            offset = self._done.popleft().revive_offset
+        if offset is not None:
+            self._offsets.commit(REVIVE_GROUP, self._queue.topic, self._queue.queue_id, offset)
+
+
+class ReviveService:
+    """Steps all revive queues.
+
+    Args:
+        queues: the queues.
+        interval_ms: how often it looks when there is nothing to do.
+    """
+
+    name = "PopRevive"
+
+    def __init__(self, queues: list[ReviveQueue], interval_ms: int) -> None:
+        self._queues = queues
+        self._interval_ms = interval_ms
+
+    @property
+    def pending(self) -> int:
+        """Check points in memory."""
+        return sum(queue.pending for queue in self._queues)
+
+    def step(self, now_ms: int) -> int:
+        """A bounded piece of work for each queue; see `rocketpy.runtime.service.Service.step`."""
+        has_more = [queue.step() for queue in self._queues]
+        return now_ms if any(has_more) else now_ms + self._interval_ms
+
+
+def _key(one: CheckPoint | PopAck) -> _Key:
+    """What a check point and its acks have in common."""
+    return (
+        one.topic,
+        one.group,
+        one.queue_id,
+        one.start_offset,
+        one.pop_time_ms,
+        one.broker_name,
+    )

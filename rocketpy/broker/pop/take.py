@@ -1,0 +1,221 @@
+"""Take messages from one queue for a pop, and store the check point that gets them back.
+
+One pop of a queue by a group at a time. A message is handed out only when its check point is
+stored; in order, what is in hand is noted instead and the committed offset stands still.
+
+Source: PopMessageProcessor.popMsgFromQueue (5.4.0).
+"""
+
+import struct
+from typing import Final
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.pull import MAX_PULL_BYTES, MessageReader, PullCounter
+from rocketpy.broker.pop.order_info import OrderTable
+from rocketpy.broker.pop.positions import PopPositions
+from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
+from rocketpy.broker.pop.request import PopInHand
+from rocketpy.broker.pop.revive_log import ReviveLog
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.bodies.pop import CheckPoint
+from rocketpy.proto.message import decode_message, encode_message
+from rocketpy.proto.pop import (
+    PopHandle,
+    message_offsets_part,
+    order_count_parts,
+    retry_mark,
+    start_offset_part,
+)
+from rocketpy.proto.properties import PROPERTY_POP_CK
+from rocketpy.proto.record import QUEUE_OFFSET_AT
+from rocketpy.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
+
+_QUEUE_OFFSET: Final = struct.Struct(">q")
+_WRONG_POSITION: Final = frozenset(
+    {
+        GetMessageStatus.OFFSET_TOO_SMALL,
+        GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+        GetMessageStatus.OFFSET_FOUND_NULL,
+    }
+)
+_PASSED_OVER: Final = frozenset(
+    {
+        GetMessageStatus.NO_MATCHED_MESSAGE,
+        GetMessageStatus.OFFSET_FOUND_NULL,
+        GetMessageStatus.MESSAGE_WAS_REMOVING,
+        GetMessageStatus.NO_MATCHED_LOGIC_QUEUE,
+    }
+)
+
+
+class QueueTaker:
+    """Takes messages from queues; safe from any thread.
+
+    Args:
+        store: what to read.
+        positions: where pops begin.
+        locks: one pop of a queue at a time.
+        order: what is in hand in order.
+        revive_log: where check points go.
+        stats: counters.
+        config: the broker's settings; see `configure`.
+        sync_flush: consumers are told when check points are on disk.
+    """
+
+    def __init__(
+        self,
+        store: MessageReader,
+        *,
+        positions: PopPositions,
+        locks: PopLocks,
+        order: OrderTable,
+        revive_log: ReviveLog,
+        stats: PullCounter,
+        config: BrokerConfig,
+        sync_flush: bool,
+    ) -> None:
+        self._store = store
+        self._positions = positions
+        self._locks = locks
+        self._order = order
+        self._revive_log = revive_log
+        self._stats = stats
+        self._config = config
+        self._sync_flush = sync_flush
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+
+    def take(self, pop: PopInHand, queue: GroupQueue) -> None:
+        """Take what a queue has for a pop; nothing when another pop is at it."""
+        wanted = pop.wanted
+        if not self._locks.try_lock(queue):
+            if not wanted.is_ordered:
+                pop.rest += self._rest(queue, self._positions.of(queue, wanted.init_mode))
+            return
+        try:
+            offset = self._positions.take_reset(queue)
+            if offset is not None:
+                self._order.clear(queue)
+            else:
+                offset = self._positions.begin(queue, wanted.init_mode)
+            if wanted.is_ordered and self._order.is_blocked(queue, wanted.attempt_id):
+                return
+            if pop.is_full:
+                pop.rest += self._rest(queue, offset)
+                return
+            self._take(pop, queue, offset)
+        finally:
+            self._locks.unlock(queue)
+
+    def _take(self, pop: PopInHand, queue: GroupQueue, offset: int) -> None:
+        """Read a locked queue, note what was read, and hand it out."""
+        read = self._read(pop, queue, offset)
+        if read.status in _WRONG_POSITION:
+            self._positions.commit(queue, read.next_begin_offset)
+            offset = read.next_begin_offset
+            read = self._read(pop, queue, offset)
+        if read.buffers:
+            offsets = [_QUEUE_OFFSET.unpack_from(one, QUEUE_OFFSET_AT)[0] for one in read.buffers]
+            if pop.wanted.is_ordered:
+                self._note_order(pop, queue, offset, offsets)
+            elif not self._store_check_point(pop, queue, offset, offsets, read):
+                pop.rest += read.count
+                return
+            pop.start_offsets.append(start_offset_part(queue.topic, queue.queue_id, offset))
+            pop.message_offsets.append(message_offsets_part(queue.topic, queue.queue_id, offsets))
+            self._hand_out(pop, queue, offset, read)
+        elif read.status in _PASSED_OVER:
+            self._positions.commit(queue, read.next_begin_offset)
+        pop.rest += max(0, read.max_offset - read.next_begin_offset)
+
+    def _read(self, pop: PopInHand, queue: GroupQueue, offset: int) -> GetMessageResult:
+        return self._store.get_message(
+            queue.topic,
+            queue.queue_id,
+            offset,
+            pop.wanted.max_count - pop.count,
+            MAX_PULL_BYTES - pop.size_bytes,
+            pop.filter,
+        )
+
+    def _note_order(
+        self, pop: PopInHand, queue: GroupQueue, offset: int, offsets: list[int]
+    ) -> None:
+        counts, least = self._order.popped(
+            queue,
+            offsets,
+            pop_time_ms=pop.time_ms,
+            invisible_ms=pop.wanted.invisible_ms,
+            attempt_id=pop.wanted.attempt_id,
+        )
+        pop.order_counts += order_count_parts(queue.topic, queue.queue_id, counts, least)
+        self._positions.commit(queue, offset)
+
+    def _store_check_point(
+        self,
+        pop: PopInHand,
+        queue: GroupQueue,
+        offset: int,
+        offsets: list[int],
+        read: GetMessageResult,
+    ) -> bool:
+        point = CheckPoint(
+            queue.topic,
+            queue.group,
+            queue.queue_id,
+            offset,
+            pop.time_ms,
+            pop.wanted.invisible_ms,
+            len(offsets),
+            [one - offset for one in offsets],
+            self._config.broker_name,
+        )
+        stored = self._revive_log.put_check_point(point, pop.revive_queue_id)
+        if stored.status is not PutMessageStatus.PUT_OK:
+            pop.not_stored = stored.status
+            return False
+        self._positions.advance(queue, read.next_begin_offset, stored.phy_end)
+        if self._sync_flush:
+            pop.durable_at = max(pop.durable_at, stored.phy_end)
+        return True
+
+    def _hand_out(
+        self, pop: PopInHand, queue: GroupQueue, offset: int, read: GetMessageResult
+    ) -> None:
+        wanted = pop.wanted
+        is_retry = queue.topic != wanted.topic
+        if is_retry and not self._config.pop_response_return_actual_retry_topic:
+            records = [self._as_original(pop, queue, offset, record) for record in read.buffers]
+        else:
+            records = [b"".join(read.buffers)]
+        pop.records += records
+        pop.count += read.count
+        pop.size_bytes += read.size_bytes
+        self._stats.inc_group_get(queue.group, queue.topic, read.count, read.size_bytes)
+        self._stats.inc_broker_get(read.count)
+
+    def _as_original(
+        self, pop: PopInHand, queue: GroupQueue, offset: int, record: memoryview
+    ) -> bytes:
+        """A retried message under the topic that the consumer knows, with its handle."""
+        try:
+            message = decode_message(record, inflate=False)
+        except CorruptRecordError:
+            return bytes(record)  # its consumer says what is wrong with it
+        message.properties[PROPERTY_POP_CK] = PopHandle(
+            offset,
+            pop.time_ms,
+            pop.wanted.invisible_ms,
+            pop.revive_queue_id,
+            retry_mark(queue.topic),
+            self._config.broker_name,
+            queue.queue_id,
+            message.queue_offset,
+        ).text()
+        message.topic = pop.wanted.topic
+        return encode_message(message)
+
+    def _rest(self, queue: GroupQueue, offset: int) -> int:
+        return max(0, self._store.max_offset(queue.topic, queue.queue_id) - offset)

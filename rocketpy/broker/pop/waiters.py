@@ -1,0 +1,186 @@
+"""Pops and notifications that wait for a message.
+
+One message is for one member of a group. So an arrival resumes one waiting request of each group,
+who wakes the next when it leaves something behind. The groups that wait for a topic are known by
+its name, so that an arrival looks at nobody else.
+
+Source: PopLongPollingService.java (5.4.0).
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.suspended_requests import SuspendedRequest, SuspendedRequests
+from rocketpy.store.results import MessageFilter
+
+ANY_QUEUE: Final = -1
+
+Listener = Callable[[str, int, int, int], None]
+"""Topic, queue id, next queue offset and tags code of a message that came."""
+
+
+class Source(Protocol):
+    """What a request waits for."""
+
+    def has_message(self, wanted: Any) -> bool:  # noqa: ANN401 - the operation's own
+        """Whether there is something to read."""
+        ...
+
+    def free_at_ms(self, wanted: Any) -> int | None:  # noqa: ANN401
+        """Monotonic time at which the next blocked queue becomes free; None when none is."""
+        ...
+
+
+class Waiting(SuspendedRequest):
+    """One request that waits.
+
+    Attributes:
+        wanted: what was asked for, as its operation needs it to go on.
+        filter: what it takes; None takes everything.
+        on_resume: called when it can go on.
+    """
+
+    __slots__ = ("_source", "filter", "on_resume", "wanted")
+
+    def __init__(
+        self,
+        wanted: Any,  # noqa: ANN401 - the operation's own
+        keys: Iterable[Hashable],
+        owner: Hashable,
+        deadline_ms: int,
+        source: Source,
+        *,
+        message_filter: MessageFilter | None,
+        on_resume: Callable[["Waiting"], None],
+    ) -> None:
+        super().__init__(keys, owner, deadline_ms)
+        self.wanted = wanted
+        self.filter = message_filter
+        self.on_resume = on_resume
+        self._source = source
+
+    def resume(self) -> None:
+        """See `SuspendedRequest.resume`."""
+        self.on_resume(self)
+
+    def is_ready(self) -> bool:
+        """Whether there is something to read."""
+        return self._source.has_message(self.wanted)
+
+    def looks_next(self, now_ms: int) -> int:
+        """When a blocked queue becomes free, for requests in order."""
+        if not self.wanted.is_ordered:
+            return self.deadline_ms
+        free_at_ms = self._source.free_at_ms(self.wanted)
+        return self.deadline_ms if free_at_ms is None else max(free_at_ms, now_ms + 1)
+
+
+class PopWaiters:
+    """Requests of one kind that wait, by topic and group; safe from any thread.
+
+    Args:
+        suspended: where they wait.
+        listen: called once, when the first one waits, with what wants to hear of every message
+            that comes: so who never pops pays nothing.
+    """
+
+    def __init__(self, suspended: SuspendedRequests, listen: Callable[[Listener], None]) -> None:
+        self.suspended = suspended
+        self._listen: Callable[[Listener], None] | None = listen
+        self._lock = threading.Lock()
+        self._groups: dict[str, dict[str, None]] = {}
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, None]]:
+        """Topics, with the groups that wait or lately waited for them."""
+        return self._groups
+
+    def suspend(self, waiting: Waiting, queues: Sequence[GroupQueue], now_ms: int) -> bool:
+        """Let a request wait under its keys; it may be resumed before this returns.
+
+        Args:
+            waiting: the request; its keys are `keys_of` the queues.
+            queues: what it waits for.
+            now_ms: monotonic time.
+
+        Returns:
+            False when there is no room for it.
+        """
+        self._note_groups(queues)
+        if not self.suspended.suspend(waiting, now_ms):
+            return False
+        if self._note_groups(queues) and waiting.is_ready():
+            # Its groups were forgotten before it waited: an arrival in between found nobody.
+            self.suspended.wake(queues[0], lambda one: one is waiting)
+        return True
+
+    def on_arrival(self, topic: str, queue_id: int, _next_offset: int, tags_code: int) -> None:
+        """Resume one waiting request of each group; on the putting thread."""
+        groups = self._groups.get(topic)
+        if not groups:
+            return
+        for group in tuple(groups):
+            self.wake(GroupQueue(topic, group, queue_id), tags_code)
+
+    def wake(self, queue: GroupQueue, tags_code: int | None = None) -> None:
+        """Resume one request of a group that waits for a queue.
+
+        Args:
+            queue: where something can be read.
+            tags_code: of the message that came; None: whatever the request takes.
+        """
+        topic, group, _ = queue
+
+        def wants(one: Waiting) -> bool:
+            return (
+                tags_code is None or one.filter is None or one.filter.matches_tags_code(tags_code)
+            )
+
+        suspended = self.suspended
+        if not (
+            suspended.wake(GroupQueue(topic, group, ANY_QUEUE), wants, limit=1)
+            or suspended.wake(queue, wants, limit=1)
+            or suspended.count_at((topic, group))
+        ):
+            self._forget_group(topic, group)
+
+    def _note_groups(self, queues: Iterable[GroupQueue]) -> bool:
+        """Remember who waits for what; whether anything of it was not known."""
+        is_new = False
+        with self._lock:
+            listen, self._listen = self._listen, None
+            for topic, group, _ in queues:
+                groups = self._groups.setdefault(topic, {})
+                if group not in groups:
+                    groups[group] = None
+                    is_new = True
+        if listen is not None:
+            listen(self.on_arrival)
+        return is_new
+
+    def _forget_group(self, topic: str, group: str) -> None:
+        with self._lock:
+            groups = self._groups.get(topic)
+            if groups is not None and not self.suspended.count_at((topic, group)):
+                groups.pop(group, None)
+                if not groups:
+                    del self._groups[topic]
+
+
+def keys_of(queues: Sequence[GroupQueue]) -> list[Hashable]:
+    """What a request waits under: its groups, by which it is counted, and its queues."""
+    pairs: dict[Hashable, None] = dict.fromkeys((queue.topic, queue.group) for queue in queues)
+    return [*pairs, *queues]
+
+
+def wait_until(monotonic_ms: int, wall_ms: int, at_ms: int) -> int:
+    """The monotonic time of a wall time.
+
+    Args:
+        monotonic_ms: now.
+        wall_ms: now.
+        at_ms: a wall time.
+    """
+    return monotonic_ms + max(0, at_ms - wall_ms) + 1

@@ -1,0 +1,244 @@
+"""POP_MESSAGE, NOTIFICATION and POLLING_INFO (200050, 200054, 200055).
+
+The adapter of `rocketpy.broker.pop`.
+
+Source: PopMessageProcessor, NotificationProcessor, PollingInfoProcessor (5.4.0).
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Protocol
+
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.pop.notification import (
+    NotificationOperation,
+    NotificationOutcome,
+    NotificationRequest,
+)
+from rocketpy.broker.pop.pop import PopOperation, PopOutcome
+from rocketpy.broker.pop.request import Popped, PopRequest
+from rocketpy.broker.pop.waiters import Waiting
+from rocketpy.broker.processor.resumption import Resumption
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand, encode_command, encode_head, make_response
+from rocketpy.proto.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
+from rocketpy.runtime.clock import Clock
+
+_NO_FIELDS: Final[dict[str, str]] = {}
+_NOTHING: Final = PopMessageResponseHeader(
+    pop_time=0, invisible_time=0, revive_qid=0, rest_num=0
+).to_ext()
+_NOT_STORED: Final = "the check points of the messages are not on disk"
+
+
+class Durability(Protocol):
+    """What responses wait for."""
+
+    def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
+        """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
+        ...
+
+
+class PopMessageProcessor:
+    """Answers pops and notifications, at once or when they are resumed.
+
+    Args:
+        pops: carries out pops.
+        notifications: answers notifications.
+        resumption: where resumed requests run.
+        store: says what is on disk.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        pops: PopOperation,
+        notifications: NotificationOperation,
+        resumption: Resumption,
+        store: Durability,
+        clock: Clock,
+    ) -> None:
+        self._pops = pops
+        self._notifications = notifications
+        self._resumption = resumption
+        self._store = store
+        self._clock = clock
+
+    @property
+    def processors(self) -> Mapping[int, Processor]:
+        """Request code to processor."""
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
+
+    def pop(self, channel: Channel, request: RemotingCommand) -> bytes | None:
+        """200050: hand out messages; None when the response comes later.
+
+        Raises:
+            HeaderFieldError: a field is missing, no number, or out of its type's range.
+        """
+        header = PopMessageRequestHeader.from_ext(request.ext_fields)
+        wanted = PopRequest(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.max_msg_nums,
+            header.invisible_time,
+            header.born_time or self._clock.time_ms(),
+            header.poll_time,
+            header.init_mode,
+            header.exp or "",
+            header.exp_type,
+            bool(header.order),
+            header.attempt_id,
+        )
+        head = _head(request)
+        outcome = self._pops.pop(wanted, channel, partial(self._resume_pop, channel, head))
+        if outcome is None:
+            self._forget_if_lost(channel)
+            return None
+        return self._pop_frame(channel, head, outcome)
+
+    def notify(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """200054: say when there is something to pop; None when the response comes later.
+
+        Raises:
+            HeaderFieldError: a field is missing, no number, or out of its type's range.
+        """
+        header = NotificationRequestHeader.from_ext(request.ext_fields)
+        wanted = NotificationRequest(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.born_time or self._clock.time_ms(),
+            header.poll_time,
+            bool(header.order),
+            header.attempt_id,
+        )
+        head = _head(request)
+        outcome = self._notifications.notify(
+            wanted, channel, partial(self._resume_notification, channel, head)
+        )
+        if outcome is None:
+            self._forget_if_lost(channel)
+            return None
+        return _notified(head, outcome)
+
+    def polling_info(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """200055: how many pops wait.
+
+        Raises:
+            HeaderFieldError: a field is missing, no number, or out of its type's range.
+        """
+        header = PollingInfoRequestHeader.from_ext(request.ext_fields)
+        count = self._notifications.count_waiting(
+            header.topic, header.queue_id, header.consumer_group
+        )
+        if isinstance(count, Refusal):
+            return make_response(request, *count)
+        return make_response(
+            request, ext_fields=PollingInfoResponseHeader(polling_num=count).to_ext()
+        )
+
+    def on_open(self, channel: Channel) -> None:
+        """Nothing to do."""
+
+    def on_idle(self, channel: Channel) -> None:
+        """Nothing to do: the close that follows is reported too."""
+
+    def on_close(self, channel: Channel) -> None:
+        """Forget what a lost connection waits for."""
+        self._pops.forget(channel)
+        self._notifications.forget(channel)
+        self._resumption.forget(channel)
+
+    def _forget_if_lost(self, channel: Channel) -> None:
+        if not channel.is_open:  # it was lost meanwhile, and is not reported again
+            self.on_close(channel)
+
+    def _resume_pop(self, channel: Channel, head: RemotingCommand, waiting: Waiting) -> None:
+        self._resumption.add(channel, partial(self._go_on_popping, channel, head, waiting))
+
+    def _go_on_popping(
+        self, channel: Channel, head: RemotingCommand, waiting: Waiting
+    ) -> bytes | None:
+        try:
+            outcome = self._pops.go_on(waiting)
+            return None if outcome is None else self._pop_frame(channel, head, outcome)
+        except Exception as error:  # noqa: BLE001 - nobody above would answer the client
+            return _failed(head, error)
+
+    def _resume_notification(
+        self, channel: Channel, head: RemotingCommand, waiting: Waiting
+    ) -> None:
+        self._resumption.add(channel, partial(self._go_on_notifying, head, waiting))
+
+    def _go_on_notifying(self, head: RemotingCommand, waiting: Waiting) -> bytes | None:
+        try:
+            outcome = self._notifications.go_on(waiting)
+            return None if outcome is None else encode_command(_notified(head, outcome))
+        except Exception as error:  # noqa: BLE001 - nobody above would answer the client
+            return _failed(head, error)
+
+    def _pop_frame(
+        self, channel: Channel, head: RemotingCommand, outcome: PopOutcome
+    ) -> bytes | None:
+        """The response; None when it is sent later, once its check points are on disk."""
+        if isinstance(outcome, Refusal):
+            return encode_command(make_response(head, outcome.code, outcome.remark, _NOTHING))
+        frame = _popped(head, outcome)
+        if not outcome.durable_at:
+            return frame
+
+        def settled(is_durable: bool) -> None:
+            refusal = make_response(head, ResponseCode.SYSTEM_ERROR, _NOT_STORED, _NOTHING)
+            channel.send(frame if is_durable else encode_command(refusal))
+
+        self._store.when_durable(outcome.durable_at, settled)
+        return None
+
+
+def _head(request: RemotingCommand) -> RemotingCommand:
+    """What a response needs of its request; what waits keeps nothing else."""
+    return RemotingCommand(
+        request.code, 0, 0, request.opaque, 0, None, _NO_FIELDS, b"", request.serialize_type
+    )
+
+
+def _popped(head: RemotingCommand, popped: Popped) -> bytes:
+    fields = PopMessageResponseHeader(
+        pop_time=popped.pop_time_ms,
+        invisible_time=popped.invisible_ms,
+        revive_qid=popped.revive_queue_id,
+        rest_num=popped.rest_count,
+        start_offset_info=popped.start_offsets,
+        msg_offset_info=popped.message_offsets,
+        order_count_info=popped.order_counts,
+    )
+    remark = "FOUND" if popped.records else "NO_MESSAGE_IN_QUEUE"
+    response = make_response(head, popped.code, remark, fields.to_ext())
+    body_bytes = sum(map(len, popped.records))
+    return b"".join((encode_head(response, body_bytes), *popped.records))
+
+
+def _notified(head: RemotingCommand, outcome: NotificationOutcome) -> RemotingCommand:
+    if isinstance(outcome, Refusal):
+        return make_response(head, outcome.code, outcome.remark)
+    fields = NotificationResponseHeader(has_msg=outcome.has_message, polling_full=outcome.is_full)
+    return make_response(head, ext_fields=fields.to_ext())
+
+
+def _failed(head: RemotingCommand, error: Exception) -> bytes:
+    remark = f"{type(error).__name__}: {error}"
+    return encode_command(make_response(head, ResponseCode.SYSTEM_ERROR, remark, _NOTHING))

@@ -1,0 +1,201 @@
+"""Check points and acks of pop consumption, as brokers store them and clients send them.
+
+Source: PopCheckPoint, AckMsg, BatchAckMsg, BatchAck, BatchAckMessageRequestBody of 5.4.0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, ClassVar
+
+from rocketpy.proto.json_body import Body, body
+from rocketpy.proto.pop import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG
+
+
+@body
+class CheckPoint(Body):
+    """Messages of one queue that were popped together and come back if they are not acked.
+
+    Attributes:
+        start_offset: queue offset that the pop began at.
+        pop_time_ms: when.
+        invisible_ms: when they come back, counted from `pop_time_ms`.
+        bit_map: bit i: message i is acked.
+        count: number of messages.
+        queue_id: of the messages.
+        topic: of the messages, the retry topic for those popped from there.
+        group: who popped them.
+        revive_offset: offset in the revive queue, known to whoever read it there.
+        offset_diffs: queue offset of each message, less `start_offset`; empty in old ones, where
+            messages lie side by side.
+        broker_name: of the broker that has the messages.
+        re_put_times: how often it was put off because a message could not be revived.
+        revive_time_ms: when they come back.
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {
+        "start_offset": "so",
+        "pop_time_ms": "pt",
+        "invisible_ms": "it",
+        "bit_map": "bm",
+        "count": "n",
+        "queue_id": "q",
+        "topic": "t",
+        "group": "c",
+        "revive_offset": "ro",
+        "offset_diffs": "d",
+        "broker_name": "bn",
+        "re_put_times": "rp",
+        "revive_time_ms": "reviveTime",
+    }
+
+    topic: str = ""
+    group: str = ""
+    queue_id: int = 0
+    start_offset: int = 0
+    pop_time_ms: int = 0
+    invisible_ms: int = 0
+    count: int = 0
+    offset_diffs: list[int] = field(default_factory=list)
+    broker_name: str | None = None
+    bit_map: int = 0
+    revive_offset: int = 0
+    re_put_times: str | None = None
+    revive_time_ms: int = 0
+
+    @property
+    def unique_key(self) -> str:
+        """UNIQ_KEY of its message."""
+        parts = (
+            self.topic,
+            self.queue_id,
+            self.start_offset,
+            self.group,
+            self.pop_time_ms,
+            self.broker_name,
+            CHECK_POINT_TAG,
+        )
+        return "@".join(map(str, parts))
+
+    def offset_at(self, index: int) -> int:
+        """Queue offset of a message."""
+        if not self.offset_diffs:
+            return self.start_offset + index
+        return self.start_offset + self.offset_diffs[index]
+
+    def index_of(self, queue_offset: int) -> int:
+        """Which of its messages this is; -1 when none."""
+        diff = queue_offset - self.start_offset
+        if not self.offset_diffs:
+            return diff if 0 <= diff < self.count else -1
+        try:
+            return self.offset_diffs.index(diff)
+        except ValueError:
+            return -1
+
+
+@body
+class PopAck(Body):
+    """One acked message of a check point, or several (`offsets`)."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {
+        "offset": "ao",
+        "start_offset": "so",
+        "group": "c",
+        "topic": "t",
+        "queue_id": "q",
+        "pop_time_ms": "pt",
+        "broker_name": "bn",
+        "offsets": "aol",
+    }
+
+    topic: str = ""
+    group: str = ""
+    queue_id: int = 0
+    start_offset: int = 0
+    pop_time_ms: int = 0
+    broker_name: str | None = None
+    offset: int = 0
+    offsets: list[int] | None = None
+
+    @classmethod
+    def normalise(cls, document: dict[Any, Any]) -> dict[Any, Any]:
+        """Old brokers wrote the long names."""
+        return {_OLD_NAMES.get(key, key): value for key, value in document.items()}
+
+    @property
+    def tag(self) -> str:
+        """Tag of its message."""
+        return ACK_TAG if self.offsets is None else BATCH_ACK_TAG
+
+    @property
+    def unique_key(self) -> str:
+        """UNIQ_KEY of its message; Apache's is this one for batches too."""
+        parts = (
+            self.topic,
+            self.queue_id,
+            self.offset,
+            self.group,
+            self.pop_time_ms,
+            self.broker_name,
+            ACK_TAG,
+        )
+        return "@".join(map(str, parts))
+
+
+_OLD_NAMES = {
+    "ackOffset": "ao",
+    "startOffset": "so",
+    "consumerGroup": "c",
+    "topic": "t",
+    "queueId": "q",
+    "popTime": "pt",
+    "brokerName": "bn",
+    "ackOffsetList": "aol",
+}
+
+
+@body
+class BatchAck(Body):
+    """Acked messages of one pop of one queue.
+
+    Attributes:
+        group: consumer group.
+        topic: as it was subscribed.
+        retry: mark of the topic.
+        start_offset: of the check point.
+        queue_id: of the messages.
+        revive_queue_id: of the check point.
+        pop_time_ms: of the check point.
+        invisible_ms: of the check point.
+        bit_set: little-endian bits in Base64: bit i acks offset `start_offset` + i.
+    """
+
+    wire_names: ClassVar[Mapping[str, str]] = {
+        "group": "c",
+        "topic": "t",
+        "retry": "r",
+        "start_offset": "so",
+        "queue_id": "q",
+        "revive_queue_id": "rq",
+        "pop_time_ms": "pt",
+        "invisible_ms": "it",
+        "bit_set": "b",
+    }
+
+    group: str = ""
+    topic: str = ""
+    retry: str = ""
+    start_offset: int = 0
+    queue_id: int = 0
+    revive_queue_id: int = 0
+    pop_time_ms: int = 0
+    invisible_ms: int = 0
+    bit_set: str = ""
+
+
+@body
+class BatchAckMessageRequestBody(Body):
+    """Request 200151: acks of one broker's messages."""
+
+    broker_name: str = ""
+    acks: list[BatchAck] = field(default_factory=list)

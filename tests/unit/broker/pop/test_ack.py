@@ -1,0 +1,157 @@
+"""Handles that nobody was given, or that mean nothing any more."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from rocketpy.proto.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from rocketpy.testing.sim_cluster import SimCluster
+from tests.unit.broker.pop.kit import Popper, after, send, simulate
+
+DAY_MS = 24 * 3_600 * 1_000
+
+
+def test_places_are_checked_as_apache_checks_them() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[list[int]]:
+        await send(cluster, 1)
+        message = (await popper.pop()).messages[0]
+        changes: list[dict[str, Any]] = [
+            {"topic": "T0"},
+            {"queueId": 2},
+            {"queueId": -1},
+            {"offset": 2},
+            {"offset": -1},
+            {"offset": 1},
+            {"extraInfo": "text"},
+            {"extraInfo": "0 x 0 0 0 b 0 0"},
+        ]
+        acks = [(await popper.ack(message, **each)).code for each in changes]
+        moves = [(await popper.change(message, 1_000, **each)).code for each in changes]
+        return [acks, moves]
+
+    acks, moves = simulate(case, queues=1)
+    assert acks == [17, 13, 13, 208, 208, 0, 1, 1]
+    assert moves == [17, 13, 13, 208, 208, 208, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"revive_queue_id": 8},
+        {"revive_queue_id": -1},
+        {"pop_time_ms": 1 << 60},
+        {"pop_time_ms": -1},
+        {"invisible_ms": 1 << 60},
+        {"invisible_ms": -5},
+    ],
+    ids=str,
+)
+def test_a_handle_that_no_broker_makes_is_refused_and_nothing_is_kept(
+    change: dict[str, int],
+) -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[int]:
+        await send(cluster, 1)
+        message = (await popper.pop()).messages[0]
+        names = ["check_point_offset", "pop_time_ms", "invisible_ms", "revive_queue_id"]
+        parts = message.properties["POP_CK"].split(" ")
+        for name, value in change.items():
+            parts[names.index(name)] = str(value)
+        forged = " ".join(parts)
+        before = cluster.brokers[0].broker.parts.store.max_phy_offset
+        codes = [
+            (await popper.ack(message, extraInfo=forged)).code,
+            (await popper.change(message, 1_000, extraInfo=forged)).code,
+        ]
+        assert cluster.brokers[0].broker.parts.store.max_phy_offset == before
+        return codes
+
+    assert simulate(case) == [13, 13]
+
+
+def test_a_handle_of_another_broker_changes_nothing() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[int]:
+        await send(cluster, 1)
+        message = (await popper.pop()).messages[0]
+        forged = message.properties["POP_CK"].replace(cluster.brokers[0].name, "other")
+        codes = [
+            (await popper.ack(message, extraInfo=forged)).code,
+            (await popper.change(message, 1_000, extraInfo=forged)).code,
+        ]
+        await after(15)
+        assert (await popper.pop()).bodies == [b"0"], "it is still not acked"
+        return codes
+
+    assert simulate(case) == [0, 208]
+
+
+@pytest.mark.parametrize("invisible_ms", [-1, 3 * DAY_MS + 1])
+def test_an_invisible_time_out_of_reach_is_refused(invisible_ms: int) -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[int]:
+        await send(cluster, 1)
+        message = (await popper.pop()).messages[0]
+        return [
+            (await popper.pop(invisibleTime=invisible_ms)).code,
+            (await popper.change(message, invisible_ms)).code,
+        ]
+
+    assert simulate(case) == [29, 29]
+
+
+def test_a_stale_handle_acks_nothing_that_was_popped_since() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> None:
+        await send(cluster, 1)
+        stale = (await popper.pop()).messages[0]
+        await after(15)
+        again = (await popper.pop()).messages[0]
+        assert (await popper.ack(stale)).code == 0
+        await after(15)
+        assert (await popper.pop()).bodies == [again.body]
+
+    simulate(case)
+
+
+def test_an_ack_of_other_messages_of_the_queue_acks_no_more_than_they_were_popped() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
+        await send(cluster, 2)
+        first = (await popper.pop(maxMsgNums=1)).messages[0]
+        assert (await popper.ack(first, offset=1)).code == 0
+        await after(15)
+        return (await popper.pop()).bodies
+
+    assert sorted(simulate(case, queues=1)) == [b"0", b"1"]
+
+
+def test_batches_that_make_no_sense() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[int]:
+        await send(cluster, 1)
+        name = cluster.brokers[0].name
+        some = base64.b64encode(b"\x01").decode()
+        bodies = [
+            b"",
+            BatchAckMessageRequestBody(name, []).encode(),
+            BatchAckMessageRequestBody(name, [BatchAck("g", "T", "7", bit_set=some)]).encode(),
+            BatchAckMessageRequestBody(name, [BatchAck("g", "T", "0", bit_set="?")]).encode(),
+            BatchAckMessageRequestBody(
+                name, [BatchAck("g", "T", "0", bit_set="A" * 9_000)]
+            ).encode(),
+            BatchAckMessageRequestBody(name, [BatchAck("g", "T0", "0", bit_set=some)]).encode(),
+            BatchAckMessageRequestBody(
+                name, [BatchAck("g", "T", "0", 1 << 40, bit_set=some)]
+            ).encode(),
+            b"[" * 10,
+            b" " * ((1 << 20) + 1),
+        ]
+        return [(await popper.ask(200151, body)).code for body in bodies]
+
+    assert simulate(case) == [208, 208, 1, 1, 1, 0, 0, 1, 29]
+
+
+def test_in_order_an_ack_of_what_was_not_popped_is_refused() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[int]:
+        await send(cluster, 3)
+        message = (await popper.pop(order="true", maxMsgNums=1)).messages[0]
+        codes = [(await popper.ack(message, offset=2)).code, (await popper.ack(message)).code]
+        return [*codes, (await popper.ack(message)).code]
+
+    assert simulate(case, queues=1) == [13, 0, 0]

@@ -1,0 +1,121 @@
+"""What a group has in hand in order: blocking, acks, counts, and the file."""
+
+from typing import Any
+
+from rocketpy.broker.pop.order_info import KEEP_MS, NOT_POPPED, OTHER_POP, OrderTable
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+QUEUE = GroupQueue("T", "g", 0)
+
+
+class Kit:
+    def __init__(self, value: Any = None) -> None:
+        self.clock = FakeClock()
+        self.file = MemoryFile(value)
+        self.queues = {"T": 1}
+        self.table = OrderTable(
+            self.file,
+            self.clock,
+            queue_count=lambda topic: self.queues.get(topic, 0),
+            has_group=lambda group: group == "g",
+            interval_ms=5_000,
+        )
+        self.table.load()
+
+    def pop(self, offsets: list[int], attempt_id: str | None = None) -> tuple[dict[int, int], int]:
+        return self.table.popped(
+            QUEUE,
+            offsets,
+            pop_time_ms=self.clock.now_ms,
+            invisible_ms=1_000,
+            attempt_id=attempt_id,
+        )
+
+    def ack(self, offset: int) -> int:
+        return self.table.acked(QUEUE, offset, self.clock.now_ms)
+
+
+def test_a_queue_is_blocked_until_everything_is_acked_or_visible() -> None:
+    kit = Kit()
+    assert not kit.table.is_blocked(QUEUE)
+    kit.pop([4, 6])
+    assert kit.table.is_blocked(QUEUE)
+    assert kit.ack(6) == 4
+    assert kit.ack(4) == 7
+    assert not kit.table.is_blocked(QUEUE)
+    kit.pop([7])
+    kit.clock.now_ms += 1_000
+    assert not kit.table.is_blocked(QUEUE)
+
+
+def test_a_repeated_attempt_is_not_blocked() -> None:
+    kit = Kit()
+    kit.pop([0], "a")
+    assert kit.table.is_blocked(QUEUE, "b")
+    assert not kit.table.is_blocked(QUEUE, "a")
+    assert kit.pop([0, 1], "a") == ({}, 0), "the same attempt is no other delivery"
+    kit.pop([0], "x" * 257)
+    assert kit.table.is_blocked(QUEUE, "x" * 257), "an id of any length is not kept"
+
+
+def test_acks_of_another_pop_and_of_other_messages_change_nothing() -> None:
+    kit = Kit()
+    assert kit.ack(9) == 10, "as Apache: nothing is known of the queue"
+    kit.pop([0])
+    assert kit.ack(5) == NOT_POPPED
+    kit.clock.now_ms += 1
+    assert kit.ack(0) == OTHER_POP
+
+
+def test_deliveries_are_counted() -> None:
+    kit = Kit()
+    kit.pop([0, 1])
+    assert kit.pop([0, 1]) == ({0: 1, 1: 1}, 1)
+    assert kit.pop([1, 2]) == ({1: 2}, 0)
+
+
+def test_a_message_may_be_visible_at_another_time() -> None:
+    kit = Kit()
+    kit.pop([0])
+    pop_time_ms = kit.clock.now_ms
+    kit.table.change_visible(QUEUE, 0, pop_time_ms, pop_time_ms + 50)
+    kit.table.change_visible(QUEUE, 7, pop_time_ms, pop_time_ms + 9_000)
+    kit.table.change_visible(QUEUE, 0, pop_time_ms + 1, pop_time_ms + 9_000)
+    assert kit.table.free_at_ms(QUEUE) == pop_time_ms + 50
+
+
+def test_the_file_is_apaches_and_read_again() -> None:
+    kit = Kit()
+    kit.pop([3, 5], "a")
+    kit.ack(3)
+    kit.pop([5], "b")
+    kit.table.step(0)
+    entry = kit.file.value["table"]["T@g"][0]
+    now_ms = kit.clock.now_ms
+    assert entry == {
+        "a": "b", "cm": 0, "i": 1_000, "l": now_ms, "o": [5], "oc": {5: 1}, "popTime": now_ms,
+    }  # fmt: skip
+    assert kit.file.value["orderedConsumptionLevel"] == "QUEUE"
+    again = Kit(kit.file.value)
+    assert again.table.is_blocked(QUEUE)
+    assert again.table.acked(QUEUE, 5, now_ms) == 6
+
+
+def test_what_nobody_needs_is_forgotten_when_the_file_is_written() -> None:
+    kit = Kit()
+    kit.pop([0])
+    kit.table.popped(
+        GroupQueue("T", "gone", 0), [0], pop_time_ms=1, invisible_ms=1, attempt_id=None
+    )
+    kit.table.popped(GroupQueue("T", "g", 1), [0], pop_time_ms=1, invisible_ms=1, attempt_id=None)
+    kit.table.persist()
+    assert len(kit.table) == 1
+    kit.clock.now_ms += KEEP_MS + 1
+    kit.table.persist()
+    assert len(kit.table) == 0
+
+
+def test_entries_that_cannot_be_read_are_left_out() -> None:
+    value = {"table": {"T@g": {0: {"o": "x"}, 1: []}, "T": {0: {}}, "U@g": {0: {"o": [1]}}}}
+    assert len(Kit(value).table) == 1

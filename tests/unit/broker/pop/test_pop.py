@@ -1,0 +1,173 @@
+"""Popping, acking, and what comes back, at the level of the wire."""
+
+import asyncio
+from typing import Any
+
+from rocketpy.testing.sim_cluster import SimCluster
+from tests.unit.broker.pop.kit import Popper, PopResponse, after, send, simulate
+
+
+def test_what_is_acked_does_not_come_back_and_the_rest_does() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[Any]:
+        await send(cluster, 4)
+        first = await popper.pop()
+        assert sorted(first.bodies) == [b"0", b"1", b"2", b"3"]
+        for message in first.messages[:2]:
+            assert (await popper.ack(message)).code == 0
+        again = await popper.pop()
+        assert again.code == 210, again.remark
+        await after(9)
+        assert (await popper.pop()).code == 210, "not before its time"
+        await after(10)
+        back = await popper.pop()
+        assert sorted(back.bodies) == sorted(first.bodies[2:])
+        return back.messages
+
+    back = simulate(case)
+    assert [message.reconsume_times for message in back] == [1, 1]
+    assert {message.topic for message in back} == {"T"}
+    assert all("1ST_POP_TIME" in message.properties for message in back)
+    assert all(message.properties["POP_CK"].split(" ")[4] == "1" for message in back)
+
+
+def test_a_retried_message_is_acked_or_comes_back_again() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[list[int]]:
+        await send(cluster, 2)
+        times = []
+        for _ in range(3):
+            found = await popper.pop(pollTime=30_000)
+            times.append([message.reconsume_times for message in found.messages])
+            await after(16)
+        found = await popper.pop()
+        for message in found.messages:
+            assert (await popper.ack(message)).code == 0
+        await after(60)
+        assert (await popper.pop()).code == 210
+        return times
+
+    assert simulate(case) == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_pop_waits_for_a_message_and_only_one_gets_it() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[PopResponse]:
+        other = Popper(cluster, host="10.0.9.2")
+        waiting = [
+            asyncio.ensure_future(each.pop(pollTime=15_000, invisibleTime=60_000))
+            for each in (popper, other)
+        ]
+        await after(3)
+        info = await popper.ask(200055, consumerGroup="g", topic="T", queueId=-1)
+        assert info.ext_fields["pollingNum"] == "2"
+        await send(cluster, 1)
+        return await asyncio.gather(*waiting)
+
+    responses = simulate(case)
+    assert sorted(one.code for one in responses) == [0, 210]
+    assert [one.bodies for one in responses if one.code == 0] == [[b"0"]]
+
+
+def test_batch_ack_and_change_of_the_invisible_time() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> None:
+        await send(cluster, 6)
+        found = (await popper.pop()).messages
+        assert (await popper.ack_batch(found[:4])).code == 0
+        sooner, later = found[4:]
+        assert (await popper.change(sooner, 2_000)).code == 0
+        changed = await popper.change(later, 40_000)
+        assert changed.code == 0
+        assert changed.ext_fields["invisibleTime"] == "40000"
+        await after(15)
+        assert (await popper.pop()).bodies == [sooner.body]
+        await after(20)
+        assert later.body not in (await popper.pop()).bodies
+        await after(10)
+        assert later.body in (await popper.pop(maxMsgNums=32)).bodies
+
+    simulate(case)
+
+
+def test_in_order_a_queue_is_blocked_until_all_is_acked() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[Any]:
+        await send(cluster, 5)
+        first = await popper.pop(order="true", maxMsgNums=3)
+        assert first.bodies == [b"0", b"1", b"2"]
+        assert first.fields["reviveQid"] == "999"
+        assert (await popper.pop(order="true")).code == 210
+        repeated = await popper.pop(order="true", attemptId="a")
+        assert repeated.code == 210
+        for message in first.messages[:2]:
+            assert (await popper.ack(message)).code == 0
+        await after(11)
+        second = await popper.pop(order="true")
+        assert second.bodies == [b"2", b"3", b"4"], "from the first that is not acked"
+        counts = second.fields["orderCountInfo"]
+        for message in reversed(second.messages):
+            assert (await popper.ack(message)).code == 0
+        waiting = asyncio.ensure_future(popper.pop(order="true", pollTime=15_000))
+        await after(1)
+        await send(cluster, 1, first=5)
+        assert (await waiting).bodies == [b"5"]
+        return [first.fields["orderCountInfo"], counts]
+
+    assert simulate(case, queues=1) == ["0 0 0", "0 qo0%2 1;0 0 0"]
+
+
+def test_in_order_a_blocked_pop_goes_on_when_the_queue_is_free() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[int]:
+        await send(cluster, 2)
+        first = await popper.pop(order="true", maxMsgNums=1)
+        start = popper.now_ms
+        waiting = asyncio.ensure_future(popper.pop(order="true", pollTime=30_000))
+        await after(1)
+        await popper.change(first.messages[0], 3_000)
+        found = await waiting
+        return [popper.now_ms - start, *map(int, found.bodies)]
+
+    waited, *bodies = simulate(case, queues=1)
+    assert bodies == [0, 1]
+    assert 4_000 <= waited <= 6_000, "what was changed counts, not the time of the pop"
+
+
+def test_a_notification_says_when_there_is_something() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[str]:
+        wanted: dict[str, Any] = {
+            "consumerGroup": "g",
+            "topic": "T",
+            "queueId": -1,
+            "pollTime": 5_000,
+        }
+        empty = await popper.ask(200054, **wanted, bornTime=popper.now_ms)
+        waiting = asyncio.ensure_future(popper.ask(200054, **wanted, bornTime=popper.now_ms))
+        await after(1)
+        await send(cluster, 1)
+        return [each.ext_fields["hasMsg"] for each in (empty, await waiting)]
+
+    assert simulate(case) == ["false", "true"]
+
+
+def test_what_cannot_be_popped_is_refused_in_apaches_order() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[int]:
+        asked: list[dict[str, Any]] = [
+            {"topic": "T0", "bornTime": popper.now_ms - 1_000},
+            {"topic": "T0", "maxMsgNums": 33},
+            {"topic": "T0"},
+            {"queueId": 2},
+            {"consumerGroup": "not a name"},
+            {"exp": "a || ", "expType": "TAG", "consumerGroup": "h"},
+            {"invisibleTime": -1},
+        ]
+        return [(await popper.pop(**each)).code for each in asked]
+
+    assert simulate(case)[:5] == [210, 29, 17, 29, 26]
+
+
+def test_a_group_that_is_reset_pops_from_there() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
+        await send(cluster, 3)
+        found = await popper.pop()
+        for message in found.messages:
+            await popper.ack(message)
+        cluster.brokers[0].broker.parts.offsets.assign_reset("g", "T", 0, 1)
+        return (await popper.pop()).bodies
+
+    assert simulate(case, queues=1) == [b"1", b"2"]

@@ -1,0 +1,79 @@
+"""Where pops begin, and when the committed offset follows."""
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.pop.positions import PopPositions
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.proto.pop import INIT_MAX, INIT_MIN
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+QUEUE = GroupQueue("T", "g", 0)
+
+
+class Store:
+    flushed_phy_offset = 0
+    ends = 5, 20
+    recent = False
+
+    def min_offset(self, _topic: str, _queue_id: int) -> int:
+        return self.ends[0]
+
+    def max_offset(self, _topic: str, _queue_id: int) -> int:
+        return self.ends[1]
+
+    def is_in_memory(self, _topic: str, _queue_id: int, _offset: int) -> bool:
+        return self.recent
+
+
+class Kit:
+    def __init__(self) -> None:
+        self.store = Store()
+        self.offsets = ConsumerOffsets(BrokerConfig(), MemoryFile(), FakeClock())
+        self.positions = PopPositions(self.offsets, self.store, self.store)
+
+    @property
+    def committed(self) -> int:
+        return self.offsets.query("g", "T", 0)
+
+
+def test_a_new_group_begins_where_it_asks_to() -> None:
+    kit = Kit()
+    assert kit.positions.of(QUEUE, INIT_MAX) == 19, "the last message shows that it works"
+    assert kit.committed == -1
+    assert kit.positions.begin(QUEUE, INIT_MIN) == 5
+    assert kit.committed == 5
+    assert kit.positions.begin(QUEUE, INIT_MAX) == 5, "once it has begun, it goes on"
+
+
+def test_a_young_queue_is_read_from_its_beginning() -> None:
+    kit = Kit()
+    kit.store.ends, kit.store.recent = (0, 20), True
+    assert kit.positions.of(QUEUE, INIT_MAX) == 0
+
+
+def test_the_offset_follows_when_the_check_point_is_on_disk() -> None:
+    kit = Kit()
+    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.advance(QUEUE, 7, 100)
+    kit.positions.advance(QUEUE, 9, 200)
+    kit.positions.commit(QUEUE, 12)  # messages that no filter takes lie behind
+    assert kit.positions.of(QUEUE) == 12
+    assert kit.committed == 5
+    kit.store.flushed_phy_offset = 150
+    kit.positions.step(0)
+    assert (kit.committed, len(kit.positions)) == (7, 1)
+    kit.store.flushed_phy_offset = 200
+    kit.positions.step(0)
+    assert (kit.committed, len(kit.positions)) == (12, 0), "nothing is remembered any more"
+
+
+def test_a_reset_counts_whatever_is_under_way() -> None:
+    kit = Kit()
+    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.advance(QUEUE, 9, 100)
+    assert kit.positions.take_reset(QUEUE) is None
+    kit.offsets.assign_reset("g", "T", 0, 6)
+    assert kit.positions.take_reset(QUEUE) == 6
+    kit.store.flushed_phy_offset = 100
+    kit.positions.persist()
+    assert kit.committed == kit.positions.of(QUEUE) == 6

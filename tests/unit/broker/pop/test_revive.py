@@ -1,0 +1,207 @@
+"""What becomes of check points: bounded memory, and no offset before its messages are on disk."""
+
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.pop.revive import ReviveQueue, ReviveService
+from rocketpy.broker.system_queue import SystemRead
+from rocketpy.proto.bodies.pop import CheckPoint, PopAck
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.pop import REVIVE_GROUP
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+
+
+class Queue:
+    """A revive queue in memory."""
+
+    topic = "rmq_sys_REVIVE_LOG_c"
+    queue_id = 3
+
+    def __init__(self) -> None:
+        self.messages: list[MessageExt] = []
+
+    @property
+    def max_offset(self) -> int:
+        return len(self.messages)
+
+    def read(self, offset: int) -> SystemRead:
+        found = self.messages[offset : offset + 32]
+        return SystemRead(found, offset + len(found))
+
+    def put(self, body: bytes, tag: str, deliver_ms: int) -> None:
+        properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(deliver_ms)}
+        message = MessageExt(
+            topic=self.topic,
+            body=body,
+            properties=properties,
+            queue_offset=len(self.messages),
+        )
+        self.messages.append(message)
+
+
+class Reviver:
+    """Notes what came back."""
+
+    def __init__(self) -> None:
+        self.revived: list[tuple[int, list[int]]] = []
+        self.works = True
+        self.phy_end = 0
+
+    def revive(self, point: CheckPoint) -> int | None:
+        if not self.works:
+            return None
+        left = [index for index in range(point.count) if not point.bit_map >> index & 1]
+        self.revived.append((point.start_offset, left))
+        self.phy_end += 10
+        return self.phy_end
+
+
+class Kit:
+    def __init__(self, max_pending: int = 100) -> None:
+        self.clock = FakeClock()
+        self.queue = Queue()
+        self.reviver = Reviver()
+        self.behind = False
+        self.flushed_phy_offset = 1 << 40
+        self.offsets = ConsumerOffsets(BrokerConfig(), MemoryFile(), self.clock)
+        self.max_pending = max_pending
+        self.start()
+
+    def start(self) -> None:
+        """A process that begins: what it had in memory is gone."""
+        self.revive = ReviveQueue(
+            self.queue,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]
+            self.reviver,  # type: ignore[arg-type]
+            offsets=self.offsets,
+            timer=self,  # type: ignore[arg-type]
+            clock=self.clock,
+            max_pending=self.max_pending,
+        )
+
+    def is_behind(self) -> bool:
+        return self.behind
+
+    @property
+    def committed(self) -> int:
+        return self.offsets.query(REVIVE_GROUP, self.queue.topic, 3)
+
+    def check_point(self, start: int, count: int = 1) -> None:
+        now_ms = self.clock.now_ms
+        point = CheckPoint("T", "g", 0, start, now_ms, 1_000, count, list(range(count)), "b")
+        self.queue.put(point.encode(), "ck", now_ms)
+
+    def ack(self, start: int, *offsets: int, broker: str | None = "b") -> None:
+        now_ms = self.clock.now_ms
+        tag, many = ("ack", None) if len(offsets) == 1 else ("bAck", list(offsets))
+        ack = PopAck("T", "g", 0, start, now_ms, broker, offsets[0], many)
+        self.queue.put(ack.encode(), tag, now_ms + 1_000)
+
+    def run(self) -> list[Any]:
+        self.reviver.revived.clear()
+        while self.revive.step():
+            pass
+        return list(self.reviver.revived)
+
+
+def test_what_is_acked_stays_away() -> None:
+    kit = Kit()
+    kit.check_point(0, 4)
+    kit.ack(0, 1)
+    kit.ack(0, 0, 3)
+    assert not kit.run()
+    kit.clock.now_ms += 5_000
+    assert kit.run() == [(0, [2])]
+    assert not kit.run()
+    assert kit.committed == 0, "the check point that was dealt with, as Apache notes it"
+    assert kit.revive.pending == 0
+
+
+def test_nothing_comes_back_before_everything_that_may_ack_it_has_been_read() -> None:
+    kit = Kit()
+    kit.check_point(0)
+    kit.behind = True
+    kit.clock.now_ms += 60_000
+    kit.run()
+    assert not kit.run()
+    kit.queue.put(
+        PopAck("T", "g", 0, 0, kit.clock.now_ms - 60_000, "b", 0).encode(), "ack", kit.clock.now_ms
+    )
+    kit.behind = False
+    assert kit.run() == [(0, [])]
+
+
+def test_the_offset_waits_for_the_disk_and_for_nothing_twice() -> None:
+    kit = Kit()
+    kit.flushed_phy_offset = 15
+    for start in range(3):
+        kit.check_point(start)
+    kit.clock.now_ms += 10_000
+    assert [start for start, _ in kit.run()] == [0, 1, 2]
+    assert not kit.run()
+    assert kit.committed == 0
+    kit.start()
+    kit.flushed_phy_offset = 1 << 40
+    again = [start for start, _ in kit.run()]
+    assert again == [1, 2], "a new process gives back what the old one did not vouch for"
+    kit.run()
+    assert kit.committed == 2
+
+
+def test_a_message_that_cannot_be_stored_holds_up_those_behind_it() -> None:
+    kit = Kit()
+    kit.check_point(0)
+    kit.check_point(1)
+    kit.reviver.works = False
+    kit.clock.now_ms += 10_000
+    assert not kit.run()
+    assert kit.committed == -1
+    kit.reviver.works = True
+    assert [start for start, _ in kit.run()] == [0, 1]
+
+
+@pytest.mark.parametrize("acked", [False, True])
+def test_a_million_would_be_read_in_parts(acked: bool) -> None:
+    kit = Kit(max_pending=10)
+    for start in range(35):
+        kit.check_point(start)
+    for start in range(35):
+        if acked:
+            kit.ack(start, start)
+    assert not kit.run()
+    assert kit.revive.pending == 10
+    kit.clock.now_ms += 10_000
+    seen = []
+    for _ in range(10):
+        seen += kit.run()
+        assert kit.revive.pending <= 10
+        kit.clock.now_ms += 5_000
+    assert [start for start, _ in seen] == list(range(35))
+    assert all(left == ([] if acked else [0]) for _, left in seen)
+    assert kit.committed == 34
+
+
+def test_what_cannot_be_read_is_passed_over() -> None:
+    kit = Kit()
+    kit.queue.put(b"not json", "ck", kit.clock.now_ms)
+    kit.queue.put(b"{}", "ck", kit.clock.now_ms)
+    kit.queue.put(b"[]", "ack", kit.clock.now_ms)
+    kit.queue.put(b"", "other", kit.clock.now_ms)
+    kit.check_point(7)
+    kit.clock.now_ms += 10_000
+    kit.run()
+    kit.run()
+    assert kit.committed == 4
+
+
+def test_the_service_comes_back_at_once_while_there_is_more() -> None:
+    kit = Kit(max_pending=1_000)
+    service = ReviveService([kit.revive], 1_000)
+    for start in range(300):
+        kit.check_point(start)
+    assert service.step(0) == 0
+    assert service.step(0) == 1_000
+    assert service.pending == 300

@@ -1,0 +1,102 @@
+"""Who is woken by a message, and what is remembered of who waits."""
+
+from typing import Any
+
+from rocketpy.broker.filters import TagFilter
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.waiters import Listener, PopWaiters, Waiting, keys_of, wait_until
+from rocketpy.broker.suspended_requests import SuspendedRequests
+
+
+class Wanted:
+    is_ordered = False
+
+
+class Source:
+    ready = False
+
+    def has_message(self, _wanted: Any) -> bool:
+        return self.ready
+
+    def free_at_ms(self, _wanted: Any) -> int | None:
+        return None
+
+
+class Kit:
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+        self.suspended = SuspendedRequests("pops", 100, 3)
+        self.waiters = PopWaiters(self.suspended, self.listeners.append)
+        self.source = Source()
+        self.resumed: list[Any] = []
+
+    def suspend(self, group: str, queue_id: int = -1, tags: frozenset[int] | None = None) -> bool:
+        queues = [GroupQueue("T", group, queue_id), GroupQueue(f"%RETRY%{group}_T", group, -1)]
+        waiting = Waiting(
+            Wanted(),
+            keys_of(queues),
+            "owner",
+            10_000,
+            self.source,
+            message_filter=None if tags is None else TagFilter(tags),
+            on_resume=lambda _: self.resumed.append((group, queue_id)),
+        )
+        return self.waiters.suspend(waiting, queues, 0)
+
+    def arrive(self, topic: str = "T", queue_id: int = 0, tags_code: int = 0) -> list[Any]:
+        self.resumed.clear()
+        self.waiters.on_arrival(topic, queue_id, 1, tags_code)
+        return list(self.resumed)
+
+
+def test_nobody_listens_before_somebody_waits_and_then_once() -> None:
+    kit = Kit()
+    assert not kit.listeners
+    kit.suspend("g")
+    kit.suspend("h")
+    assert kit.listeners == [kit.waiters.on_arrival]
+
+
+def test_one_of_each_group_is_woken_whoever_waits_for_all_queues_first() -> None:
+    kit = Kit()
+    for group in ("g", "g", "h"):
+        kit.suspend(group)
+    kit.suspend("g", 0)
+    assert [group for group, _ in kit.arrive()] == ["g", "h"]
+    assert [group for group, _ in kit.arrive()] == ["g"]
+    assert len(kit.arrive()) == 1
+    assert not kit.arrive()
+    assert not kit.waiters.groups.get("T"), "groups that do not wait are not remembered"
+
+
+def test_a_filter_says_who_is_woken() -> None:
+    kit = Kit()
+    kit.suspend("g", tags=frozenset({5}))
+    assert not kit.arrive(tags_code=4)
+    assert kit.arrive(tags_code=5)
+
+
+def test_a_retried_message_wakes_too_and_only_its_group() -> None:
+    kit = Kit()
+    kit.suspend("g")
+    kit.suspend("h")
+    assert [group for group, _ in kit.arrive("%RETRY%h_T")] == ["h"]
+
+
+def test_there_is_room_for_so_many_of_a_group() -> None:
+    kit = Kit()
+    assert all(kit.suspend("g") for _ in range(3))
+    assert not kit.suspend("g")
+    assert kit.suspend("h")
+
+
+def test_what_came_before_it_waited_is_seen() -> None:
+    kit = Kit()
+    kit.source.ready = True
+    kit.suspend("g")
+    assert kit.resumed == [("g", -1)]
+
+
+def test_a_wall_time_becomes_a_monotonic_one() -> None:
+    assert wait_until(100, 5_000, 5_010) == 111
+    assert wait_until(100, 5_000, 4_000) == 101
