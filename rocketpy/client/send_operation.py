@@ -220,9 +220,12 @@ class SendOperation:
     def _wait(self, wait_ms: int, then: Callable[[], None]) -> None:
         """Go on later, unless nobody waits for the result any more."""
         self._hear_of_cancelling()
+        self._timer = self._transport.loop.call_later(wait_ms / 1000, then)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._transport.loop.call_later(wait_ms / 1000, then)
+            self._timer = None
 
     def _hear_of_cancelling(self) -> None:
         if not self._is_heard:
@@ -247,6 +250,7 @@ class SendOperation:
     def _routed(self, error: Exception | None) -> None:
         if self._state is not State.ROUTING:  # out of time while it was asked for
             return
+        self._stop_timer()
         if error is None:
             self._try()
         elif isinstance(error, RocketPyError) and error.retriable and self._waits_for_broker:
@@ -473,6 +477,5 @@ class SendOperation:
     def _leave(self) -> None:
         self._go(State.DONE)
         self._unwatch()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self._window.leave(len(self._message.body))

@@ -1,0 +1,193 @@
+"""Whatever routes, brokers and callers do: a send ends once, in its time, and that is all."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketpy.client.attempt_watch import AttemptWatch
+from rocketpy.client.outgoing import Outgoing
+from rocketpy.client.queue_select import QueueTurn
+from rocketpy.client.send_operation import SendOperation, State
+from rocketpy.client.send_result import SendResult
+from rocketpy.client.send_window import SendWindow
+from rocketpy.errors import (
+    ConnectError,
+    ConnectionLostError,
+    NoRouteError,
+    RequestTimeoutError,
+    RocketPyError,
+)
+from rocketpy.proto.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.testing.sim_loop import LoopClock, SimLoop
+
+STORED = {"msgId": "ID", "queueId": "0", "queueOffset": "7"}
+REQUEST = make_request(310)
+ROUNDING_MS = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens to one send; outcomes are (kind, after ms), the last ones repeat."""
+
+    brokers: int
+    attempts: int
+    timeout_ms: int
+    flow_control_retry: str
+    attempt_timeout_ms: int
+    waits_for_broker: bool
+    is_chosen: bool
+    routes: list[tuple[str, int]]
+    answers: list[tuple[str, int]]
+    cancelled_at_ms: int | None
+
+
+DELAYS = st.one_of(st.integers(0, 50), st.integers(0, 70_000))
+PLANS = st.builds(
+    Plan,
+    brokers=st.integers(1, 4),
+    attempts=st.integers(1, 5),
+    timeout_ms=st.one_of(st.integers(0, 10), st.integers(0, 5000), st.integers(0, 200_000)),
+    flow_control_retry=st.sampled_from(["backoff", "immediate", "none"]),
+    attempt_timeout_ms=st.sampled_from([0, 0, 30, 5000]),
+    waits_for_broker=st.booleans(),
+    is_chosen=st.booleans(),
+    routes=st.lists(
+        st.tuples(st.sampled_from(["known", "none", "fault", "illegal"]), DELAYS), max_size=4
+    ),
+    answers=st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["stored", "1", "13", "2", "530", "refused", "lost", "silent", "no master"]
+            ),
+            DELAYS,
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    cancelled_at_ms=st.one_of(st.none(), DELAYS),
+)
+
+
+class FakeTransport:
+    """Brokers and name servers that follow a plan."""
+
+    def __init__(self, plan: Plan, loop: SimLoop) -> None:
+        self.loop = loop
+        self.clock = LoopClock(loop)
+        self.rng = random.Random(1)
+        self.watch = AttemptWatch(loop, self.clock)
+        self.attempt_timeout_ms = plan.attempt_timeout_ms
+        self.flow_control_retry = plan.flow_control_retry
+        self.plan = plan
+        self.sent_ms: list[int] = []
+        self.reached = 0
+        self.stored = 0
+        self._routes = list(plan.routes)
+        self._answers = list(plan.answers)
+        names = "abcd"[: plan.brokers]
+        queues = [MessageQueue("t", name, n) for name in names for n in range(2)]
+        self._turn = QueueTurn(queues, self.rng, None)
+
+    def when_routed(self, topic: str, callback: Any) -> None:
+        if not self._routes:
+            callback(None)
+            return
+        kind, after_ms = self._routes.pop(0)
+        errors = {
+            "none": NoRouteError("none"),
+            "fault": ZeroDivisionError("ours"),
+            "illegal": RocketPyError("lasting"),
+        }
+        self.loop.call_later(after_ms / 1000, callback, errors.get(kind))
+
+    def turn(self, topic: str) -> QueueTurn:
+        return self._turn
+
+    def transmit(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> asyncio.Future[RemotingCommand]:
+        assert timeout_ms > 0
+        self.sent_ms.append(self.clock.monotonic_ms())
+        kind, after_ms = self._answers[0]
+        if len(self._answers) > 1:
+            self._answers.pop(0)
+        if kind == "no master":
+            raise NoRouteError("no master")
+        future: asyncio.Future[RemotingCommand] = self.loop.create_future()
+        self.reached += kind != "refused"
+        if kind == "silent" or after_ms >= timeout_ms:
+            self._later(future, timeout_ms, RequestTimeoutError("silent"))
+        elif kind == "refused":
+            self._later(future, min(after_ms, 100), ConnectError("refused", retry_in_ms=after_ms))
+        elif kind == "lost":
+            self._later(future, after_ms, ConnectionLostError("lost"))
+        elif kind == "stored":
+            self.stored += 1
+            self._later(future, after_ms, make_response(REQUEST, ext_fields=dict(STORED)))
+        else:
+            self._later(future, after_ms, make_response(REQUEST, int(kind), "no"))
+        return future
+
+    def _later(self, future: asyncio.Future[Any], after_ms: int, end: Any) -> None:
+        def settle() -> None:
+            if isinstance(end, Exception):
+                future.set_exception(end)
+            else:
+                future.set_result(end)
+
+        self.loop.call_later(after_ms / 1000, settle)
+
+    def note_success(self, broker: str, elapsed_ms: int) -> None:
+        assert elapsed_ms >= 0
+
+    def note_failure(self, broker: str | None, elapsed_ms: int, *, reachable: bool) -> None:
+        assert elapsed_ms >= 0
+
+
+@given(PLANS)
+@settings(max_examples=400)
+def test_a_send_ends_once_in_its_time_and_sends_nothing_later(plan: Plan) -> None:
+    loop = SimLoop(1)  # type: ignore[abstract]
+    try:
+        loop.run_until_complete(follow(plan, loop))
+        assert not loop.errors, loop.errors
+    finally:
+        loop.end_tasks()
+        loop.close()
+
+
+async def follow(plan: Plan, loop: SimLoop) -> None:
+    transport = FakeTransport(plan, loop)
+    window = SendWindow(10, 1000)
+    attempts = 1 if plan.is_chosen else plan.attempts
+    operation = SendOperation(
+        window,
+        transport,  # type: ignore[arg-type]
+        "t",
+        Outgoing(b"body", "", 0, 0, "id"),
+        timeout_ms=plan.timeout_ms,
+        attempts=attempts,
+        choose=(lambda queues: queues[0]) if plan.is_chosen else None,
+        waits_for_broker=plan.waits_for_broker,
+    )
+    began_ms = transport.clock.monotonic_ms()
+    ended_ms: list[int] = []
+    operation.future.add_done_callback(lambda _: ended_ms.append(transport.clock.monotonic_ms()))
+    if plan.cancelled_at_ms is not None:
+        loop.call_later(plan.cancelled_at_ms / 1000, operation.future.cancel)
+    operation.start()
+    (outcome,) = await asyncio.gather(operation.future, return_exceptions=True)
+    await asyncio.sleep(1000)
+    assert len(ended_ms) == 1
+    assert ended_ms[0] - began_ms <= plan.timeout_ms + ROUNDING_MS
+    assert all(at <= ended_ms[0] for at in transport.sent_ms)
+    assert all(at < began_ms + plan.timeout_ms for at in transport.sent_ms)
+    assert transport.reached <= attempts
+    assert operation._state is State.DONE
+    assert (window.messages, window.bytes, len(transport.watch)) == (0, 0, 0)
+    assert not isinstance(outcome, SendResult) or transport.stored
