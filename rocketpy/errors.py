@@ -7,6 +7,7 @@
         - BadHeaderError            the frame is whole, its header is not
     - HeaderFieldError              a request lacks a field, or a field has a wrong value
     - BadBodyError                  a body that cannot be decoded
+    - ExpressionError               a filter expression that is none; says where
     - BrokerError                   the peer answered with a failure code
         - FlowControlError          2, 215, 530, 42900    retriable, after `retry_after` seconds
         - ...                       one class a code, see below
@@ -52,6 +53,7 @@ __all__ = [
     "ConsumerNotOnlineError",
     "CorruptRecordError",
     "DiskFullError",
+    "ExpressionError",
     "FlowControlError",
     "FrameTooLongError",
     "HeaderFieldError",
@@ -77,6 +79,7 @@ __all__ = [
     "StoreLockedError",
     "StoreReadOnlyError",
     "SubscriptionGroupNotExistError",
+    "SubscriptionParseError",
     "SystemFaultError",
     "TooManyInFlightError",
     "TopicNotExistError",
@@ -141,6 +144,20 @@ class BadBodyError(RocketPyError):
     """A body that cannot be decoded as what its code says it is."""
 
 
+class ExpressionError(RocketPyError, ValueError):
+    """A filter expression that cannot be used; change the expression.
+
+    Attributes:
+        position: of the character where it goes wrong, from 0.
+        reason: what is wrong there.
+    """
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(f"at character {position + 1}: {reason}")
+        self.reason = reason
+        self.position = position
+
+
 class BrokerError(RocketPyError):
     """A response whose code is not SUCCESS.
 
@@ -199,6 +216,10 @@ class TopicNotExistError(BrokerError, code=17):
 
 class QueryNotFoundError(BrokerError, code=22):
     """What was asked for is not there."""
+
+
+class SubscriptionParseError(BrokerError, code=23):
+    """The broker cannot read the filter expression; the remark says where, change it."""
 
 
 class SubscriptionGroupNotExistError(BrokerError, code=26):

@@ -56,6 +56,11 @@ class BrokerConfig:
         auto_create_subscription_group: a heartbeat or pull of an unknown group creates it.
         long_polling_enable: hold a pull until something arrives.
         short_polling_time_mills: how long a pull is held when long polling is off.
+        enable_property_filter: SQL92 filters may be used. Apache's default is false; on here,
+            because what they cost is bounded.
+        expect_consumer_num_use_filter: groups that a topic's Bloom filter is made for.
+        max_error_rate_of_bloom_filter: how often it may be wrong, percent.
+        filter_data_clean_time_span: filters of groups without members are kept so long.
         max_heartbeat_bytes: longer heartbeats are refused (ours).
         max_groups_per_connection: producer groups, and consumer groups, of one connection (ours).
         max_client_registrations: members of all producer groups, and of all consumer groups (ours).
@@ -142,6 +147,10 @@ class BrokerConfig:
     max_held_pulls_per_queue: int = _live(10_000, 0)
     lite_pull_message_enable: bool = _live(True)
     reject_pull_consumer_enable: bool = _live(False)
+    enable_property_filter: bool = _live(True)
+    expect_consumer_num_use_filter: int = option(32, minimum=1, maximum=1_000_000)
+    max_error_rate_of_bloom_filter: int = option(20, minimum=1, maximum=99)
+    filter_data_clean_time_span: int = _live(24 * 3600 * 1000, 0)
     use_server_side_reset_offset: bool = _live(True)
     max_heartbeat_bytes: int = _live(1 << 20, 1)
     max_groups_per_connection: int = option(1_000, minimum=1)

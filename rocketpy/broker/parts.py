@@ -13,12 +13,14 @@ from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.delay.feature import DelaySettings, build_delay
 from rocketpy.broker.feature import Feature
+from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.memberships import Memberships
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.operation.pull import PullOperation
+from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
@@ -73,6 +75,7 @@ class BrokerParts:
         modes: how topics are handed to groups.
         producers: connected producers.
         consumers: connected consumers.
+        filters: SQL92 filters of connected consumer groups.
         locks: queue locks of orderly consumers.
         stats: counters.
         put_counter: counts of stored messages on their way to `stats`.
@@ -117,6 +120,7 @@ class BrokerParts:
         bounds = config.max_groups_per_connection, config.max_client_registrations
         self.producers = ProducerTable(Memberships(*bounds))
         self.consumers = ConsumerTable(Memberships(*bounds))
+        self.filters = ConsumerFilters(config, document("consumerFilter.json"), clock)
         self.locks = QueueLocks()
         self.stats = BrokerStats(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
@@ -175,6 +179,12 @@ class BrokerParts:
         """Build the capabilities; their put transforms apply in this order."""
         configs, topics = self.configs, self.topics
         return (
+            Feature(
+                name="consumer filters",
+                states=(self.filters,),
+                services=(self.filters,),
+                configure=self.filters.configure,
+            ),
             build_delay(
                 DelaySettings(
                     delays_ms=self.delays_ms,
@@ -272,15 +282,18 @@ class BrokerParts:
         return processor
 
     def _build_pulls(self) -> PullMessageProcessor:
+        config = self.configs.broker
+        filters = PullFilters(self.groups, self.consumers, self.filters, config)
+        self.configs.add_listener(filters.configure)
         pulls = PullOperation(
             self.store,
             topics=self.topics,
             groups=self.groups,
-            consumers=self.consumers,
+            filters=filters,
             offsets=self.offsets,
             suspended=self.suspended_pulls,
             stats=self.stats,
-            config=self.configs.broker,
+            config=config,
             clock=self.clock,
         )
         self.store.on_arrival = pulls.on_arrival
@@ -294,6 +307,7 @@ class BrokerParts:
             groups=self.groups,
             producers=self.producers,
             consumers=self.consumers,
+            filters=self.filters,
             clock=self.clock,
         )
 

@@ -56,7 +56,7 @@ def command(  # noqa: PLR0913 - one argument an option
     form = "body" if body_only else output
     reader = _Reader(namesrv, topic, group, form)
     try:
-        count = run(reader.read(sql or tags, "SQL92" if sql else "TAG", start, max_count, timeout))
+        count = run(reader.read(tags, sql or "", start, max_count, timeout))
     except KeyboardInterrupt:
         return 0
     if max_count is not None and count < max_count:
@@ -75,8 +75,8 @@ class _Reader:
 
     async def read(
         self,
-        expression: str,
-        expression_type: str,
+        tags: str,
+        sql: str,
         start: Position,
         max_count: int | None,
         timeout_s: float | None,
@@ -88,8 +88,8 @@ class _Reader:
             consumer = client.consumer(
                 self._topic,
                 group=self._group,
-                filter=expression,
-                expression_type=expression_type,
+                filter=tags,
+                sql=sql,
                 start=start,
             )
             async with consumer:

@@ -128,6 +128,10 @@ class BrokerApi:
         )
         await self._call(address, RequestCode.UNREGISTER_CLIENT, header)
 
+    async def check_client_config(self, address: str, body: bytes) -> None:
+        """Ask whether a subscription may be used there."""
+        await self._call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
+
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """Return the client ids of a group's members, as this broker knows them."""
         header = GetConsumerListByGroupRequestHeader(consumer_group=group)

@@ -1,8 +1,15 @@
 """Names and filters that users give, checked before anything is sent."""
 
-from rocketpy.errors import ConfigError
-from rocketpy.proto.subscription import SubscriptionData, build_subscription
+from rocketpy.errors import ConfigError, ExpressionError
+from rocketpy.proto.subscription import (
+    EXPRESSION_SQL92,
+    EXPRESSION_TAG,
+    SUB_ALL,
+    SubscriptionData,
+    build_subscription,
+)
 from rocketpy.proto.validators import check_group, check_topic
+from rocketpy.sql92.condition import compile_condition
 
 
 def checked_group(group: str) -> str:
@@ -17,24 +24,32 @@ def checked_group(group: str) -> str:
     return group
 
 
-def checked_subscription(
-    topic: str, expression: str, expression_type: str, version: int
-) -> SubscriptionData:
+def checked_subscription(topic: str, tags: str, sql: str, version: int) -> SubscriptionData:
     """Return what a consumer wants of a topic.
 
     Args:
         topic: its name.
-        expression: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
-        expression_type: `TAG` or `SQL92`.
+        tags: `"a || b"`, or `"*"`, which also stands beside a condition.
+        sql: a condition on properties; empty filters by tags.
         version: brokers keep the subscription with the greatest one.
 
     Raises:
-        ConfigError: the name or the expression cannot be used.
+        ConfigError: the name or the tags cannot be used, or there are tags and a condition.
+        ExpressionError: `sql` is no condition.
     """
     reason = check_topic(topic)
     if reason is not None:
         raise ConfigError(reason, key="topic")
+    if sql:
+        if tags != SUB_ALL:
+            raise ConfigError("give tags or a condition, not both", key="sql")
+        condition = compile_condition(sql)
+        if condition.ignored_from is not None:
+            # A broker would take the condition and silently leave the rest out.
+            reason = f"the condition has ended, what is {sql[condition.ignored_from :][:40]!r}?"
+            raise ExpressionError(reason, condition.ignored_from)
+    kind = EXPRESSION_SQL92 if sql else EXPRESSION_TAG
     try:
-        return build_subscription(topic, expression, expression_type, sub_version=version)
+        return build_subscription(topic, sql or tags, kind, sub_version=version)
     except ValueError as error:
         raise ConfigError(str(error), key="filter") from error

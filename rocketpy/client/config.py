@@ -27,7 +27,6 @@ _CHOICES: Final = {
     "latency_profile": get_args(LatencyProfile),
     "compression": get_args(Compression),
     "allocation": ("avg", "circle"),
-    "expression_type": ("TAG", "SQL92"),
 }
 _MINIMUM: Final = {
     "api_timeout_ms": 1,
@@ -165,8 +164,8 @@ class ConsumerConfig(Checked):
     Attributes:
         topic: one topic or several.
         group: its group; empty means the client's.
-        filter: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
-        expression_type: `TAG` or `SQL92`.
+        filter: tags, `"a || b"` or `"*"`.
+        sql: instead of tags, a condition on properties: `"amount > 100 AND region = 'eu'"`.
         handler: called with each message (or list, when `batch` is above 1); without one,
             iterate over the consumer.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
@@ -198,7 +197,7 @@ class ConsumerConfig(Checked):
     topic: str | Sequence[str] = field(kw_only=False)
     group: str = ""
     filter: str = "*"
-    expression_type: str = "TAG"
+    sql: str = ""
     handler: Handler | None = None
     start: StartPosition = "latest"
     concurrency: int = 20

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import random
 import socket
+from collections.abc import Iterable
 
 from rocketpy.client.broker_api import BrokerApi
 from rocketpy.client.config import ClientConfig
@@ -17,8 +18,9 @@ from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.route_table import RouteTable
 from rocketpy.client.seams import Remoting
 from rocketpy.client.server_requests import ServerRequests
-from rocketpy.errors import ClientError, RocketPyError
-from rocketpy.proto.bodies.heartbeat import HeartbeatData, ProducerData
+from rocketpy.errors import BrokerError, ClientError, RocketPyError
+from rocketpy.proto.bodies.heartbeat import CheckClientRequestBody, HeartbeatData, ProducerData
+from rocketpy.proto.subscription import SubscriptionData, is_tag_type
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 
@@ -178,6 +180,29 @@ class Instance:
                 )
             except RocketPyError as error:
                 logger.info("leaving a group at %s failed: %r", address, error)
+
+    async def check_subscriptions(
+        self, group: str, subscriptions: Iterable[SubscriptionData]
+    ) -> None:
+        """Ask a broker of each topic whether it takes a subscription by condition.
+
+        Raises:
+            BrokerError: it does not; the subscription would never be served.
+        """
+        for subscription in subscriptions:
+            if is_tag_type(subscription.expression_type):
+                continue
+            queues = await self.routes.subscribe_queues(subscription.topic)
+            address = self.routes.master_address(queues[0].broker_name) if queues else None
+            if address is None:
+                continue
+            body = CheckClientRequestBody(self.client_id, group, subscription)
+            try:
+                await self.api.check_client_config(address, body.encode())
+            except BrokerError:
+                raise
+            except RocketPyError as error:  # its pulls will say it again
+                logger.warning("%s was not asked about a filter: %r", address, error)
 
     # ---- heartbeats
 

@@ -161,26 +161,29 @@ class PullConsumer:
         self,
         topic: str,
         filter: str = "*",  # noqa: A002
-        expression_type: str = "TAG",
+        sql: str = "",
     ) -> None:
         """Read this member's share of a topic; members of the group deal the queues out.
 
         Args:
             topic: its name.
-            filter: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
-            expression_type: `TAG` or `SQL92`.
+            filter: tags, `"a || b"` or `"*"`.
+            sql: instead of tags, a condition on properties.
 
         Raises:
-            ConfigError: the name or the expression cannot be used.
+            ExpressionError: `sql` is no condition; says where.
+            ConfigError: the name or the filter cannot be used.
             ClientError: queues were assigned already; it is one or the other.
             NoNameServerError: none responds.
+            BrokerError: a broker does not take the condition.
         """
         self._check_running()
         if self._readers.queues and not self._subscribes:
             raise ClientError("subscribe and assign cannot be mixed")
         version = self._instance.next_sub_version()
-        wanted = checked_subscription(topic, filter, expression_type, version)
+        wanted = checked_subscription(topic, filter, sql, version)
         await self._instance.routes.refresh(topic)
+        await self._instance.check_subscriptions(self.group, [wanted])
         if not self._subscribes:
             self._instance.add_consumer(self._member)
             self._subscribes = True

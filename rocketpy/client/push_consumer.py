@@ -115,7 +115,7 @@ class Consumer:
             wake=self._wake_rebalance,
         )
         for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
-            self.subscribe(topic, config.filter, config.expression_type)
+            self.subscribe(topic, config.filter, config.sql)
 
     # ---- life
 
@@ -131,19 +131,20 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    def subscribe(self, topic: str, filter: str = "*", expression_type: str = "TAG") -> None:  # noqa: A002
+    def subscribe(self, topic: str, filter: str = "*", sql: str = "") -> None:  # noqa: A002
         """Subscribe to a topic, one more or with another filter; before or after the start.
 
         Args:
             topic: its name.
-            filter: `"a || b"`, `"*"`, or a condition when `expression_type` is SQL92.
-            expression_type: `TAG` or `SQL92`.
+            filter: tags, `"a || b"` or `"*"`.
+            sql: instead of tags, a condition on properties.
 
         Raises:
-            ConfigError: the name or the expression is not usable.
+            ExpressionError: `sql` is no condition; says where.
+            ConfigError: the name or the filter is not usable.
         """
         version = self._instance.next_sub_version()
-        self._subscriptions[topic] = checked_subscription(topic, filter, expression_type, version)
+        self._subscriptions[topic] = checked_subscription(topic, filter, sql, version)
         if self._running:
             self._instance.heartbeat_soon()
             self._wake_rebalance()
@@ -155,6 +156,7 @@ class Consumer:
             NoNameServerError: none is configured or none answers.
             ClosedError: the client is not started.
             ClientError: this client already has a consumer of the group.
+            BrokerError: a broker does not take a condition it subscribes with.
         """
         if self._running:
             return
@@ -165,6 +167,7 @@ class Consumer:
             self.subscribe(retry_topic(self.group))
         for topic in list(self._subscriptions):
             await instance.routes.refresh(topic)
+        await instance.check_subscriptions(self.group, self._subscriptions.values())
         instance.add_consumer(self._member)
         self._running = True
         self._service = self._make_service()

@@ -66,6 +66,7 @@ _SHORT: Final = struct.Struct(">h")
 _SIZE_MAGIC: Final = struct.Struct(">ii")
 _HEAD_BYTES: Final = _SIZE_MAGIC.size
 _STORE_TIMESTAMP_AT: Final = 48 + V4_HOST_BYTES
+_BODY_LENGTH_AT: Final = _V4_FIXED.size - _INT.size
 _V6_EXTRA_BYTES: Final = V6_HOST_BYTES - V4_HOST_BYTES
 _TOPIC_FIELDS_LIMIT: Final = 65_536
 
@@ -328,6 +329,21 @@ def topic_span(
         return None
     properties_bytes = _SHORT.unpack_from(buffer, topic_end)[0]
     return (start, topic_end) if topic_end + 2 + properties_bytes == end else None
+
+
+def properties_of(record: ReadBuffer) -> bytes:
+    """Return the properties of a record that begins the buffer; it must be a whole one."""
+    at = _BODY_LENGTH_AT
+    hosts = _INT.unpack_from(record, SYS_FLAG_AT)[0] & HOST_FLAGS
+    if hosts:
+        at = _FIXED_BY_HOSTS[hosts].size - _INT.size
+    at += _INT.size + _INT.unpack_from(record, at)[0]
+    if _INT.unpack_from(record, MAGIC_AT)[0] == MAGIC_V1:
+        at += 1 + record[at]
+    else:
+        at += 2 + _SHORT.unpack_from(record, at)[0]
+    start: int = at + 2
+    return bytes(record[start : start + _SHORT.unpack_from(record, at)[0]])
 
 
 def record_store_timestamp_ms(buffer: ReadBuffer, position: int) -> int:

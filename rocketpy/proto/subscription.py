@@ -10,6 +10,7 @@ from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.tags import java_string_hash
 
 EXPRESSION_TAG: Final = "TAG"
+EXPRESSION_SQL92: Final = "SQL92"
 SUB_ALL: Final = "*"
 
 

@@ -195,7 +195,6 @@ APACHE_KEYS: Final = frozenset(
 _NO_REPLICATION: Final = "there is no replication yet"
 _NO_DELAYS: Final = "delayed and timed messages are not supported yet"
 _NO_TRANSACTIONS: Final = "transactional messages are not supported yet"
-_NO_SQL: Final = "messages are filtered by tags only"
 
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -214,8 +213,9 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "timerWheelEnable": _NO_DELAYS,
         "timerPrecisionMs": _NO_DELAYS,
         "timerMaxDelaySec": _NO_DELAYS,
-        "enablePropertyFilter": _NO_SQL,
-        "filterSupportRetry": _NO_SQL,
+        "enableCalcFilterBitMap": "conditions are evaluated when messages are pulled",
+        "enableConsumeQueueExt": "consume queues have no extension files",
+        "filterSupportRetry": "a message that is consumed again has passed the filter already",
         "slaveReadEnable": _NO_REPLICATION,
         "haMasterAddress": _NO_REPLICATION,
         "haSendHeartbeatInterval": _NO_REPLICATION,

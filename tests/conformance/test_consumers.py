@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from rocketpy.client.message import ReceivedMessage
-from rocketpy.errors import ClientError, ConfigError, IllegalMessageError
+from rocketpy.errors import (
+    ClientError,
+    ConfigError,
+    ExpressionError,
+    IllegalMessageError,
+    SubscriptionParseError,
+    SystemFaultError,
+)
+from rocketpy.proto.command import make_response
 from rocketpy.proto.message_queue import MessageQueue
 from tests.conformance.worlds import World
 
@@ -70,6 +78,58 @@ def test_a_group_goes_on_where_it_stopped(run: Callable[..., Any]) -> None:
         return got
 
     assert sorted(run(case), key=int) == [b"%d" % number for number in range(20)]
+
+
+def test_a_condition_lets_through_what_meets_it_only(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> list[bytes]:
+        world.create_topic("t", queues=1)
+        got: list[bytes] = []
+        async with world.client() as client:
+            producer = client.producer()
+            options = {"group": "c", "start": "earliest", "handler": collect(got)}
+            async with client.consumer("t", sql="delay > 60 AND carrier = 'UA'", **options):
+                for number in range(0, 120, 10):
+                    headers = {"delay": str(number), "carrier": "UA" if number % 20 else "AA"}
+                    await producer.send("t", b"%d" % number, headers=headers)
+                await producer.send("t", b"late", headers={"delay": "61", "carrier": "UA"})
+                await world.until(lambda: b"late" in got)
+        return got
+
+    assert run(case) == [b"70", b"90", b"110", b"late"]
+
+
+def test_a_broker_that_takes_no_conditions_says_so_at_the_start(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> None:
+        world.create_topic("t", queues=1)
+        refusal = "The broker does not support consumer to filter message by SQL92"
+        async with world.client() as client:
+            world.script[46] = [lambda _, request: make_response(request, 1, refusal)]
+            consumer = client.consumer("t", group="c", sql="a > 5")
+            with pytest.raises(SystemFaultError, match="filter message by SQL92"):
+                await consumer.start()
+            async with client.pull_consumer(group="d") as puller:
+                world.script[46] = [lambda _, request: make_response(request, 23, "at character 1")]
+                with pytest.raises(SubscriptionParseError, match="at character 1"):
+                    await puller.subscribe("t", sql="a > 5")
+                world.script[46] = ["lost"]
+                await puller.subscribe("t", sql="a > 5")
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("condition", "position"), [("a >", 3), ("a = 1 AMD b = 2", 6), ("a = 'x", 4)]
+)
+def test_a_condition_that_is_none_is_refused_where_it_is_written(
+    run: Callable[..., Any], condition: str, position: int
+) -> None:
+    async def case(world: World) -> None:
+        async with world.client() as client:
+            with pytest.raises(ExpressionError) as caught:
+                client.consumer("t", group="c", sql=condition)
+            assert caught.value.position == position
+
+    run(case)
 
 
 def test_a_filter_lets_its_tags_through_only(run: Callable[..., Any]) -> None:

@@ -15,13 +15,19 @@ Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
 
 from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.filters import ExpressionCache, TagFilter, filter_of
-from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.registry import ConsumerTable
+from rocketpy.broker.filters import ConsumerFilter, TagFilter
+from rocketpy.broker.operation.pull_filters import PullFilters
+from rocketpy.broker.operation.pull_request import (
+    PullForbidden,
+    PullOutcome,
+    PullRefused,
+    PullRequest,
+    PullResult,
+)
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequest, SuspendedRequests
 from rocketpy.broker.topics import TopicTable
@@ -29,7 +35,6 @@ from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.perm import PERM_READ
-from rocketpy.proto.subscription import SUB_ALL, is_tag_type
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 
@@ -47,8 +52,6 @@ _KEPT_EXPRESSION_CHARS: Final = 200
 _FORBIDDEN_BROKER: Final = 1
 _FORBIDDEN_GROUP: Final = 2
 _FORBIDDEN_TOPIC: Final = 3
-_FORBIDDEN_BROADCAST: Final = 4
-_FORBIDDEN_SUBSCRIPTION: Final = 5
 
 _CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
     {
@@ -107,100 +110,32 @@ class PullCounter(Protocol):
         ...
 
 
-class PullRequest(NamedTuple):
-    """What a consumer asks for.
-
-    Attributes:
-        group: consumer group.
-        topic: of the queue.
-        queue_id: of the queue.
-        queue_offset: where to read.
-        max_count: messages at most, 1 or more.
-        max_bytes: of messages at most, but one message is always returned.
-        commit_offset: how far the group has consumed the queue; None commits nothing.
-        suspend_ms: how long it may wait for a message; None does not wait.
-        expression: what it takes; None is what the group's heartbeats said.
-        expression_type: of `expression`; None is TAG.
-        sub_version: of the subscription that the consumer knows, when `expression` is None.
-        is_lite: asked for with LITE_PULL_MESSAGE.
-    """
-
-    group: str
-    topic: str
-    queue_id: int
-    queue_offset: int
-    max_count: int
-    max_bytes: int
-    commit_offset: int | None
-    suspend_ms: int | None
-    expression: str | None
-    expression_type: str | None
-    sub_version: int
-    is_lite: bool
-
-
-class PullResult(NamedTuple):
-    """The outcome of a pull that was carried out.
-
-    Attributes:
-        code: of the response.
-        read: offsets, and the records when something was found.
-        topic_sys_flag: of the topic.
-        group_sys_flag: of the group.
-    """
-
-    code: int
-    read: GetMessageResult
-    topic_sys_flag: int
-    group_sys_flag: int
-
-
-class PullForbidden(NamedTuple):
-    """A pull that is not permitted.
-
-    Attributes:
-        kind: what forbids it: 1 broker, 2 group, 3 topic, 4 broadcasting, 5 subscription.
-        remark: the reason.
-    """
-
-    kind: int
-    remark: str
-
-
-class _Refused(Exception):  # noqa: N818 - an outcome which ends the checks, not an error
-    """A check said no."""
-
-    def __init__(self, outcome: Refusal | PullForbidden) -> None:
-        super().__init__()
-        self.outcome = outcome
-
-
 class SuspendedPull(SuspendedRequest):
     """A pull that waits for a message.
 
     Attributes:
         wanted: the request, without its expression if that is long; what remains is short, for
             topic and group exist.
-        tag_filter: what it takes, when the request said that; None takes everything.
+        message_filter: what it takes, when the request said that; None takes everything.
     """
 
-    __slots__ = ("_max_offset", "_resume", "tag_filter", "wanted")
+    __slots__ = ("_resume", "_store", "message_filter", "wanted")
 
     def __init__(
         self,
         wanted: PullRequest,
-        tag_filter: TagFilter | None,
+        message_filter: ConsumerFilter | None,
         owner: Hashable,
         deadline_ms: int,
         resume: Callable[["SuspendedPull"], None],
-        max_offset: Callable[[str, int], int],
+        store: MessageReader,
     ) -> None:
         self.wanted = wanted
-        self.tag_filter = tag_filter
+        self.message_filter = message_filter
         self._resume = resume
-        self._max_offset = max_offset
-        size_bytes = 0 if tag_filter is None else tag_filter.size_bytes
-        keys = keys_of(wanted.topic, wanted.queue_id, tag_filter)
+        self._store = store
+        size_bytes = 0 if message_filter is None else message_filter.size_bytes
+        keys = keys_of(wanted.topic, wanted.queue_id, message_filter)
         super().__init__(keys, owner, deadline_ms, size_bytes)
 
     def resume(self) -> None:
@@ -210,29 +145,33 @@ class SuspendedPull(SuspendedRequest):
     def is_ready(self) -> bool:
         """Whether the queue has grown, whatever the tags."""
         wanted = self.wanted
-        return self._max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
+        return self._store.max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
 
     def looks_next(self, now_ms: int) -> int:
         """Without a filter every arrival wakes it."""
-        return self.deadline_ms if self.tag_filter is None else now_ms + GROWTH_INTERVAL_MS
+        return self.deadline_ms if self.message_filter is None else now_ms + GROWTH_INTERVAL_MS
 
     def wants(self, next_offset: int, tags_code: int) -> bool:
-        """Whether a message that came is one to wake up for."""
-        return self.wanted.queue_offset < next_offset and (
-            self.tag_filter is None or self.tag_filter.matches_tags_code(tags_code)
-        )
+        """Whether a message that came is one to wake up for; a condition looks at the message."""
+        wanted, message_filter = self.wanted, self.message_filter
+        if wanted.queue_offset >= next_offset:
+            return False
+        if message_filter is None:
+            return True
+        if isinstance(message_filter, TagFilter):
+            return message_filter.matches_tags_code(tags_code)
+        queue = wanted.topic, wanted.queue_id
+        read = self._store.get_message(*queue, next_offset - 1, 1, MAX_PULL_BYTES, message_filter)
+        return read.status is not GetMessageStatus.NO_MATCHED_MESSAGE
 
 
-def keys_of(topic: str, queue_id: int, tag_filter: TagFilter | None) -> list[Hashable]:
+def keys_of(topic: str, queue_id: int, message_filter: ConsumerFilter | None) -> list[Hashable]:
     """What a pull waits for; its queue, under which it is counted, comes first."""
-    codes = () if tag_filter is None else tag_filter.codes
+    codes = message_filter.codes if isinstance(message_filter, TagFilter) else ()
     any_tag: Hashable = (topic, queue_id, None)
-    if tag_filter is None or len(codes) > _MAX_TAG_KEYS:
+    if not codes or len(codes) > _MAX_TAG_KEYS:
         return [(topic, queue_id), any_tag]
     return [(topic, queue_id), *((topic, queue_id, code) for code in codes)]
-
-
-PullOutcome = PullResult | Refusal | PullForbidden
 
 
 class PullOperation:
@@ -242,7 +181,7 @@ class PullOperation:
         store: what to read.
         topics: topic table.
         groups: group table.
-        consumers: connected consumers and their subscriptions.
+        filters: what consumers take.
         offsets: committed offsets.
         suspended: where pulls wait.
         stats: counters.
@@ -256,7 +195,7 @@ class PullOperation:
         *,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
-        consumers: ConsumerTable,
+        filters: PullFilters,
         offsets: ConsumerOffsets,
         suspended: SuspendedRequests,
         stats: PullCounter,
@@ -266,13 +205,12 @@ class PullOperation:
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._consumers = consumers
+        self._filters = filters
         self._offsets = offsets
         self._suspended = suspended
         self._stats = stats
         self._clock = clock
         self._config = config
-        self._expressions = ExpressionCache()
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
@@ -304,21 +242,17 @@ class PullOperation:
         """
         try:
             group, topic = self._check_names(wanted)
-            tag_filter = (
-                self._filter_of_group(wanted, group)
-                if wanted.expression is None
-                else self._filter_of_request(wanted)
-            )
-        except _Refused as refused:
+            message_filter = self._filters.of(wanted, group)
+        except PullRefused as refused:
             return refused.outcome
-        read = self._read(wanted, tag_filter)
+        read = self._read(wanted, message_filter)
         code = _code_of(read, wanted.queue_offset)
         self._commit(wanted, read.next_begin_offset)
         if code == _NOT_FOUND and wanted.suspend_ms is not None:
             kept = wanted
             if wanted.expression is not None and len(wanted.expression) > _KEPT_EXPRESSION_CHARS:
                 kept = wanted._replace(expression="")
-            if self._suspend(kept, tag_filter, owner, resume):
+            if self._suspend(kept, message_filter, owner, resume):
                 return None
         return self._result(wanted, code, read, topic, group)
 
@@ -331,13 +265,13 @@ class PullOperation:
         wanted = pull.wanted
         try:
             group, topic = self._check_names(wanted)
-            tag_filter = (
-                self._filter_of_group(wanted, group)
+            message_filter = (
+                self._filters.of_group(wanted, group)
                 if wanted.expression is None
-                else pull.tag_filter
+                else pull.message_filter
             )
-            read = self._read(wanted, tag_filter)
-        except _Refused as refused:
+            read = self._read(wanted, message_filter)
+        except PullRefused as refused:
             return refused.outcome
         finally:
             self._suspended.release(pull)
@@ -354,72 +288,37 @@ class PullOperation:
         config = self._config
         if not config.broker_permission & PERM_READ:
             remark = f"the broker[{config.broker_name}] pulling message is forbidden"
-            raise _Refused(PullForbidden(_FORBIDDEN_BROKER, remark))
+            raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
         if wanted.is_lite and not config.lite_pull_message_enable:
             remark = f"the broker[{config.broker_name}] for lite pull consumer is forbidden"
-            raise _Refused(PullForbidden(_FORBIDDEN_BROKER, remark))
+            raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
         group = self._groups.get_or_create(wanted.group)
         if group is None:
             remark = f"subscription group [{wanted.group}] does not exist"
-            raise _refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
             remark = f"subscription group no permission, {wanted.group}"
-            raise _Refused(PullForbidden(_FORBIDDEN_GROUP, remark))
+            raise PullRefused(PullForbidden(_FORBIDDEN_GROUP, remark))
         topic = self._topics.get(wanted.topic)
         if topic is None:
             remark = f"topic[{wanted.topic}] not exist, apply first please!"
-            raise _refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+            raise PullRefused.with_code(ResponseCode.TOPIC_NOT_EXIST, remark)
         if not topic.perm & PERM_READ:
             remark = f"the topic[{wanted.topic}] pulling message is forbidden"
-            raise _Refused(PullForbidden(_FORBIDDEN_TOPIC, remark))
+            raise PullRefused(PullForbidden(_FORBIDDEN_TOPIC, remark))
         if not 0 <= wanted.queue_id < topic.read_queue_nums:
             remark = (
                 f"queueId[{wanted.queue_id}] is illegal, topic:[{wanted.topic}] "
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
             )
-            raise _refused(ResponseCode.INVALID_PARAMETER, remark)
+            raise PullRefused.with_code(ResponseCode.INVALID_PARAMETER, remark)
         if topic.is_batch_cq:
             # Rather than wait for ever beside messages that this version cannot read.
             remark = "this broker version does not support topics with queue.type BatchCQ"
-            raise _refused(ResponseCode.SYSTEM_ERROR, remark)
+            raise PullRefused.with_code(ResponseCode.SYSTEM_ERROR, remark)
         return group, topic
 
-    def _filter_of_request(self, wanted: PullRequest) -> TagFilter | None:
-        if not is_tag_type(wanted.expression_type):
-            raise _no_sql(wanted.expression_type or "")
-        try:
-            return self._expressions.filter_of(wanted.expression or SUB_ALL)
-        except ValueError as error:
-            remark = f"parse the consumer's subscription failed: {error}"
-            raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
-
-    def _filter_of_group(
-        self, wanted: PullRequest, group: SubscriptionGroupConfig
-    ) -> TagFilter | None:
-        members = self._consumers.group(wanted.group)
-        if members is None:
-            remark = "the consumer's group info not exist"
-            raise _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-        if not group.consume_broadcast_enable and members.is_broadcast:
-            remark = f"the consumer group[{wanted.group}] can not consume by broadcast way"
-            raise _Refused(PullForbidden(_FORBIDDEN_BROADCAST, remark))
-        if self._groups.is_forbidden(wanted.group, wanted.topic):
-            remark = f"the consumer group[{wanted.group}] is forbidden for topic[{wanted.topic}]"
-            raise _Refused(PullForbidden(_FORBIDDEN_SUBSCRIPTION, remark))
-        subscription = members.subscriptions.get(wanted.topic)
-        if subscription is None:
-            remark = "the consumer's subscription not exist"
-            raise _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-        if subscription.sub_version < wanted.sub_version:
-            remark = "the consumer's subscription not latest"
-            raise _refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
-        if subscription.takes_all:
-            return None
-        if not is_tag_type(subscription.expression_type):
-            raise _no_sql(subscription.expression_type)
-        return filter_of(subscription)
-
-    def _read(self, wanted: PullRequest, tag_filter: TagFilter | None) -> GetMessageResult:
+    def _read(self, wanted: PullRequest, message_filter: ConsumerFilter | None) -> GetMessageResult:
         topic, queue_id = wanted.topic, wanted.queue_id
         if self._config.use_server_side_reset_offset:
             reset = self._offsets.take_reset(wanted.group, topic, queue_id)
@@ -436,7 +335,7 @@ class PullOperation:
             wanted.queue_offset,
             wanted.max_count,
             wanted.max_bytes,
-            tag_filter,
+            message_filter,
         )
 
     def _commit(self, wanted: PullRequest, next_offset: int) -> None:
@@ -448,7 +347,7 @@ class PullOperation:
     def _suspend(
         self,
         wanted: PullRequest,
-        tag_filter: TagFilter | None,
+        message_filter: ConsumerFilter | None,
         owner: Hashable,
         resume: Callable[[SuspendedPull], None],
     ) -> bool:
@@ -460,11 +359,11 @@ class PullOperation:
         return self._suspended.suspend(
             SuspendedPull(
                 wanted,
-                tag_filter,
+                message_filter,
                 owner,
                 now_ms + wait_ms,
                 resume,
-                self._store.max_offset,
+                self._store,
             ),
             now_ms,
         )
@@ -488,12 +387,3 @@ def _code_of(read: GetMessageResult, queue_offset: int) -> int:
     if read.status in _EMPTY_QUEUE and queue_offset == 0:
         return _NOT_FOUND
     return _CODE_BY_STATUS[read.status]
-
-
-def _refused(code: int, remark: str) -> _Refused:
-    return _Refused(Refusal(int(code), remark))
-
-
-def _no_sql(expression_type: str) -> _Refused:
-    remark = f"The broker does not support consumer to filter message by {expression_type}"
-    return _refused(ResponseCode.SYSTEM_ERROR, remark)

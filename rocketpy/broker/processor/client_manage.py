@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.broker.filters import check_expression
 from rocketpy.broker.member_notices import MemberNotices
 from rocketpy.broker.registry import (
@@ -28,7 +29,7 @@ from rocketpy.broker.registry import (
 )
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
-from rocketpy.errors import BadBodyError
+from rocketpy.errors import BadBodyError, ExpressionError
 from rocketpy.proto.bodies.heartbeat import (
     CONSUME_ACTIVELY,
     MODEL_CLUSTERING,
@@ -41,6 +42,7 @@ from rocketpy.proto.command import RemotingCommand, make_request, make_response
 from rocketpy.proto.fastjson import loads_plain
 from rocketpy.proto.headers.client import UnregisterClientRequestHeader
 from rocketpy.proto.subscription import (
+    EXPRESSION_SQL92,
     SUB_ALL,
     SubscriptionData,
     build_subscription,
@@ -50,6 +52,7 @@ from rocketpy.proto.topic_names import RETRY_PREFIX
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
+from rocketpy.sql92.condition import Condition
 
 _log = structlog.get_logger(__name__)
 
@@ -73,6 +76,7 @@ class ClientManageProcessor:
         groups: SubscriptionGroupTable,
         producers: ProducerTable,
         consumers: ConsumerTable,
+        filters: ConsumerFilters,
         clock: Clock,
     ) -> None:
         self._configs = configs
@@ -80,6 +84,7 @@ class ClientManageProcessor:
         self._groups = groups
         self._producers = producers
         self._consumers = consumers
+        self._filters = filters
         self._clock = clock
         self._fingerprints: dict[str, int] = {}
         self._notices = MemberNotices(_tell_member)
@@ -147,14 +152,18 @@ class ClientManageProcessor:
             remark = f"the request is longer than {limit_bytes} bytes (maxHeartbeatBytes)"
             return make_response(request, ResponseCode.INVALID_PARAMETER, remark)
         body = CheckClientRequestBody.from_json(loads_plain(request.body or b"{}"))
-        kind = None if body.subscription_data is None else body.subscription_data.expression_type
-        if is_tag_type(kind):
+        subscription = body.subscription_data
+        if subscription is None or is_tag_type(subscription.expression_type):
             return make_response(request)
-        return make_response(
-            request,
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {kind}",
-        )
+        kind = subscription.expression_type
+        if kind != EXPRESSION_SQL92 or not self._configs.broker.enable_property_filter:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            return make_response(request, ResponseCode.SYSTEM_ERROR, remark)
+        try:
+            Condition(subscription.sub_string)
+        except ExpressionError as error:
+            return make_response(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return make_response(request)
 
     def on_open(self, channel: Channel) -> None:
         """Nothing to do: a client counts from its first heartbeat."""
@@ -225,6 +234,8 @@ class ClientManageProcessor:
             message_model=entry.message_model or MODEL_CLUSTERING,
             consume_from_where=entry.consume_from_where or "",
         )
+        if not data.without_sub:
+            self._filters.register(name, entry.subscription_data_set)
         fingerprint = data.heartbeat_fingerprint
         if not fingerprint:
             return False
@@ -235,6 +246,8 @@ class ClientManageProcessor:
         return known is not None and known != fingerprint
 
     def _notify_members(self, group: ConsumerGroup) -> None:
+        if not group.clients():
+            self._filters.unregister(group.name)
         config = self._configs.broker
         if group.is_broadcast or not config.notify_consumer_ids_changed_enable:
             return

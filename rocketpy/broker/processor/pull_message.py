@@ -9,12 +9,14 @@ from typing import Final
 from rocketpy.broker.operation.pull import (
     MAX_PULL_BYTES,
     MAX_PULL_COUNT,
-    PullForbidden,
     PullOperation,
+    SuspendedPull,
+)
+from rocketpy.broker.operation.pull_request import (
+    PullForbidden,
     PullOutcome,
     PullRequest,
     PullResult,
-    SuspendedPull,
 )
 from rocketpy.broker.processor.pull_response import pull_frame
 from rocketpy.broker.processor.resumption import Resumption

@@ -151,3 +151,19 @@ async def test_pulling_seeks_and_commits(namesrv: str) -> None:
                 got += await consumer.poll(timeout=10)
             await consumer.commit()
             assert [await consumer.committed(queue) for queue in queues] == [5] * 4
+
+
+async def test_a_condition_filters(namesrv: str) -> None:
+    async with rocketpy.connect(namesrv) as client:
+        producer = client.producer()
+        for number in range(20):
+            await producer.send("sql", b"%d" % number, headers={"n": str(number)})
+        got: list[bytes] = []
+        async with client.consumer(
+            "sql", group="sql", sql="n BETWEEN 5 AND 7 OR n = 11", start="earliest"
+        ) as consumer:
+            async for message in consumer:
+                got.append(message.body)
+                if len(got) == 4:
+                    break
+        assert sorted(got, key=int) == [b"5", b"6", b"7", b"11"]

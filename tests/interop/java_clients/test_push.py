@@ -24,6 +24,19 @@ def test_all_and_by_tag(any_java: JavaClient, topic: str, group: str) -> None:
     any_java.stop(some)
 
 
+def test_by_condition(any_java: JavaClient, topic: str, group: str) -> None:
+    producer = any_java.producer()
+    for delay, carrier in ((70, "UA"), (70, "AA"), (50, "UA"), ("late", "UA")):
+        any_java.send(producer, topic, body=f"{delay}{carrier}", user_delay=delay, user_by=carrier)
+    some = any_java.push(group, topic, sql="delay BETWEEN 60 AND 80 AND by = 'UA'")
+    assert bodies(any_java.receive(some, 1)) == ["70UA-0"]
+    # It waits at the broker now: what meets the condition is told at once.
+    any_java.send(producer, topic, body="no", user_delay=90, user_by="UA")
+    any_java.send(producer, topic, body="yes", user_delay=80, user_by="UA")
+    assert bodies(any_java.receive(some, 1)) == ["yes-0"]
+    any_java.stop(some)
+
+
 def test_members_share_and_take_over(java: JavaClient, topic: str, group: str) -> None:
     producer = java.producer()
     java.send(producer, topic, count=4, body="before")

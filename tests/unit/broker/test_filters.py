@@ -1,9 +1,10 @@
 import pytest
 
 from rocketpy.broker import filters
-from rocketpy.broker.filters import MAX_EXPRESSION_CHARS, ExpressionCache, filter_of
+from rocketpy.broker.filters import ExpressionCache, filter_of
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.tags import tags_code
+from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS
 
 
 def test_a_filter_takes_the_tags_of_its_subscription() -> None:

@@ -18,6 +18,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.fastjson import dumps, loads
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
+from rocketpy.proto.subscription import build_subscription
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.runtime.properties_file import parse_properties
 from rocketpy.store.config import MessageStoreConfig
@@ -202,6 +203,17 @@ class Kit:
         writer._lock_begin_ms = 0
         return status
 
+    def condition_is_taken(self) -> int:
+        subscription = {"topic": "T", "subString": "a > 5", "expressionType": "SQL92"}
+        return int(self.ask(46, {}, dumps({"subscriptionData": subscription})).code)
+
+    def dead_filter_is_kept(self) -> bool:
+        filters = self.parts.filters
+        filters.register("g", [build_subscription("T", "a > 5", "SQL92", sub_version=1)])
+        filters.unregister("g")
+        filters.step(0)
+        return filters.get("T", "g") is not None
+
     @property
     def policy(self) -> Any:
         return self.parts.store._parts.clean_log.policy
@@ -219,6 +231,8 @@ CASES: list[Case] = [
     ("maxHeldPulls", Kit.suspended, 15_000, 0, None),
     ("litePullMessageEnable", Kit.lite_pull, None, "false", 16),
     ("rejectPullConsumerEnable", Kit.pull_consumer_is_taken, True, "true", False),
+    ("enablePropertyFilter", Kit.condition_is_taken, 0, "false", 1),
+    ("filterDataCleanTimeSpan", Kit.dead_filter_is_kept, True, 0, False),
     ("useServerSideResetOffset", Kit.reset, True, "false", False),
     ("notifyConsumerIdsChangedEnable", Kit.told, 2, "false", 0),
     ("consumerOffsetUpdateVersionStep", Kit.version_steps, 0, 2, 3),

@@ -323,9 +323,8 @@ CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "topic": ("t", ["u"], pull_field("topic"), "t", "u"),
     "group": ("c", "d", pull_field("consumerGroup"), "c", "d"),
     "filter": ("*", "a", heartbeat_field("subscriptionDataSet", 0, "subString"), "*", "a"),
-    "expression_type": (
-        "TAG", "SQL92", heartbeat_field("subscriptionDataSet", 0, "expressionType"), "TAG", "SQL92",
-    ),
+    "sql": ("", "a > 5", heartbeat_field("subscriptionDataSet", 0, "expressionType"),
+            "TAG", "SQL92"),
     "handler": (Counting.handler, None, handled, 3, 1),
     "start": ("earliest", 5, heartbeat_field("consumeFromWhere"),
               "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"),
@@ -410,9 +409,9 @@ def test_no_option_of_consumers_is_left_out() -> None:
     "options",
     [
         {"concurrency": 0}, {"batch": 0}, {"batch": "8"}, {"pull_batch": 0}, {"max_span": 0},
-        {"allocation": "average"}, {"expression_type": "SQL"}, {"max_retries": -2},
+        {"allocation": "average"}, {"sql": "a > 5", "filter": "x"}, {"max_retries": -2},
         {"suspend_ms": 30_000}, {"pull_timeout_ms": 15_000}, {"start": "newest"},
-        {"filter": "a ||| b", "expression_type": "tag"}, {"group": "no blank"},
+        {"filter": " || "}, {"group": "no blank"},
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any]) -> None:

@@ -4,14 +4,11 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.filters import MAX_EXPRESSION_CHARS, TagFilter
-from rocketpy.broker.operation.pull import (
-    GROWTH_INTERVAL_MS,
-    PullOperation,
-    PullRequest,
-    PullResult,
-    SuspendedPull,
-)
+from rocketpy.broker.filter.consumer_filters import ConsumerFilters
+from rocketpy.broker.filters import TagFilter
+from rocketpy.broker.operation.pull import GROWTH_INTERVAL_MS, PullOperation, SuspendedPull
+from rocketpy.broker.operation.pull_filters import PullFilters
+from rocketpy.broker.operation.pull_request import PullRequest, PullResult
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -19,6 +16,7 @@ from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.tags import tags_code
+from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS
 from rocketpy.store.results import GetMessageStatus
 from tests.unit.broker.fakes import FakeClock, FakeStats, FakeStore, MemoryFile
 
@@ -34,11 +32,13 @@ class Kit:
         self.store = FakeStore()
         self.suspended = SuspendedRequests("SuspendedPulls")
         self.resumed: list[SuspendedPull] = []
+        groups = SubscriptionGroupTable(self.config, MemoryFile(), self.clock)
+        sql = ConsumerFilters(self.config, MemoryFile(), self.clock)
         self.pulls = PullOperation(
             self.store,
             topics=self.topics,
-            groups=SubscriptionGroupTable(self.config, MemoryFile(), self.clock),
-            consumers=ConsumerTable(),
+            groups=groups,
+            filters=PullFilters(groups, ConsumerTable(), sql, self.config),
             offsets=ConsumerOffsets(self.config, MemoryFile(), self.clock),
             suspended=self.suspended,
             stats=FakeStats(),
@@ -46,7 +46,14 @@ class Kit:
             clock=self.clock,
         )
 
-    def pull(self, expression: str = "*", *, queue_id: int = 0, offset: int = 0) -> Any:
+    def pull(
+        self,
+        expression: str = "*",
+        *,
+        queue_id: int = 0,
+        offset: int = 0,
+        kind: str | None = None,
+    ) -> Any:
         wanted = PullRequest(
             group="g",
             topic="T",
@@ -57,7 +64,7 @@ class Kit:
             commit_offset=None,
             suspend_ms=15_000,
             expression=expression,
-            expression_type=None,
+            expression_type=kind,
             sub_version=0,
             is_lite=False,
         )

@@ -5,6 +5,7 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.broker.processor.client_manage import ClientManageProcessor, complete_subscription
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -28,12 +29,14 @@ class Kit:
         self.topics = TopicTable(broker, MemoryFile(), self.clock)
         self.groups = SubscriptionGroupTable(broker, MemoryFile(), self.clock)
         self.producers, self.consumers = ProducerTable(), ConsumerTable()
+        self.filters = ConsumerFilters(broker, MemoryFile(), self.clock)
         self.processor = ClientManageProcessor(
             configs=configs,
             topics=self.topics,
             groups=self.groups,
             producers=self.producers,
             consumers=self.consumers,
+            filters=self.filters,
             clock=self.clock,
         )
 
@@ -232,8 +235,39 @@ def test_a_long_question_about_a_subscription_is_not_read() -> None:
     assert response.code == 29
 
 
-@pytest.mark.parametrize(("kind", "code"), [("TAG", 0), ("SQL92", 1)])
-def test_check_config(kind: str, code: int) -> None:
-    body = orjson.dumps({"subscriptionData": {"expressionType": kind}})
-    response = Kit().processor.check_config(FakeChannel(), request(46, {}, body))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("kind", "expression", "enabled", "code", "remark"),
+    [
+        ("TAG", "a || b", True, 0, None),
+        ("SQL92", "a > 5", True, 0, None),
+        ("SQL92", "a >", True, 23, "at character 4: "),
+        ("SQL92", "a = 'x' AND b == 5", True, 23, "at character 16: "),
+        ("SQL92", "a > 5", False, 1, "does not support consumer to filter message by SQL92"),
+        ("SQL99", "a > 5", True, 1, "does not support consumer to filter message by SQL99"),
+    ],
+)
+def test_check_config(
+    kind: str, expression: str, enabled: bool, code: int, remark: str | None
+) -> None:
+    body = orjson.dumps({"subscriptionData": {"expressionType": kind, "subString": expression}})
+    kit = Kit(enable_property_filter=enabled)
+    response = kit.processor.check_config(FakeChannel(), request(46, {}, body))  # type: ignore[arg-type]
     assert response.code == code
+    assert (remark or "") in (response.remark or "")
+
+
+def test_a_condition_lives_as_long_as_its_group_has_members() -> None:
+    kit = Kit()
+    channel = FakeChannel()
+    wanted = {"topic": "T", "subString": "a > 5", "expressionType": "SQL92", "subVersion": 1}
+    group = {"groupName": "g", "subscriptionDataSet": [wanted]}
+    kit.beat(channel, consumerDataSet=[group])
+    known = kit.filters.get("T", "g")
+    assert known is not None
+    assert (known.condition.expression, known.is_dead) == ("a > 5", False)
+    kit.processor.on_close(channel)  # type: ignore[arg-type]
+    assert known.is_dead
+    kit.beat(channel, consumerDataSet=[group])
+    assert not known.is_dead
+    kit.beat(channel, consumerDataSet=[{**group, "subscriptionDataSet": []}])
+    assert known.is_dead, "the group no longer wants the topic"

@@ -5,7 +5,10 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.filter.consumer_filters import ConsumerFilters
+from rocketpy.broker.filters import SqlFilter
 from rocketpy.broker.operation.pull import PullOperation
+from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.registry import ClientChannel, ConsumerTable
@@ -41,6 +44,7 @@ class Kit:
         self.topics.put(TopicConfig("T", 4, 4, 6, topic_sys_flag=1))
         self.groups = SubscriptionGroupTable(self.config, MemoryFile(), self.clock)
         self.consumers = ConsumerTable()
+        self.sql = ConsumerFilters(self.config, MemoryFile(), self.clock)
         self.offsets = ConsumerOffsets(self.config, MemoryFile(), self.clock)
         self.store = FakeStore()
         self.stats = FakeStats()
@@ -50,7 +54,7 @@ class Kit:
             self.store,
             topics=self.topics,
             groups=self.groups,
-            consumers=self.consumers,
+            filters=PullFilters(self.groups, self.consumers, self.sql, self.config),
             offsets=self.offsets,
             suspended=self.suspended,
             stats=self.stats,
@@ -64,10 +68,12 @@ class Kit:
         self, expression: str = "*", kind: str = "TAG", model: str = "CLUSTERING"
     ) -> None:
         client = ClientChannel(self.channel, "c", 0, 493, 0)  # type: ignore[arg-type]
+        wanted = [build_subscription("T", expression, kind, sub_version=5)]
+        self.sql.register("g", wanted)
         self.consumers.register(
             "g",
             client,
-            [build_subscription("T", expression, kind, sub_version=5)],
+            wanted,
             consume_type="CONSUME_PASSIVELY",
             message_model=model,
             consume_from_where="",
@@ -191,6 +197,10 @@ def test_a_reset_is_delivered_once_and_commits_wait_for_it() -> None:
     assert len(kit.store.reads) == 1
 
 
+def sql(condition: str) -> dict[str, Any]:
+    return {"sysFlag": "4", "expressionType": "SQL92", "subscription": condition}
+
+
 def refusals() -> list[Any]:
     return [
         ("not readable", {"broker_permission": 2}, {}, {}, 16, "1"),
@@ -206,14 +216,9 @@ def refusals() -> list[Any]:
         ("no members", {}, {}, {"consumerGroup": "h"}, 24, None),
         ("not subscribed", {}, {}, {"topic": "U"}, 24, None),
         ("too new", {}, {}, {"subVersion": "6"}, 25, None),
-        (
-            "sql",
-            {},
-            {},
-            {"sysFlag": "4", "expressionType": "SQL92", "subscription": "a>1"},
-            1,
-            None,
-        ),
+        ("sql off", {"enable_property_filter": False}, {}, sql("a > 1"), 1, None),
+        ("sql", {}, {}, sql("a >"), 23, None),
+        ("other", {}, {}, {**sql("a > 1"), "expressionType": "SQL99"}, 1, None),
         ("no tag", {}, {}, {"sysFlag": "4", "subscription": " || "}, 23, None),
     ]
 
@@ -250,13 +255,35 @@ def test_broadcast_and_forbidden() -> None:
     assert (response.code, response.ext_fields) == (16, {"forbiddenType": "5"})
 
 
-def test_sql_in_the_heartbeat_is_refused() -> None:
+def test_a_condition_in_the_heartbeat_filters() -> None:
     kit = Kit()
     kit.subscribe("a > 1", "SQL92")
+    kit.store.results.append(found())
     response = kit.pull()
     assert response is not None
-    assert response.code == 1
-    assert "SQL92" in (response.remark or "")
+    assert response.code == 0
+    (*_, used) = kit.store.reads[-1]
+    assert isinstance(used, SqlFilter)
+    assert used.condition.expression == "a > 1"
+
+
+@pytest.mark.parametrize(
+    ("expression", "version", "enabled", "code", "remark"),
+    [
+        ("a >", "5", True, 27, "at character 4"),
+        ("a > 1", "6", True, 25, "not latest"),
+        ("a > 1", "5", False, 1, "SQL92"),
+    ],
+)
+def test_a_condition_in_the_heartbeat_that_cannot_be_used(
+    expression: str, version: str, enabled: bool, code: int, remark: str
+) -> None:
+    kit = Kit(enable_property_filter=enabled)
+    kit.subscribe(expression, "SQL92")
+    response = kit.pull(subVersion=version)
+    assert response is not None
+    assert response.code == code
+    assert remark in (response.remark or "")
 
 
 def test_the_filter_comes_from_the_request_or_from_the_heartbeat() -> None:

@@ -1,0 +1,27 @@
+"""Our answer to a case, in the letters of Oracle.java."""
+
+from rocketpy.errors import ExpressionError
+from rocketpy.proto.properties import encode_properties
+from rocketpy.sql92.condition import compile_condition
+from rocketpy.sql92.java_values import MismatchError
+
+_LETTERS = {True: "T", False: "F", None: "N"}
+
+
+def answer(expression: str, properties: dict[str, str]) -> str:
+    """E: no condition. X: it has no result. T, F, N: its value."""
+    given = {name: value for name, value in properties.items() if value}
+    try:
+        condition = compile_condition(expression)
+    except ExpressionError as error:
+        return "E" if 0 <= error.position <= len(expression) else "outside"
+    try:
+        value = condition.evaluate(given)
+    except MismatchError:
+        letter = "X"
+    else:
+        assert value is None or isinstance(value, bool)
+        letter = _LETTERS[value]
+    assert condition.matches(given) is (letter == "T")
+    assert condition.matches_stored(encode_properties(given)) is (letter == "T")
+    return letter

@@ -1,0 +1,70 @@
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.Map;
+import java.util.Scanner;
+import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
+import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.filter.FilterFactory;
+import org.apache.rocketmq.filter.expression.Expression;
+import org.apache.rocketmq.filter.util.BloomFilter;
+
+/** Answers, line by line, what Apache's own classes make of something. Texts travel as base64. */
+public class Oracle {
+    public static void main(String[] args) throws Exception {
+        Scanner lines = new Scanner(System.in, StandardCharsets.UTF_8);
+        StringBuilder out = new StringBuilder();
+        while (lines.hasNextLine()) {
+            String[] words = lines.nextLine().split(" ", -1);
+            out.append(answer(words)).append('\n');
+        }
+        System.out.print(out);
+    }
+
+    private static String answer(String[] words) throws Exception {
+        switch (words[0]) {
+            case "sql":
+                return sql(text(words[1]), text(words[2]));
+            case "bloom":
+                BloomFilter bloom = BloomFilter.createByFn(Integer.parseInt(words[1]), Integer.parseInt(words[2]));
+                return bloom.getM() + " " + bloom.getK() + " " + Arrays.toString(bloom.calcBitPositions(text(words[3]))).replaceAll("[\\[\\],]", "");
+            case "filters":
+                return filters(text(words[1]));
+            default:
+                throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    /** E: not an expression. X: evaluating it fails. Otherwise its value. */
+    private static String sql(String condition, String properties) {
+        Expression compiled;
+        try {
+            compiled = FilterFactory.INSTANCE.get("SQL92").compile(condition);
+        } catch (Exception e) {
+            return "E";
+        }
+        Map<String, String> map = MessageDecoder.string2messageProperties(properties);
+        try {
+            Object value = compiled.evaluate(new MessageEvaluationContext(map));
+            return value == null ? "N" : value == Boolean.TRUE ? "T" : value == Boolean.FALSE ? "F" : "?" + value;
+        } catch (Exception e) {
+            return "X";
+        }
+    }
+
+    /** Reads a consumerFilter.json whose bits are for 64 groups, as this constructor wants them. */
+    private static String filters(String json) {
+        ConsumerFilterManager manager = new ConsumerFilterManager();
+        manager.decode(json);
+        StringBuilder out = new StringBuilder();
+        manager.getFilterDataByTopic().forEach((topic, groups) -> groups.getGroupFilterData().forEach((group, data) ->
+            out.append(topic).append('|').append(group).append('|').append(data.getExpression()).append('|')
+                .append(data.getCompiledExpression() != null).append('|').append(data.isDead()).append(';')));
+        return out.toString();
+    }
+
+    private static String text(String word) {
+        return new String(Base64.getDecoder().decode(word), StandardCharsets.UTF_8);
+    }
+}

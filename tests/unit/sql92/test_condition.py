@@ -1,0 +1,42 @@
+"""Conditions: what users meet first, and how a stored message is matched."""
+
+import pytest
+
+from rocketpy.sql92.condition import Condition, compile_condition
+
+
+@pytest.mark.parametrize(
+    ("expression", "properties", "expected"),
+    [
+        ("dep_delay > 60 AND carrier = 'UA'", {"dep_delay": "61", "carrier": "UA"}, True),
+        ("dep_delay > 60 AND carrier = 'UA'", {"dep_delay": "61", "carrier": "AA"}, False),
+        ("a BETWEEN 3 AND 6", {"a": "6"}, True),
+        ("a NOT BETWEEN 3 AND 6", {"a": "6"}, False),
+        ("a IN ('x', 'it''s')", {"a": "it's"}, True),
+        ("a NOT IN ('x')", {}, False),
+        ("a IS NULL", {}, True),
+        ("a IS NOT NULL", {"a": "1"}, True),
+        ("region STARTSWITH 'eu'", {"region": "eu-west"}, True),
+        ("region NOT ENDSWITH 'west'", {"region": "eu-west"}, False),
+        ("name CONTAINS 'é'", {"name": "café"}, True),
+        ("vip = TRUE", {"vip": "True"}, True),
+        ("a > 1.5", {"a": "1e3"}, True),
+        ("a > 5", {"a": "5.5"}, False),  # a whole number is compared with whole numbers only
+        ("a > 5 OR b = 'x'", {"a": "no number", "b": "x"}, False),  # no result, so no match
+        ("b = 'x' OR a > 5", {"a": "no number", "b": "x"}, True),
+        ("a = b", {}, True),
+        ("not (a = 1) -- a comment\n", {"a": "2"}, True),
+        ("a > 5 /* or b */ AND b = '1'", {"a": "6", "b": "1"}, True),
+    ],
+)
+def test_what_a_condition_says(expression: str, properties: dict[str, str], expected: bool) -> None:
+    assert compile_condition(expression).matches(properties) is expected
+
+
+def test_only_what_is_mentioned_is_read_of_the_stored_properties() -> None:
+    condition = Condition("a = '1' AND b = '2'")
+    assert condition.names == {"a", "b"}
+    assert condition.matches_stored(b"aa\x019\x02a\x011\x02ba\x013\x02b\x012\x02")
+    assert condition.matches_stored(b"a\x019\x02b\x012\x02a\x011"), "the last one counts"
+    assert not condition.matches_stored(b"c\x01a\x01\x02b\x012\x02")
+    assert not condition.matches_stored(b"")
