@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketpy import errors as errors
     from rocketpy.client.client import Client as Client
     from rocketpy.client.client import connect as connect
+    from rocketpy.client.credentials import Credentials as Credentials
     from rocketpy.client.health import ClientHealth as ClientHealth
     from rocketpy.client.health import ConsumerHealth as ConsumerHealth
     from rocketpy.client.message import Message as Message
@@ -52,6 +53,7 @@ _HOME = {
     "ClientHealth": "client.health",
     "Consumer": "client.push_consumer",
     "ConsumerHealth": "client.health",
+    "Credentials": "client.credentials",
     "Message": "client.message",
     "MessageQueue": "proto.message_queue",
     "Producer": "client.producer",

@@ -30,6 +30,7 @@ from rocketpy.admin import messages as of_messages
 from rocketpy.admin import offsets as of_offsets
 from rocketpy.admin import topics as of_topics
 from rocketpy.admin.servers import Servers
+from rocketpy.client.credentials import Credentials, RequestSigner, find_credentials
 from rocketpy.client.name_servers import NameServers, find_addresses
 from rocketpy.client.seams import Remoting
 from rocketpy.remoting.client import RemotingClient
@@ -195,6 +196,7 @@ def connect(
     *,
     timeout_ms: int = TIMEOUT_MS,
     remoting: RemotingClientConfig | None = None,
+    credentials: Credentials | None = None,
     clock: Clock | None = None,
 ) -> Admin:
     """Return the admin operations of the cluster behind some name servers; nothing is sent yet.
@@ -204,9 +206,14 @@ def connect(
             the environment.
         timeout_ms: limit of one request.
         remoting: settings of the connections (TLS, limits).
+        credentials: the account of a cluster with access control; None takes that of the
+            environment (`ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY`), if there is one.
         clock: the machine's by default.
     """
     used = clock or SystemClock()
     rng = random.SystemRandom()
     client = RemotingClient(remoting or RemotingClientConfig(), clock=used, rng=rng)
+    account = find_credentials(credentials)
+    if account is not None:
+        client.hooks.append(RequestSigner(account))
     return Admin(find_addresses(name_servers), client, clock=used, rng=rng, timeout_ms=timeout_ms)

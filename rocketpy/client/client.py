@@ -9,6 +9,7 @@ from typing import Self
 
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ClientConfig, ConsumerConfig, ProducerConfig, PullConsumerConfig
+from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.options import function_options, method_options
@@ -74,6 +75,9 @@ class Client:
                 self.config.remoting or RemotingClientConfig(), clock=self._clock, rng=self._rng
             )
         )
+        credentials = find_credentials(self.config.credentials)
+        if credentials is not None:
+            remoting.hooks.append(RequestSigner(credentials))
         self._instance = Instance(
             self.config, remoting, clock=self._clock, rng=self._rng, process_id=self._process_id
         )

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, cast, get_args
 
 from rocketpy.client.allocate import Allocation
+from rocketpy.client.credentials import Credentials
 from rocketpy.client.handlers import Handler
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.errors import ConfigError
@@ -99,6 +100,8 @@ class ClientConfig(Checked):
         instance_name: the part of the client id after `ip@`; empty means process id and time.
         client_ip: the part of the client id before `@`; empty means this machine's address.
         unit_name: appended to the client id when not empty.
+        credentials: the account of a cluster with access control; None takes that of the
+            environment (`ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY`), if there is one.
         api_timeout_ms: limit of one administrative request (routes, offsets, heartbeats).
         route_refresh_interval_ms: pause between two look-ups of the routes in use.
         heartbeat_interval_ms: pause between two heartbeats to every broker.
@@ -112,6 +115,7 @@ class ClientConfig(Checked):
     instance_name: str = ""
     client_ip: str = ""
     unit_name: str = ""
+    credentials: Credentials | None = None
     api_timeout_ms: int = 3_000
     route_refresh_interval_ms: int = 30_000
     heartbeat_interval_ms: int = 30_000

@@ -5,10 +5,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.hooks import RpcHook
 
 
 class Remoting(Protocol):
-    """Requests out and responses in, by address `host:port`."""
+    """Requests out and responses in, by address `host:port`.
+
+    Attributes:
+        hooks: see each request before it is encoded.
+    """
+
+    hooks: list[RpcHook]
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_ms: int

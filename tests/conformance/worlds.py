@@ -138,6 +138,7 @@ class ScriptedRemoting:
         self._requests = requests
         self.register = remoting.register
         self.close = remoting.close
+        self.hooks = remoting.hooks
 
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_ms: int

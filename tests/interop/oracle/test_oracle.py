@@ -1,11 +1,14 @@
 """Apache's own classes as the judge of ours, with other cases than the golden ones."""
 
+import base64
 import random
 
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filter.consumer_filters import ConsumerFilters
+from rocketpy.client.credentials import Credentials, RequestSigner
+from rocketpy.proto.command import make_request
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.sql92.bloom import BloomFilter
 from rocketpy.store.json_file import dump_pretty
@@ -67,3 +70,30 @@ def test_apache_reads_our_file_of_conditions() -> None:
     (answer,) = ask([f"filters {word(dump_pretty(filters.to_json()))}"])
     entry = "|a > 5 AND b = 'x''y'|true|true"
     assert set(answer.split(";")) == {"", f"T|g{entry}", f"T|gone{entry}"}
+
+
+def test_signatures_are_those_of_the_official_hook() -> None:
+    rng = random.Random(4)
+    made: list[tuple[Credentials, dict[str, str], bytes]] = []
+    for _ in range(100):
+        texts = ["".join(rng.choices("abZ-_/é漢%1", k=rng.randint(1, 20))) for _ in range(8)]
+        token = texts[2] if rng.random() < 0.5 else ""
+        fields = dict(zip(["topic", "a", "B", "queueId"], texts[3:7], strict=True))
+        made.append(
+            (Credentials(texts[0], texts[1], token), fields, rng.randbytes(rng.randint(0, 99)))
+        )
+    questions = [
+        " ".join(
+            [
+                "sign",
+                *map(word, (account.access_key, account.secret_key, account.security_token)),
+                word("\n".join(f"{name}={value}" for name, value in fields.items())),
+                base64.b64encode(body).decode(),
+            ]
+        )
+        for account, fields, body in made
+    ]
+    for (account, fields, body), expected in zip(made, ask(questions), strict=True):
+        request = make_request(14, dict(fields), body)
+        RequestSigner(account).before_request("a:1", request)
+        assert request.ext_fields["Signature"] == expected

@@ -7,6 +7,7 @@ from rocketpy.errors import ConnectError
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.remoting.hooks import RpcHook
 
 Response = Callable[[RemotingCommand], RemotingCommand]
 
@@ -19,6 +20,7 @@ class FakeRemoting:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, RemotingCommand]] = []
+        self.hooks: list[RpcHook] = []
         self.down: set[str] = set()
         self.closed = False
         self._responses: dict[tuple[str, int], Response] = {}

@@ -196,6 +196,7 @@ class Remoting:
         self._processors: dict[int, Any] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self.close = real.close
+        self.hooks = real.hooks
 
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_ms: int

@@ -3,12 +3,15 @@ import java.util.Arrays;
 import java.util.Base64;
 import java.util.Map;
 import java.util.Scanner;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
 import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.util.BloomFilter;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /** Answers, line by line, what Apache's own classes make of something. Texts travel as base64. */
 public class Oracle {
@@ -29,6 +32,8 @@ public class Oracle {
             case "bloom":
                 BloomFilter bloom = BloomFilter.createByFn(Integer.parseInt(words[1]), Integer.parseInt(words[2]));
                 return bloom.getM() + " " + bloom.getK() + " " + Arrays.toString(bloom.calcBitPositions(text(words[3]))).replaceAll("[\\[\\],]", "");
+            case "sign":
+                return sign(text(words[1]), text(words[2]), text(words[3]), text(words[4]), Base64.getDecoder().decode(words[5]));
             case "filters":
                 return filters(text(words[1]));
             default:
@@ -51,6 +56,25 @@ public class Oracle {
         } catch (Exception e) {
             return "X";
         }
+    }
+
+    /** Fields are name=value lines. */
+    private static String sign(String accessKey, String secretKey, String token, String fields, byte[] body) {
+        RemotingCommand request = RemotingCommand.createRequestCommand(14, null);
+        request.setBody(body);
+        request.setExtFields(new java.util.HashMap<>());
+        for (String line : fields.split("\n")) {
+            int at = line.indexOf('=');
+            if (at > 0) {
+                request.addExtField(line.substring(0, at), line.substring(at + 1));
+            }
+        }
+        SessionCredentials account = new SessionCredentials(accessKey, secretKey);
+        if (!token.isEmpty()) {
+            account.setSecurityToken(token);
+        }
+        new AclClientRPCHook(account).doBeforeRequest("a", request);
+        return request.getExtFields().get("Signature");
     }
 
     /** Reads a consumerFilter.json whose bits are for 64 groups, as this constructor wants them. */
