@@ -5,12 +5,13 @@
     0               8               16              24               32
     | commit log ms | queues ms     | index ms      | master flushed | confirmed offset |
     64      72               96            104           112             120           128
-    | magic | the 3 ms again | log offset  | queue offset | index offset | queue count | crc32 |
+    | magic | the 3 ms again | log offset  | queue offset | index offset | entry count | crc32 |
 
 Apache vouches with store times, which say little after the clock went back. So physical offsets
 stand beside them: *before this offset* the log, the entries of all queues, and the full index
 files are on disk. They hold only together with the stamps they were written with: when Apache has
-used the directory since, its stamps differ and only they count.
+used the directory since, its stamps differ and only they count. The entry count says how long all
+queues were together, so that files of theirs that are gone at a start are missed.
 
 Invariants:
     - a stamp or offset is raised only after the flush it vouches for;
@@ -39,7 +40,9 @@ _STAMPS: Final = struct.Struct(">qqqqq")
 _OFFSETS: Final = struct.Struct(">8sqqqqqqq")
 _OFFSETS_AT: Final = 64
 _CRC: Final = struct.Struct(">I")
-_MAGIC: Final = b"RocketPy"
+_MAGIC: Final = b"RocketP2"
+UNKNOWN: Final = -1
+"""Stands for an entry count that nobody knows."""
 
 
 class Checkpoint:
@@ -52,7 +55,9 @@ class Checkpoint:
         log_phy_offset: the commit log is on disk up to here.
         queues_phy_offset: the entries of all messages before it are on disk.
         index_phy_offset: index files that only name messages before it, and are full, are on disk.
-        queue_count: queues that had files then; fewer at a start means that some are gone.
+        entry_count: end offsets of all queues together, counting what lies before
+            ``queues_phy_offset``; fewer at a start means that files are gone. `UNKNOWN` if so.
+        queues_on_disk_to: ``queues_phy_offset`` as the disk has it.
         has_offsets: whether the offsets mean something; False after Apache used the directory.
         master_flushed_offset: kept as found.
         confirm_phy_offset: kept as found.
@@ -70,7 +75,8 @@ class Checkpoint:
         self.log_phy_offset = 0
         self.queues_phy_offset = 0
         self.index_phy_offset = 0
-        self.queue_count = 0
+        self.entry_count = UNKNOWN
+        self.queues_on_disk_to = 0
         self.has_offsets = False
         self.master_flushed_offset = 0
         self.confirm_phy_offset = 0
@@ -117,20 +123,21 @@ class Checkpoint:
             self.log_phy_offset,
             self.queues_phy_offset,
             self.index_phy_offset,
-            self.queue_count,
+            self.entry_count,
         ) = offsets
         self.has_offsets = True
+        self.queues_on_disk_to = self.queues_phy_offset
 
     def log_reached(self, phy_offset: int, store_timestamp_ms: int) -> None:
         """Vouch for the log up to a record that is on disk."""
         self.physic_ms = max(self.physic_ms, store_timestamp_ms)
         self.log_phy_offset = max(self.log_phy_offset, phy_offset)
 
-    def queues_reached(self, phy_offset: int, store_timestamp_ms: int, queue_count: int) -> None:
+    def queues_reached(self, phy_offset: int, store_timestamp_ms: int, entry_count: int) -> None:
         """Vouch for the entries up to a message; all of them are on disk."""
         self.logics_ms = max(self.logics_ms, store_timestamp_ms)
-        self.queues_phy_offset = max(self.queues_phy_offset, phy_offset)
-        self.queue_count = queue_count
+        if phy_offset >= self.queues_phy_offset:
+            self.queues_phy_offset, self.entry_count = phy_offset, entry_count
 
     def index_reached(self, phy_offset: int, store_timestamp_ms: int) -> None:
         """Vouch for full index files up to a message they name."""
@@ -156,7 +163,8 @@ class Checkpoint:
             OSError: the disk failed.
         """
         self.log_phy_offset = min(self.log_phy_offset, log_phy_offset)
-        self.queues_phy_offset = min(self.queues_phy_offset, queues_phy_offset)
+        if queues_phy_offset < self.queues_phy_offset:
+            self.queues_phy_offset, self.entry_count = queues_phy_offset, UNKNOWN
         self.logics_ms = min(self.logics_ms, store_timestamp_ms)
         self.flush()
 
@@ -164,7 +172,7 @@ class Checkpoint:
         """Forget what the file vouched for."""
         self.physic_ms = self.logics_ms = 0
         self.log_phy_offset = self.queues_phy_offset = self.index_phy_offset = 0
-        self.queue_count = 0
+        self.entry_count = UNKNOWN
 
     def flush(self) -> None:
         """Write stamps and offsets to disk if they changed.
@@ -182,6 +190,7 @@ class Checkpoint:
             region.buffer[:CHECKPOINT_BYTES] = data
             region.flush()
             self._written = data
+            self.queues_on_disk_to = self.queues_phy_offset if self.has_offsets else 0
 
     def _encode(self) -> bytes:
         stamps = (self.physic_ms, self.logics_ms, self.index_ms)
@@ -197,7 +206,7 @@ class Checkpoint:
             self.log_phy_offset,
             self.queues_phy_offset,
             self.index_phy_offset,
-            self.queue_count,
+            self.entry_count,
         )
         end = _OFFSETS_AT + _OFFSETS.size
         _CRC.pack_into(data, end, zlib.crc32(data[_OFFSETS_AT:end]))

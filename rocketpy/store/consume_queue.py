@@ -375,6 +375,25 @@ class ConsumeQueue:
         self.max_phy_end = 0
         self._drop_tail()
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether files in its middle are missing."""
+        return self._disk.has_gap
+
+    def keep_place(self, queue_offset: int) -> None:
+        """Go on at an offset, though no entry before it is left.
+
+        Raises:
+            DiskFullError: no space to remember it.
+            OSError: the disk failed.
+        """
+        self.restart_at(queue_offset)
+        self._disk.begin_at(queue_offset)
+
+    def entries_before(self, phy_offset: int) -> int:
+        """Return the queue offset of the first entry whose message starts at or after an offset."""
+        return self._first_from(phy_offset, self.min_offset)
+
     # -- retention, end --------------------------------------------------------------------
 
     def correct_min_offset(self, min_phy_offset: int) -> None:

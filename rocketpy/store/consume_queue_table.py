@@ -7,7 +7,7 @@ Source: ConsumeQueueStore (5.4.0).
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rocketpy.errors import ResourceShortError, StoreFormatError
@@ -60,6 +60,11 @@ class ConsumeQueueTable:
     def directory(self) -> Path:
         """Where the queues are."""
         return self._directory
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the directory of the queues exists."""
+        return self._files.exists(self._directory)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue that exists."""
@@ -161,9 +166,18 @@ class ConsumeQueueTable:
         """Where a topic's queues are; the name must be safe."""
         return self._directory / topic
 
-    def count(self) -> int:
-        """Number of queues that have files."""
-        return sum(1 for queue in self if queue.file_count)
+    def unsettled_ends(self) -> dict[TailedQueue, int]:
+        """Ends of the queues that may have entries in memory only (append lock held)."""
+        return self._space.ends()
+
+    def entry_count(self, ends: Mapping[TailedQueue, int]) -> int:
+        """Return the end offsets of all queues together.
+
+        Args:
+            ends: those that count instead of what is on disk; from `unsettled_ends`, before any
+                flush.
+        """
+        return sum(ends.get(queue, queue.flushed_offset) for queue in self)
 
     def delete_expired(self, min_phy_offset: int) -> int:
         """Delete files whose messages are all gone; return how many."""

@@ -27,6 +27,7 @@ from rocketpy.store.gate import ReadOnlyLatch
 from rocketpy.store.mapped_file import PAGE_BYTES
 from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.queue_entry import ENTRY_BYTES
+from rocketpy.store.queue_space import TailedQueue
 
 logger = logging.getLogger(__name__)
 
@@ -157,6 +158,7 @@ class FlushConsumeQueueService:
         *,
         offsets: StoreOffsets,
         flush_index: Callable[[], None],
+        append_lock: threading.Lock,
     ) -> None:
         """Build the service.
 
@@ -167,6 +169,7 @@ class FlushConsumeQueueService:
             config: intervals.
             offsets: say which message was dispatched last.
             flush_index: brings full index files to disk.
+            append_lock: held by whoever dispatches.
         """
         self._table = table
         self._checkpoint = checkpoint
@@ -176,6 +179,8 @@ class FlushConsumeQueueService:
         self._thorough_ms = config.flush_consume_queue_thorough_interval
         self._offsets = offsets
         self._flush_index = flush_index
+        self._append_lock = append_lock
+        self._mutex = threading.Lock()  # retention flushes as well, before it deletes
         self._last_thorough_ms: int | None = None
 
     def step(self, now_ms: int) -> int:
@@ -190,14 +195,21 @@ class FlushConsumeQueueService:
 
     def flush(self, *, thorough: bool) -> bool:
         """Flush queues and checkpoint; False when the disk failed now or earlier."""
-        if self._latch.reason is not None:
-            return False
-        dispatched, stamp_ms = self._offsets.dispatched, self._offsets.dispatched_ms
+        with self._mutex:
+            return self._latch.reason is None and self._flush(thorough=thorough)
+
+    def _flush(self, *, thorough: bool) -> bool:
+        ends: dict[TailedQueue, int] = {}
+        with self._append_lock:
+            dispatched, stamp_ms = self._offsets.dispatched, self._offsets.dispatched_ms
+            if thorough:
+                ends = self._table.unsettled_ends()
+        entry_count = self._table.entry_count(ends) if thorough else 0
         try:
             self._table.flush(1 if thorough else self._least_bytes)
             self._flush_index()
             if thorough:
-                self._checkpoint.queues_reached(dispatched, stamp_ms, self._table.count())
+                self._checkpoint.queues_reached(dispatched, stamp_ms, entry_count)
             self._checkpoint.flush()
         except ResourceShortError:
             logger.debug("no space or descriptor to write queues or checkpoint")

@@ -23,6 +23,7 @@ from rocketpy.runtime.service import Service, ServiceRunner, ServiceThread
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue_table import is_safe_topic
 from rocketpy.store.files import DiskUsage, FileLock, StoreFiles
+from rocketpy.store.missing_files import check_log_is_there
 from rocketpy.store.parts import StoreParts
 from rocketpy.store.real_files import RealFiles
 from rocketpy.store.recovery import RecoveryReport
@@ -81,9 +82,15 @@ class MessageStore:
     def _load(self) -> None:
         parts = self._parts
         after_crash, power_cut = self._last_end()
+        parts.checkpoint.load()
+        check_log_is_there(
+            self._log.directory,
+            self._log.file_bytes,
+            self._files,
+            parts.checkpoint.log_phy_offset,
+        )
         self._log.load()
         self._table.load(after_crash=after_crash)
-        parts.checkpoint.load()
         parts.deleted.load()
         if self._index is not None:
             self._index.load(

@@ -109,6 +109,7 @@ class StoreParts:
             config,
             offsets=self.offsets,
             flush_index=self._flush_full_index_files,
+            append_lock=self.append_lock,
         )
         self.clean_log = self._make_clean_log()
         self.services = self._make_services()

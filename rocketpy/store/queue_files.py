@@ -39,6 +39,7 @@ class QueueFiles:
         end: queue offset after the last file; ``begin`` when there are no files.
         first_phy: physical offset in the first entry; -1 when that was not read, or is blank.
         has_stray_bytes: whether something lay behind the end that `find_end` found last.
+        has_gap: whether a file in the middle is missing or empty; what lies behind it counts.
         is_deleted: the queue is; nothing is created any more. Changes under ``names``.
     """
 
@@ -50,6 +51,7 @@ class QueueFiles:
         "end",
         "file_entries",
         "first_phy",
+        "has_gap",
         "has_stray_bytes",
         "is_deleted",
     )
@@ -74,6 +76,7 @@ class QueueFiles:
         self.end = 0
         self.first_phy = -1
         self.has_stray_bytes = False
+        self.has_gap = False
         self.is_deleted = False
 
     @property
@@ -82,9 +85,10 @@ class QueueFiles:
         return (self.end - self.begin) // self.file_entries
 
     def load(self) -> None:
-        """Find the files that are there; without one in the middle the others are of no use.
+        """Find the files that are there.
 
-        They go then, and the queue is made again from the log: recovery sees that it is gone.
+        Without one in the middle only those behind it count: they know how long the queue is.
+        Recovery makes such a queue again from the log.
 
         Raises:
             StoreFormatError: a file of a wrong name.
@@ -96,15 +100,24 @@ class QueueFiles:
                 raise StoreFormatError(f"{self._directory / name} is not named by an offset")
         if not names:
             return
-        first, last = int(names[0]), int(names[-1])
-        expected = [file_name(base) for base in range(first, last + 1, file_bytes)]
-        empty = [n for n in names[:-1] if not self._files.size_bytes(self._directory / n)]
-        if first % file_bytes or names != expected or empty:
-            logger.error("files are missing, the queue is made again: path=%s", self._directory)
-            for name in names:
-                self._files.remove(self._directory / name)
-            return
+        if any(int(name) % file_bytes for name in names):
+            raise StoreFormatError(
+                f"{self._directory} has files of another length than {file_bytes} bytes"
+            )
+        last = first = int(names[-1])
+        for name in reversed(names[:-1]):
+            if int(name) != first - file_bytes or not self._size_bytes(name):
+                self.has_gap = True
+                logger.error(
+                    "a file is missing, the queue is made again: path=%s",
+                    self._directory / file_name(first - file_bytes),
+                )
+                break
+            first = int(name)
         self.begin, self.end = first // ENTRY_BYTES, (last + file_bytes) // ENTRY_BYTES
+
+    def _size_bytes(self, name: str) -> int:
+        return self._files.size_bytes(self._directory / name)
 
     def _path(self, base: int) -> Path:
         return self._directory / file_name(base * ENTRY_BYTES)
@@ -314,7 +327,24 @@ class QueueFiles:
         """Delete every file."""
         while self.begin < self.end:
             self.remove_first()
+        for name in self._files.list_files(self._directory) if self.has_gap else ():
+            self._files.remove(self._directory / name)
         self.begin = self.end = 0
+        self.has_gap = False
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Let a queue without files begin at an offset, also at the next start.
+
+        Raises:
+            DiskFullError: no space.
+            OSError: the disk failed.
+        """
+        base = self._base(queue_offset)
+        file = self._files.create_file(self._path(base), self.file_entries * ENTRY_BYTES)
+        with contextlib.closing(file):
+            file.write(0, BLANK_ENTRY * (queue_offset - base))
+            file.flush()
+        self.begin, self.end = base, base + self.file_entries
 
 
 def _is_whole(file: PlainFile, number: int, limit_phy: int) -> bool:

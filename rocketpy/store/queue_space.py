@@ -16,7 +16,13 @@ _SETTLED_AT_ONCE: Final = 256
 
 
 class TailedQueue(Protocol):
-    """A queue with entries in memory."""
+    """A queue with entries in memory.
+
+    Attributes:
+        max_offset: queue offset after the last entry.
+    """
+
+    max_offset: int
 
     @property
     def dirty_bytes(self) -> int:
@@ -73,6 +79,10 @@ class QueueSpace:
     def add(self, queue: TailedQueue) -> None:
         """Remember a queue that is about to get an entry (append lock held)."""
         self._queues[queue] = None
+
+    def ends(self) -> dict[TailedQueue, int]:
+        """The end offsets of those queues (append lock held)."""
+        return {queue: queue.max_offset for queue in self._queues}
 
     def queues(self) -> list[TailedQueue]:
         """The queues that may have something in memory."""

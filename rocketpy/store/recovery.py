@@ -26,9 +26,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record_check import RecordState
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import CommitLog
+from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable, is_safe_topic
 from rocketpy.store.deleted_topics import DeletedTopics
 from rocketpy.store.dispatch import Dispatcher, read_back
@@ -115,8 +117,12 @@ class Recovery:
             table,
             checkpoint,
             after_crash=after_crash,
-            deleted_to=max(deleted.topics.values(), default=0),
+            deleted=deleted,
         )
+        self._had_queues = table.is_there
+        self._kept_entries = 0
+        self._places: dict[ConsumeQueue, int] = {}
+        self._missed: tuple[int, int] | None = None
 
     def run(self) -> RecoveryReport:
         """Make log, queues and index agree, and set the write positions.
@@ -139,6 +145,7 @@ class Recovery:
                 logger.warning("queues lack entries: reading begins again: phy_offset=%d", start)
         else:
             report = self._read_from(self._log.min_phy_offset)
+        self._keep_places()
         self._finish(report)
         return report
 
@@ -166,8 +173,12 @@ class Recovery:
         if self._index is not None:  # files that went since must not vouch for those to come
             checkpoint.lower_index(*self._index.on_disk_to)
         checkpoint.lower(checkpoint.log_phy_offset, start, self._store_ms_at(start))
+        self._look_for_missing(start)
         for queue in self._table:
             queue.cut(start)
+        for queue in self._start.to_remake:
+            queue.restart_at(0)
+        self._kept_entries = self._table.entry_count({})
         self._rebuilder.begin(start)
         index_from = 0
         if self._index is not None:
@@ -187,6 +198,57 @@ class Recovery:
             self._check_stamps(scan, start)
         self._last_ms = scan.last_ms or checkpoint.physic_ms
         return report
+
+    def _look_for_missing(self, start: int) -> None:
+        """Have everything read when the queues are shorter than the checkpoint says; asked once.
+
+        Raises:
+            EntriesLost: they are.
+        """
+        expected, self._start.entries_expected = self._start.entries_expected, None
+        if expected is None:
+            return
+        vouched_to, count = expected
+        for queue in self._table:
+            queue.cut(vouched_to)
+        self._places = {queue: queue.max_offset for queue in self._start.to_remake}
+        if (missing := count - self._table.entry_count({})) > 0:
+            logger.error("files of queues are missing: entries=%d", missing)
+            self._missed = expected
+            if start > self._log.min_phy_offset:
+                raise EntriesLost(self._log.min_phy_offset)
+
+    def _keep_places(self) -> None:
+        """Let no queue offset be given twice: queues that lost files keep their place.
+
+        Raises:
+            StoreFormatError: it is not known which place that is.
+        """
+        for queue, place in self._places.items():
+            if queue.max_offset < place:
+                logger.error(
+                    "messages are gone, their queue goes on: topic=%s queue_id=%d queue_offset=%d",
+                    queue.topic,
+                    queue.queue_id,
+                    place,
+                )
+                queue.keep_place(place)
+                self._kept_entries += place
+        if self._missed is None or not self._had_queues:
+            return
+        vouched_to, count = self._missed
+        missing = count - sum(queue.entries_before(vouched_to) for queue in self._table)
+        if missing <= 0:
+            return
+        checkpoint = self._checkpoint  # the next start is to find the same
+        self._table.flush()
+        checkpoint.queues_phy_offset, checkpoint.entry_count = vouched_to, count
+        checkpoint.flush()
+        raise StoreFormatError(
+            f"files of consume queues are missing, {missing} entries in all, and the log does not "
+            f"hold their messages any more. Bring the files back below {self._table.directory}; "
+            "or remove all of it, and such queues begin at 0 again"
+        )
 
     def _indexed_to(self, last_phy: int) -> int:
         """Return up to where the index knows the log, given the last message that it names.
@@ -260,6 +322,10 @@ class Recovery:
 
     def _finish(self, report: RecoveryReport) -> None:
         log, checkpoint = self._log, self._checkpoint
+        if checkpoint.log_phy_offset > report.end:
+            logger.error(
+                "the log ends at %d, it was on disk up to %d", report.end, checkpoint.log_phy_offset
+            )
         checkpoint.physic_ms = min(checkpoint.physic_ms, self._last_ms)
         checkpoint.lower(report.end, report.end, self._last_ms)
         self._deleted.cut(report.end)
@@ -283,5 +349,7 @@ class Recovery:
         if not checkpoint.has_offsets:
             checkpoint.has_offsets = True
             checkpoint.queues_phy_offset = report.start
+        if checkpoint.queues_phy_offset == report.start:
+            checkpoint.entry_count = self._kept_entries
         checkpoint.log_phy_offset = report.end
         checkpoint.flush()

@@ -13,10 +13,12 @@ import logging
 from typing import Final
 
 from rocketpy.proto.record_check import RecordState
-from rocketpy.store.checkpoint import Checkpoint
+from rocketpy.store.checkpoint import UNKNOWN, Checkpoint
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.deleted_topics import DeletedTopics
+from rocketpy.store.missing_files import queues_with_lost_begin
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +27,13 @@ _TAIL_BYTES: Final = 8
 
 
 class RecoveryStart:
-    """Finds where reading begins; used by one recovery."""
+    """Finds where reading begins; used by one recovery.
+
+    Attributes:
+        entries_expected: a physical offset, and how many entries all queues together had of
+            messages before it; None when nobody knows.
+        to_remake: queues that lack files; everything is read to make them again.
+    """
 
     def __init__(
         self,
@@ -34,7 +42,7 @@ class RecoveryStart:
         checkpoint: Checkpoint,
         *,
         after_crash: bool,
-        deleted_to: int,
+        deleted: DeletedTopics,
     ) -> None:
         """Prepare a search.
 
@@ -43,34 +51,38 @@ class RecoveryStart:
             table: its queues, loaded.
             checkpoint: what vouches for them.
             after_crash: whether the store was not closed.
-            deleted_to: largest physical offset at which a topic was deleted.
+            deleted: topics that were deleted.
         """
         self._log = log
         self._table = table
         self._checkpoint = checkpoint
         self._after_crash = after_crash
-        self._deleted_to = deleted_to
+        self._deleted = deleted
         self.assumed_last_ms = 0
+        self.entries_expected: tuple[int, int] | None = None
+        self.to_remake: list[ConsumeQueue] = []
 
     def find(self) -> int:
         """Return the physical offset of a record before which everything is trusted."""
+        self.to_remake = [queue for queue in self._table if queue.has_gap]
+        self.to_remake += queues_with_lost_begin(self._table, self._log, self._deleted.covers)
         if self._checkpoint.has_offsets:
-            return self._by_offset()
-        return self.by_time(self._trusted_ms())
+            start = self._by_offset()
+        else:
+            start = self.by_time(self._trusted_ms())
+        return self._log.min_phy_offset if self.to_remake else start
 
     def _by_offset(self) -> int:
         start, low = self._checkpoint.trusted_phy_offset, self._log.min_phy_offset
-        if start <= low:
-            return low
-        if not self._ends_a_record(start):
+        if start > low and not self._ends_a_record(start):
             logger.warning("the checkpoint is not this log's: everything is read: at=%d", start)
             return low
+        deleted_to = max(self._deleted.topics.values(), default=0)
+        vouched_to = self._checkpoint.queues_phy_offset
         # Queues of topics that were deleted since are not missed.
-        no_deletion = self._deleted_to < self._checkpoint.queues_phy_offset
-        if no_deletion and self._table.count() < self._checkpoint.queue_count:
-            logger.warning("queues are gone: everything is read to make them again")
-            return low
-        return start
+        if self._checkpoint.entry_count != UNKNOWN and deleted_to < vouched_to:
+            self.entries_expected = (vouched_to, self._checkpoint.entry_count)
+        return max(start, low)
 
     def _ends_a_record(self, phy_offset: int) -> bool:
         """Whether the log comes to an offset: no record ends with so many zeros."""

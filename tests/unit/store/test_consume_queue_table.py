@@ -42,15 +42,15 @@ def test_a_number_beyond_the_format_has_no_queue(queue_id: int) -> None:
         make(SimFiles()).get_or_create("T", queue_id)
 
 
-def test_a_queue_is_made_once_and_only_counts_when_it_has_files() -> None:
+def test_a_queue_is_made_once_and_its_entries_count() -> None:
     table = make(SimFiles())
     assert table.get("T", 0) is None
     queue = table.get_or_create("T", 0)
     assert table.get("T", 0) is table.get_or_create("T", 0) is queue
-    assert (table.count(), table.topics()) == (0, ["T"])
+    assert (table.entry_count({}), table.topics()) == (0, ["T"])
     put(table, "T", 0, 1)
     table.flush()
-    assert table.count() == 1
+    assert table.entry_count({}) == 1
     assert not table.is_batch_topic("T")
 
 

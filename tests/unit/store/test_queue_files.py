@@ -81,7 +81,9 @@ def test_whatever_lies_behind_the_trusted_entries_is_not_taken_for_one(seed: int
 
 @pytest.mark.parametrize("is_empty", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_without_a_file_in_the_middle_the_others_go(number: int, is_empty: bool) -> None:
+def test_without_a_file_in_the_middle_those_behind_it_say_how_long_the_queue_is(
+    number: int, is_empty: bool
+) -> None:
     files = SimFiles()
     filled(35, files).flush()
     path = DIRECTORY / f"{number * PER_FILE * ENTRY_BYTES:020d}"
@@ -90,10 +92,14 @@ def test_without_a_file_in_the_middle_the_others_go(number: int, is_empty: bool)
         files.write_bytes(path, b"")
     again = loaded(files)
     if number == 0 and not is_empty:  # as retention leaves it
+        assert not again.has_gap
         assert (again.min_offset, again.max_offset) == (10, 35)
     else:
-        assert (again.max_offset, again.file_count) == (0, 0)
+        assert again.has_gap
+        assert (again.min_offset, again.max_offset) == ((number + 1) * PER_FILE, 35)
+        again.restart_at(0)
         assert files.list_files(DIRECTORY) == []
+        assert not again.has_gap
 
 
 def test_a_file_of_a_wrong_name_is_refused() -> None:

@@ -232,7 +232,7 @@ def test_an_operator_may_remove_the_queues_to_have_them_made_again() -> None:
 def test_a_checkpoint_of_another_log_is_not_believed() -> None:
     kit = Kit()
     store = kit.open()
-    sent = put(kit, store, 100)
+    sent = put(kit, store, 60)
     store.close()
     checkpoint = kit.files.read_bytes(Path("/store/checkpoint"))
     other = Kit()

@@ -1,0 +1,238 @@
+"""Files that somebody removed from a closed store are made again, or missed out loud."""
+
+from pathlib import Path
+
+import pytest
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.proto.message import decode_message
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.message_store import MessageStore
+from rocketpy.store.results import PutMessage
+from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies, put_many
+
+LOG = Path("/store/commitlog")
+QUEUES = Path("/store/consumequeue")
+INDEX = Path("/store/index")
+
+
+def stored(count: int = 250, **config: object) -> tuple[Kit, list[bytes]]:
+    """A closed store of several log, queue (100 entries each) and index files."""
+    kit = Kit(**config)
+    store = kit.open()
+    sent = put_many(store, count)
+    assert store.put_message(PutMessage("Other", 0, b"x")).status is OK
+    store.close()
+    return kit, sent
+
+
+def file_of(kit: Kit, directory: Path, number: int) -> Path:
+    return directory / kit.files.list_files(directory)[number]
+
+
+def write_empty(kit: Kit, path: Path) -> None:
+    kit.files.remove(path)
+    kit.files.write_bytes(path, b"")
+
+
+# -- the log ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["removed", "empty"])
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_last_log_file_that_is_gone_refuses_the_start_again_and_again(how: str, end: str) -> None:
+    kit, sent = stored()
+    if end == "kill":
+        kit.open()
+        kit.files.kill()
+    path = file_of(kit, LOG, -1)
+    content = kit.files.read_bytes(path)
+    kit.files.remove(path) if how == "removed" else write_empty(kit, path)
+    before = kit.files.list_files(LOG)
+    for _ in range(2):
+        with pytest.raises(
+            StoreFormatError, match=rf"{path} is missing: the log was on disk up to"
+        ):
+            kit.open()
+        assert kit.files.list_files(LOG) == before
+    kit.files.remove(path)
+    kit.files.write_bytes(path, content)
+    assert bodies(kit.open()) == sent
+
+
+def test_without_its_checkpoint_a_shorter_log_opens() -> None:
+    kit, sent = stored()
+    kit.files.remove(file_of(kit, LOG, -1))
+    kit.files.remove(Path("/store/checkpoint"))
+    found = bodies(kit.open())
+    assert found == sent[: len(found)]
+    assert 100 < len(found) < 250
+
+
+def test_the_only_log_file_is_missed_and_the_whole_directory_is_not() -> None:
+    kit, _ = stored(10)
+    kit.files.remove(file_of(kit, LOG, 0))
+    with pytest.raises(StoreFormatError, match="00000000000000000000 is missing"):
+        kit.open()
+    kit.files.remove_tree(LOG)
+    assert kit.open().max_offset(TOPIC, 0) == 0
+
+
+def test_a_checkpoint_of_apache_is_not_asked() -> None:
+    """Its stamps say nothing about bytes."""
+    kit, _ = stored()
+    path = Path("/store/checkpoint")
+    kit.files.write_bytes(path, kit.files.read_bytes(path)[:40] + bytes(4096 - 40))
+    kit.files.remove(file_of(kit, LOG, -1))
+    assert len(bodies(kit.open())) > 100
+
+
+# -- queues ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "newer queue, kill"])
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("how", ["removed", "empty"])
+def test_a_queue_file_that_is_gone_is_made_again(how: str, number: int, end: str) -> None:
+    kit, sent = stored(280)
+    if end != "close":
+        store = kit.open()
+        if "newer" in end:
+            store.put_message(PutMessage("Newer", 0, b"x"))
+            store._table.flush()
+        kit.files.kill()
+    path = file_of(kit, QUEUES / TOPIC / "0", number)
+    kit.files.remove(path) if how == "removed" else write_empty(kit, path)
+    store = kit.open()
+    assert bodies(store) == sent
+    assert put_many(store, 2, 280) == bodies(store, start=280)
+    store.close()
+    again = kit.open()
+    assert len(bodies(again)) == 282
+    assert again.recovery.record_count < 10
+
+
+def test_a_start_with_all_files_reads_no_more_than_it_must() -> None:
+    kit, _ = stored(280)
+    for _ in range(3):
+        store = kit.open()
+        assert store.recovery.record_count < 3
+        put_many(store, 1)
+        store._parts.flush_queues.flush(thorough=True)
+        kit.files.kill()
+
+
+def aged(numbers: range) -> Kit:
+    """A queue of several files whose messages the log does not hold any more, closed."""
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 250)
+    for number in numbers:
+        assert store.put_message(PutMessage("Other", 0, b"%d" % number * 50)).status is OK
+    store._parts.flush_queues.flush(thorough=True)
+    while store.store_time_ms(TOPIC, 0, 249) >= 0:
+        assert store._log.delete_oldest()
+    store.close()
+    return kit
+
+
+def test_a_queue_keeps_its_place_when_neither_file_nor_message_is_left() -> None:
+    kit = aged(range(400))
+    kit.files.remove(file_of(kit, QUEUES / TOPIC / "0", 1))
+    for _ in range(2):
+        store = kit.open()
+        assert store.max_offset(TOPIC, 0) == 250
+        store.close()
+    store = kit.open()
+    put_many(store, 1)
+    assert store.min_offset(TOPIC, 0) == 250
+    assert len(bodies(store)) == 1
+
+
+def test_a_queue_whose_place_nobody_knows_refuses_the_start_until_the_operator_decides() -> None:
+    kit = aged(range(400))
+    kit.files.remove(file_of(kit, QUEUES / TOPIC / "0", 2))
+    for _ in range(2):
+        with pytest.raises(
+            StoreFormatError, match="files of consume queues are missing, 50 entries"
+        ):
+            kit.open()
+    kit.files.remove_tree(QUEUES)
+    store = kit.open()
+    assert store.max_offset(TOPIC, 0) == 0
+    assert store.max_offset("Other", 0) == 400
+    store.close()
+    assert kit.open().max_offset("Other", 0) == 400
+
+
+def test_a_queue_file_that_retention_removed_is_not_missed() -> None:
+    kit, sent = stored(1_000)
+    store = kit.open()
+    for _ in range(3):
+        assert store._log.delete_oldest()
+        store._table.delete_expired(store.min_phy_offset)
+        kit.files.kill()
+        store = kit.open()
+        assert bodies(store) == sent[store.min_offset(TOPIC, 0) :]
+        assert store.recovery.record_count < 3
+
+
+def test_a_topic_deleted_since_is_not_missed() -> None:
+    kit, sent = stored(120)
+    store = kit.open()
+    store.delete_topics(["Other"])
+    kit.files.kill()
+    store = kit.open()
+    assert bodies(store) == sent
+    assert store.recovery.record_count < 3
+
+
+# -- the index -------------------------------------------------------------------------------
+
+
+def keyed_store(count: int = 200) -> tuple[Kit, MessageStoreConfig]:
+    kit = Kit(max_msgs_num_batch=1_000)
+    store = kit.open()
+    for number in range(count):
+        put = PutMessage(TOPIC, 0, b"%d" % number, properties=b"UNIQ_KEY\x01u%d\x02" % number)
+        put.uniq_key = f"u{number}"
+        assert store.put_message(put).status is OK
+        assert store.put_message(PutMessage(TOPIC, 1, b"without a key")).status is OK
+    store.close()
+    return kit, kit.config
+
+
+def not_found(store: MessageStore, count: int = 200) -> list[int]:
+    """Numbers whose look-up finds nothing and calls itself complete."""
+    missed = []
+    for number in range(count):
+        found = store.query_index(TOPIC, f"u{number}", 64, 0, 1 << 60)
+        texts = [
+            decode_message(record).body
+            for each in found.phy_offsets
+            if (record := store.look_message(each)) is not None
+        ]
+        if b"%d" % number not in texts and found.is_complete:
+            missed.append(number)
+    return missed
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, -1])
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_an_index_file_that_is_gone_is_made_again(number: int, end: str) -> None:
+    kit, _ = keyed_store()
+    if end == "kill":
+        kit.open()
+        kit.files.kill()
+    assert len(kit.files.list_files(INDEX)) > 4
+    kit.files.remove(file_of(kit, INDEX, number))
+    store = kit.open()
+    assert not_found(store) == []
+    for _ in range(200):
+        kit.step(store, "IndexCatchUpService")
+    assert not_found(store) == []
+    assert store.query_index(TOPIC, "u0", 64, 0, 1 << 60).is_complete
+    store.close()
+    again = kit.open()
+    assert again.query_index(TOPIC, "u199", 64, 0, 1 << 60).is_complete
+    assert not_found(again) == []
