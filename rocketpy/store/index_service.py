@@ -119,6 +119,11 @@ class IndexService:
         return files[-1].end_phy_offset if files else -1
 
     @property
+    def is_last_full(self) -> bool:
+        """Whether keys of the last message may stand in a file behind the last one there is."""
+        return self._current is not None and self._current.is_full
+
+    @property
     def on_disk_to(self) -> tuple[int, int]:
         """Place and store time of the last message in a complete file on disk; 0 without."""
         last = self._current
@@ -193,18 +198,22 @@ class IndexService:
                 what they knew of the log before it is read back.
             min_phy_offset: start of the commit log.
         """
-        kept = [file for file in self._index_files if file.end_phy_offset < log_end]
-        gone = self._index_files[len(kept) :]
-        if not gone:
+        kept = sum(file.end_phy_offset < log_end for file in self._index_files)
+        if not self.keep(kept):
             return
-        self._index_files = tuple(kept)
+        indexed_to = max(self.end_phy_offset, min_phy_offset)
+        self._missing_from = indexed_to if indexed_to < log_end else None
+
+    def keep(self, count: int) -> bool:
+        """Delete all files but the first ones; return whether there were any."""
+        gone = self._index_files[count:]
+        kept = self._index_files = self._index_files[:count]
         self._current = kept[-1] if kept else None
         self._unflushed_full = [file for file in self._unflushed_full if file in kept]
         for file in gone:
             file.close()
             self._files.remove(self._directory / file.name)
-        indexed_to = max(self.end_phy_offset, min_phy_offset)
-        self._missing_from = indexed_to if indexed_to < log_end else None
+        return bool(gone)
 
     def put(
         self,

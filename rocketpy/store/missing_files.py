@@ -5,19 +5,31 @@
 - A queue: it must be as long as the checkpoint says, all queues together
   (`rocketpy.store.recovery`), have no gap (`rocketpy.store.queue_files`), and begin where the log
   does: files that retention deleted had no message left in the log.
+- An index file: between two of them, and before the first, lies no message that has keys. At the
+  end of the index recovery sees by itself what is missing.
 
 What the log still holds is made again from it. Without it the start is refused.
 """
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from rocketpy.errors import StoreFormatError
+from rocketpy.proto.record_check import RecordCheck
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
+from rocketpy.store.consume_queue_table import is_safe_topic
+from rocketpy.store.dispatch import has_index_entries, read_back
 from rocketpy.store.files import StoreFiles
+from rocketpy.store.index_file import IndexHeader
 from rocketpy.store.mapped_file_queue import file_name
 from rocketpy.store.queue_entry import BLANK_SIZE
+
+logger = logging.getLogger(__name__)
+
+_INDEX_GAP_BYTES: Final = 4 << 20
 
 
 def check_log_is_there(
@@ -45,6 +57,46 @@ def check_log_is_there(
             f"and its files end at {end}. Bring it back; or, to go on without its messages, remove "
             f"{directory.parent / 'checkpoint'} (for an empty store: all of {directory})"
         )
+
+
+def index_files_before_gap(
+    headers: Sequence[IndexHeader],
+    log: CommitLog,
+    covers: Callable[[str, int], bool],
+    *,
+    max_bytes: int = _INDEX_GAP_BYTES,
+) -> int:
+    """Return how many index files there are before the first one that is missing.
+
+    Args:
+        headers: of those that are there, oldest first.
+        log: as loaded.
+        covers: whether a message (topic, physical offset) was deleted with its topic.
+        max_bytes: log to read at most before each file; nearly always it is one record.
+    """
+    start, known_to = log.min_phy_offset, -1
+    for number, header in enumerate(headers):
+        stop = min(header.begin_phy_offset, start + max_bytes)
+        for phy_offset, found in log.scan(start, stop):
+            if phy_offset > known_to and _has_keys(found, phy_offset, covers):
+                logger.error("an index file is missing: phy_offset=%d", phy_offset)
+                return number
+        known_to = max(known_to, header.end_phy_offset)
+        start = max(start, known_to)
+    return len(headers)
+
+
+def _has_keys(found: RecordCheck, phy_offset: int, covers: Callable[[str, int], bool]) -> bool:
+    """Whether a message is found by a key that every version puts into the index."""
+    request = read_back(found, phy_offset, ())
+    return (
+        request is not None
+        and has_index_entries(request.sys_flag)
+        and bool(request.uniq_key or request.keys)
+        and request.queue_id >= 0
+        and is_safe_topic(request.topic)
+        and not covers(request.topic, phy_offset)
+    )
 
 
 def queues_with_lost_begin(

@@ -36,6 +36,7 @@ from rocketpy.store.deleted_topics import DeletedTopics
 from rocketpy.store.dispatch import Dispatcher, read_back
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.log_scan import LogScan, Vouched
+from rocketpy.store.missing_files import index_files_before_gap
 from rocketpy.store.queue_rebuild import EntriesLost, QueueRebuilder
 from rocketpy.store.recovery_start import RecoveryStart
 
@@ -135,6 +136,9 @@ class Recovery:
         if not self._log.files:
             self._without_log()
             return RecoveryReport()
+        if self._index is not None:
+            covers = self._deleted.covers
+            self._index.keep(index_files_before_gap(self._index.headers, self._log, covers))
         start = self._start.find()
         for _ in range(_ROUNDS):
             try:
@@ -182,8 +186,10 @@ class Recovery:
         self._rebuilder.begin(start)
         index_from = 0
         if self._index is not None:
-            self._index.begin_recovery(start, self._indexed_to(self._index.end_phy_offset))
-            index_from = self._index.end_phy_offset + (0 if self._after_crash else 1)
+            is_partial = self._after_crash or self._index.is_last_full
+            last_phy = self._index.end_phy_offset
+            self._index.begin_recovery(start, self._indexed_to(last_phy, is_partial=is_partial))
+            index_from = last_phy + (0 if is_partial else 1)
         scan = LogScan(
             self._log,
             start,
@@ -250,15 +256,16 @@ class Recovery:
             "or remove all of it, and such queues begin at 0 again"
         )
 
-    def _indexed_to(self, last_phy: int) -> int:
+    def _indexed_to(self, last_phy: int, *, is_partial: bool) -> int:
         """Return up to where the index knows the log, given the last message that it names.
 
-        Behind a crash that message may lack some of its keys. Behind a clean end nothing is
-        missing, unless the index was taken away, or was switched off for a while.
+        Behind a crash that message may lack some of its keys; also where they began to fill the
+        next file, and that one is gone. Behind a clean end nothing else is missing, unless the
+        index was taken away, or was switched off for a while.
         """
         low = self._log.min_phy_offset
         found = self._log.check(last_phy, check_crc=False) if last_phy >= low else None
-        if self._after_crash or found is None:
+        if is_partial or found is None:
             return max(last_phy, low)
         end = last_phy + found.size_bytes
         behind = self._log.check(end, check_crc=False)

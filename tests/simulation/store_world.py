@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.errors import ResourceShortError
+from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessageResult, PutMessageStatus
@@ -45,6 +45,7 @@ FAULTS = frozenset(
         "space",
         "flush-error",
         "flip",
+        "lost-file",
     }
 )
 """Every kind of fault a seed may meet."""
@@ -87,6 +88,7 @@ class StoreWorld:
     failed_flush: bool = False
     newest_ms: int = 0
     is_open: bool = False
+    closed_at: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -271,12 +273,14 @@ class StoreWorld:
             self._power_cut()
         if end == "close" and self._may("flip") and self.rng.random() < 0.4:
             self._flip()
+        if end == "close" and self._may("lost-file") and self.rng.random() < 0.3:
+            self._lose_file()
 
     def _close(self) -> None:
         if self._may("delete") and self.rng.random() < self.delete_at_end:
             self._step_all()
             self.delete_topic(self.last_topic if self.rng.random() < 0.7 else None)
-        end = self.store.max_phy_offset
+        end = self.closed_at = self.store.max_phy_offset
         self.store.close()
         self.history.end_life(end)
 
@@ -324,6 +328,40 @@ class StoreWorld:
         region.close()
         self.history.damaged.add(victim.number)
         self._count("flip")
+
+    def _lose_file(self) -> None:
+        """Somebody removes a file of a queue or of the index, or tries the log's last one.
+
+        Not where a topic was deleted behind the last message: then nobody knows how long the queues
+        were together. Nor where messages are damaged, which the queues cannot be made again from.
+        """
+        self.files.start_process()
+        deleted = self.files.list_directories(ROOT / "deleted")
+        if any(int(name.split(".")[0]) >= self.closed_at for name in deleted):
+            return
+        if self.history.damaged:
+            return
+        queues = ROOT / "consumequeue"
+        directories = [ROOT / "index", ROOT / "commitlog"]
+        directories += [
+            queues / topic / name
+            for topic in self.files.list_directories(queues)
+            for name in self.files.list_directories(queues / topic)
+        ]
+        directory = self.rng.choice(directories)
+        names = self.files.list_files(directory)
+        if not names:
+            return
+        self._count("lost-file")
+        if directory.name != "commitlog":
+            self.files.remove(directory / self.rng.choice(names))
+            return
+        content = self.files.read_bytes(directory / names[-1])
+        self.files.remove(directory / names[-1])
+        if self.closed_at > int(names[-1]):
+            with pytest.raises(StoreFormatError, match="is missing"):
+                MessageStore(self.config, clock=self.clock, files=self.files).open()
+            self.files.write_bytes(directory / names[-1], content)
 
     def _pause(self) -> None:
         self.files.start_process()
