@@ -16,7 +16,9 @@ queues were together, so that files of theirs that are gone at a start are misse
 Invariants:
     - a stamp or offset is raised only after the flush it vouches for;
     - before anything is erased, `lower` has brought a checkpoint to disk that says less;
-    - everything lies in one sector, so a power cut leaves the old checkpoint or the new one.
+    - everything lies in one sector, so a power cut leaves the old checkpoint or the new one;
+    - what was read at a start may be in memory only, written by a process that was killed: the
+      first `flush` brings it to disk even when nothing changed.
 
 What vouches for too little costs a slower start; what vouches for too much would cost messages.
 
@@ -107,7 +109,6 @@ class Checkpoint:
             self.confirm_phy_offset,
         ) = _STAMPS.unpack_from(data)
         self._load_offsets(data)
-        self._written = data
 
     def _load_offsets(self, data: bytes) -> None:
         end = _OFFSETS_AT + _OFFSETS.size
@@ -175,7 +176,7 @@ class Checkpoint:
         self.entry_count = UNKNOWN
 
     def flush(self) -> None:
-        """Write stamps and offsets to disk if they changed.
+        """Write stamps and offsets to disk if they changed, or were read.
 
         Raises:
             DiskFullError: no space.

@@ -89,3 +89,20 @@ def test_equal_stamps_are_not_written_again() -> None:
     checkpoint.logics_ms = 2
     with pytest.raises(DiskFullError):
         checkpoint.flush()
+
+
+def test_what_a_killed_process_wrote_is_flushed_before_it_counts() -> None:
+    """Its lowered checkpoint may be in memory only; then the disk still vouches for more."""
+    disk = files()
+    checkpoint = stamped(disk, 10_000, 20_000, 30_000)
+    disk.fail_flushes()
+    checkpoint.logics_ms = 5_000
+    with pytest.raises(OSError, match="simulated"):
+        checkpoint.flush()
+    disk.on_flush = None
+    disk.kill()
+    again = loaded(disk)
+    assert again.logics_ms == 5_000
+    again.lower(0, 0, 5_000)
+    disk.power_cut(random.Random(1))
+    assert loaded(disk).logics_ms == 5_000
