@@ -119,11 +119,6 @@ class IndexService:
         return files[-1].end_phy_offset if files else -1
 
     @property
-    def is_last_full(self) -> bool:
-        """Whether keys of the last message may stand in a file behind the last one there is."""
-        return self._current is not None and self._current.is_full
-
-    @property
     def on_disk_to(self) -> tuple[int, int]:
         """Place and store time of the last message in a complete file on disk; 0 without."""
         last = self._current
@@ -176,6 +171,15 @@ class IndexService:
             file.rest()
         self._index_files = tuple(loaded)
         self._current = loaded[-1] if loaded else None
+
+    def lacks_keys_of(self, last: IndexedMessage) -> bool:
+        """Whether keys of the last message filled the next file, which is not there."""
+        current = self._current
+        if current is None or not current.is_full:
+            return False
+        count = len(self._hashes(last.topic, last.uniq_key, last.keys, last.tags))
+        numbers = range(max(1, current.count - count), current.count)
+        return sum(current.entry(each)[1] == last.phy_offset for each in numbers) < count
 
     def begin_recovery(self, first_phy_offset: int, indexed_to: int) -> None:
         """Tell from where recovery dispatches again; what lies before is left to catch-up.

@@ -186,10 +186,9 @@ class Recovery:
         self._rebuilder.begin(start)
         index_from = 0
         if self._index is not None:
-            is_partial = self._after_crash or self._index.is_last_full
-            last_phy = self._index.end_phy_offset
-            self._index.begin_recovery(start, self._indexed_to(last_phy, is_partial=is_partial))
-            index_from = last_phy + (0 if is_partial else 1)
+            indexed_to = self._indexed_to(self._index)
+            self._index.begin_recovery(start, indexed_to)
+            index_from = indexed_to
         scan = LogScan(
             self._log,
             start,
@@ -256,17 +255,20 @@ class Recovery:
             "or remove all of it, and such queues begin at 0 again"
         )
 
-    def _indexed_to(self, last_phy: int, *, is_partial: bool) -> int:
-        """Return up to where the index knows the log, given the last message that it names.
+    def _indexed_to(self, index: IndexService) -> int:
+        """Return up to where the index knows the log.
 
-        Behind a crash that message may lack some of its keys; also where they began to fill the
-        next file, and that one is gone. Behind a clean end nothing else is missing, unless the
-        index was taken away, or was switched off for a while.
+        Behind a crash the last message may lack some of its keys; also where they began to fill
+        the next file, and that one is gone. Behind a clean end nothing else is missing, unless
+        the index was taken away, or was switched off for a while.
         """
-        low = self._log.min_phy_offset
+        low, last_phy = self._log.min_phy_offset, index.end_phy_offset
         found = self._log.check(last_phy, check_crc=False) if last_phy >= low else None
-        if is_partial or found is None:
+        if self._after_crash or found is None:
             return max(last_phy, low)
+        last = read_back(found, last_phy, self._delays_ms)
+        if last is not None and index.lacks_keys_of(last):
+            return last_phy
         end = last_phy + found.size_bytes
         behind = self._log.check(end, check_crc=False)
         is_blank = behind is not None and behind.state is RecordState.BLANK
