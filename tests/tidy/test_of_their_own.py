@@ -37,6 +37,7 @@ STANDS_FOR = {
     "store/mapped_file_queue.py": "unit/store/test_mapped_file.py",
     "store/parts.py": "unit/store/test_message_store.py",
     "store/real_region.py": "unit/store/test_real_files.py",
+    "store/recovery_start.py": "unit/store/test_missing_files.py",
     "store/results.py": "unit/store/test_message_store.py",
     "sync.py": "integration/client/test_client.py",
     "testing/cluster.py": "integration/testing/test_cluster.py",
