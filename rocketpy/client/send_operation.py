@@ -36,6 +36,7 @@ from typing import Final
 from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.send_result import SendResult, read_send_response
 from rocketpy.client.send_transport import SendTransport
+from rocketpy.client.send_trouble import SendTrouble
 from rocketpy.client.send_window import SendWindow
 from rocketpy.errors import (
     BrokerError,
@@ -74,7 +75,6 @@ MIN_SHARE_MS: Final = 200
 FIRST_PAUSE_MS: Final = 100
 MAX_PAUSE_MS: Final = 1000
 LAST_TRY_MS: Final = 100
-MAX_NOTES: Final = 8
 
 
 def backoff_ms(failures: int, rng: random.Random) -> int:
@@ -156,11 +156,9 @@ class SendOperation:
     """
 
     __slots__ = (
-        "_attempt", "_attempts", "_brokers", "_choose", "_deadline_ms",
-        "_error", "_failed", "_failures", "_flow_controlled", "_is_heard",
-        "_late", "_message", "_pauses", "_queue", "_refused", "_response", "_slot", "_started_ms",
-        "_state", "_timer", "_topic", "_transport", "_tries", "_waits_for_broker", "_window",
-        "future",
+        "_attempts", "_brokers", "_choose", "_deadline_ms", "_is_heard", "_message", "_queue",
+        "_response", "_slot", "_started_ms", "_state", "_timer", "_topic", "_transport",
+        "_trouble", "_waits_for_broker", "_window", "future",
     )  # fmt: skip
 
     def __init__(
@@ -183,19 +181,11 @@ class SendOperation:
         self._attempts = attempts
         self._choose = choose
         self._waits_for_broker = waits_for_broker
-        self._attempt = 0  # those that have failed, refused connections left out
-        self._flow_controlled = 0
-        self._pauses = 0
-        self._failed: tuple[str, ...] = ()
-        self._brokers: frozenset[str] = frozenset()
-        self._refused: frozenset[str] = frozenset()
-        self._tries = 0
-        self._error: RocketPyError | None = None
-        self._failures: list[tuple[str, RocketPyError]] | None = None
-        self._queue: MessageQueue | None = None
-        self._started_ms = 0
-        self._response: asyncio.Future[RemotingCommand] | None = None
-        self._late: dict[asyncio.Future[RemotingCommand], tuple[MessageQueue, int]] | None = None
+        self._trouble: SendTrouble | None = None
+        self._brokers: frozenset[str]
+        self._queue: MessageQueue | None
+        self._started_ms: int
+        self._response: asyncio.Future[RemotingCommand] | None
         self._slot = 0
         self._timer: asyncio.Handle | None = None
         self._is_heard = False
@@ -236,6 +226,11 @@ class SendOperation:
         if self._state not in {State.SENDING, State.DONE}:
             self._leave()
 
+    def _had_trouble(self) -> SendTrouble:
+        if self._trouble is None:
+            self._trouble = SendTrouble()
+        return self._trouble
+
     def _left_ms(self) -> int:
         return self._deadline_ms - self._transport.clock.monotonic_ms()
 
@@ -260,24 +255,26 @@ class SendOperation:
 
     def _out_of_time(self) -> None:
         """End with the last attempt's error."""
+        error = self._trouble and self._trouble.error
         self._finish_error(
-            self._error or RequestTimeoutError(f"sending to {self._topic} ran out of time")
+            error or RequestTimeoutError(f"sending to {self._topic} ran out of time")
         )
 
     def _pause(self, error: RocketPyError) -> None:
         """Nobody can be reached now: look again in a while, once more just before the end."""
-        self._error = error
+        trouble = self._had_trouble()
+        trouble.error = error
         left_ms = self._left_ms()
         if left_ms <= 0:
             self._finish_error(error)
             return
-        self._pauses += 1
-        wait_ms = pause_ms(self._pauses)
+        trouble.pauses += 1
+        wait_ms = pause_ms(trouble.pauses)
         if isinstance(error, ConnectError):
             wait_ms = max(wait_ms, error.retry_in_ms)
         if left_ms > LAST_TRY_MS:
             wait_ms = min(wait_ms, left_ms - LAST_TRY_MS)
-        self._refused = frozenset()
+        trouble.refused = frozenset()
         self._go(State.PAUSING)
         self._wait(min(wait_ms, left_ms), self._route)
 
@@ -296,11 +293,16 @@ class SendOperation:
             self._out_of_time()
             return
         self._queue = None
+        trouble = self._trouble
         try:
             turn = transport.turn(self._topic)
             self._brokers = turn.brokers
-            choose = self._choose
-            queue = turn.next(self._failed) if choose is None else choose(turn.queues)
+            if self._choose is not None:
+                queue = self._choose(turn.queues)
+            elif trouble is None:
+                queue = turn.next()
+            else:
+                queue = turn.next(trouble.failed)
             self._queue = queue
             response = transport.transmit(queue, self._message, left_ms)
         except RocketPyError as error:
@@ -310,13 +312,21 @@ class SendOperation:
             self._finish_error(error)
             return
         self._response = response
-        attempts_left = self._attempts - self._attempt
-        if attempts_left > 1 and len(self._brokers) > 1:
-            share = transport.attempt_timeout_ms or share_ms(
-                left_ms, attempts_left, flow_controlled=self._flow_controlled > 0
-            )
-            self._slot = transport.watch.add(self, now + share)
+        if len(self._brokers) > 1:
+            self._watch(left_ms, trouble)
         response.add_done_callback(self._responded)
+
+    def _watch(self, left_ms: int, trouble: SendTrouble | None) -> None:
+        """Give the attempt its share of the time, if another one may follow."""
+        attempts_left = self._attempts - (trouble.attempts if trouble is not None else 0)
+        if attempts_left <= 1:
+            return
+        transport = self._transport
+        is_controlled = trouble is not None and trouble.flow_controlled > 0
+        share = transport.attempt_timeout_ms or share_ms(
+            left_ms, attempts_left, flow_controlled=is_controlled
+        )
+        self._slot = transport.watch.add(self, self._started_ms + share)
 
     def share_over(self) -> None:
         """Try another broker, and keep listening: the attempt has had its share of the time."""
@@ -324,9 +334,7 @@ class SendOperation:
         queue, response = self._queue, self._response
         assert queue is not None
         assert response is not None
-        if self._late is None:
-            self._late = {}
-        self._late[response] = queue, self._started_ms
+        self._had_trouble().late[response] = queue, self._started_ms
         self._response = None
         waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
         words = f"no answer from {queue.broker_name} to a send within {waited_ms} ms"
@@ -342,13 +350,13 @@ class SendOperation:
             return
         is_late = future is not self._response
         if is_late:
-            assert self._late is not None
-            queue, started_ms = self._late.pop(future)
+            queue, started_ms = self._had_trouble().late.pop(future)
         else:
             assert self._queue is not None
             queue, started_ms = self._queue, self._started_ms
             self._response = None
-            self._unwatch()
+            if self._slot:
+                self._unwatch()
         if error is None:
             response = future.result()
             try:
@@ -359,13 +367,11 @@ class SendOperation:
             if result is not None:
                 elapsed_ms = self._transport.clock.monotonic_ms() - started_ms
                 self._transport.note_success(queue.broker_name, elapsed_ms)
-                self._leave()
-                if not self.future.done():
-                    self.future.set_result(result)
+                self._finish(result)
                 return
             error = BrokerError.from_code(response.code, response.remark)
         if is_late:
-            if self._state is State.LISTENING and not self._late:
+            if self._state is State.LISTENING and not self._had_trouble().late:
                 self._out_of_time()
         elif isinstance(error, RocketPyError):
             self._attempt_failed(error)
@@ -379,15 +385,16 @@ class SendOperation:
         elapsed_ms = self._transport.clock.monotonic_ms() - self._started_ms
         is_answer = isinstance(error, BrokerError)
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
-        self._remember(broker, error)
+        trouble = self._had_trouble()
+        trouble.remember(broker, error)
         if isinstance(error, ConnectError | NoRouteError):  # nothing was sent: it does not count
-            self._not_reached(broker, error)
+            self._not_reached(trouble, broker, error)
             return
-        self._refused = frozenset()
-        self._attempt += 1
-        has_attempts = self._attempt < self._attempts
+        trouble.refused = frozenset()
+        trouble.attempts += 1
+        has_attempts = trouble.attempts < self._attempts
         if isinstance(error, FlowControlError):
-            self._back_off(error, has_attempts=has_attempts)
+            self._back_off(trouble, error, has_attempts=has_attempts)
         elif not self._is_retryable(error):
             self._finish_error(error)
         elif has_attempts:
@@ -395,22 +402,24 @@ class SendOperation:
         else:
             self._give_up(error)
 
-    def _not_reached(self, broker: str | None, error: RocketPyError) -> None:
+    def _not_reached(self, trouble: SendTrouble, broker: str | None, error: RocketPyError) -> None:
         """Try another broker at once; when all have refused, wait for one to come back."""
         if self.future.done() or not self._waits_for_broker:
             self._give_up(error)
             return
         if broker is not None:
-            self._refused |= {broker}
-            if self._choose is None and self._brokers - self._refused:
+            trouble.refused |= {broker}
+            if self._choose is None and self._brokers - trouble.refused:
                 self._again()
                 return
         self._pause(error)
 
-    def _back_off(self, error: FlowControlError, *, has_attempts: bool) -> None:
+    def _back_off(
+        self, trouble: SendTrouble, error: FlowControlError, *, has_attempts: bool
+    ) -> None:
         """Wait as long as the busy broker has earned, if that is wanted and there is time."""
-        self._flow_controlled += 1
-        until_ms = self._started_ms + backoff_ms(self._flow_controlled, self._transport.rng)
+        trouble.flow_controlled += 1
+        until_ms = self._started_ms + backoff_ms(trouble.flow_controlled, self._transport.rng)
         wait_ms = max(0, until_ms - self._transport.clock.monotonic_ms())
         error.retry_after = wait_ms / 1000
         wanted = self._transport.flow_control_retry
@@ -436,46 +445,40 @@ class SendOperation:
 
     # ---- the end
 
-    def _remember(self, broker: str | None, error: RocketPyError) -> None:
-        """Keep why attempts failed, the latest `MAX_NOTES` of them, and on which brokers."""
-        self._error = error
-        if self._failures is None:
-            self._failures = []
-        elif len(self._failures) > MAX_NOTES:
-            del self._failures[0]
-        self._tries += 1
-        self._failures.append((f"attempt {self._tries} on {broker}: {error!r}", error))
-        if broker is not None:
-            self._failed = (*(name for name in self._failed if name != broker), broker)
-
     def _give_up(self, error: RocketPyError) -> None:
         """End with an error, unless an earlier attempt may still be answered."""
-        if self._late and not self.future.done():
-            self._error = error
+        trouble = self._had_trouble()
+        if trouble.late and not self.future.done():
+            trouble.error = error
             self._go(State.LISTENING)
             self._hear_of_cancelling()
         else:
             self._finish_error(error)
 
+    def _finish(self, result: SendResult) -> None:
+        self._leave()
+        if not self.future.done():
+            self.future.set_result(result)
+
     def _finish_error(self, error: BaseException) -> None:
         self._leave()
         if self.future.done():
             return
-        for words, failure in self._failures or ():
-            if failure is not error:
-                error.add_note(words)
+        if self._trouble is not None:
+            self._trouble.add_notes(error)
         if isinstance(error, asyncio.CancelledError):
             self.future.cancel()
         else:
             self.future.set_exception(error)
 
     def _unwatch(self) -> None:
-        if self._slot:
-            self._transport.watch.discard(self, self._slot)
-            self._slot = 0
+        self._transport.watch.discard(self, self._slot)
+        self._slot = 0
 
     def _leave(self) -> None:
         self._go(State.DONE)
-        self._unwatch()
-        self._stop_timer()
+        if self._slot:
+            self._unwatch()
+        if self._timer is not None:
+            self._stop_timer()
         self._window.leave(len(self._message.body))
