@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from rocketpy.client.serializers import json as json
     from rocketpy.client.serializers import msgpack as msgpack
     from rocketpy.client.serializers import plain as plain
+    from rocketpy.client.transaction import Transaction as Transaction
+    from rocketpy.client.transaction import TxState as TxState
     from rocketpy.proto.message_queue import MessageQueue as MessageQueue
 
 __version__ = "0.1.0"
@@ -64,6 +66,8 @@ _HOME = {
     "SendStatus": "client.send_result",
     "Serializer": "client.serializers",
     "ToDLQ": "client.outcomes",
+    "Transaction": "client.transaction",
+    "TxState": "client.transaction",
     "connect": "client.client",
     "json": "client.serializers",
     "msgpack": "client.serializers",

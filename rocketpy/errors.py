@@ -19,6 +19,7 @@
         - ConnectionLostError       retriable
         - RequestTimeoutError       retriable, also a TimeoutError
         - TooManyInFlightError      retriable
+        - HalfNotStoredError        a transaction did not begin
         - OffsetFileError           the file with a broadcasting group's offsets; retriable
         - ClosedError
     - StoreError                    the files on disk cannot be trusted or written
@@ -56,6 +57,7 @@ __all__ = [
     "ExpressionError",
     "FlowControlError",
     "FrameTooLongError",
+    "HalfNotStoredError",
     "HeaderFieldError",
     "IllegalMessageError",
     "InvalidParameterError",
@@ -296,6 +298,16 @@ class RequestTimeoutError(ClientError, TimeoutError):
 
 class TooManyInFlightError(ClientError):
     """The limit of unanswered requests is reached; wait for some to finish."""
+
+    retriable = True
+
+
+class HalfNotStoredError(ClientError):
+    """The half message of a transaction is not known to be stored: nothing was begun.
+
+    It may be stored all the same, when a response was lost: the broker then asks the producer's
+    `tx_checker`, which should answer ROLLBACK for what it has never heard of.
+    """
 
     retriable = True
 

@@ -38,10 +38,12 @@ from rocketpy.client.producer import Producer as AsyncProducer
 from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.push_consumer import Consumer as AsyncConsumer
 from rocketpy.client.send_result import SendResult
+from rocketpy.client.transaction import Transaction as AsyncTransaction
+from rocketpy.client.transaction import TxState
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["Client", "Consumer", "Producer", "PullConsumer", "connect"]
+__all__ = ["Client", "Consumer", "Producer", "PullConsumer", "Transaction", "connect"]
 
 
 class _Closing(Protocol):
@@ -144,6 +146,58 @@ def _blocking(method: Any) -> Any:
     return call
 
 
+class Transaction:
+    """One transaction, for `with`; see `rocketpy.Transaction`."""
+
+    def __init__(self, thread: _LoopThread, transaction: AsyncTransaction) -> None:
+        self._thread = thread
+        self._wrapped = transaction
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._wrapped.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.run(self._wrapped.__aexit__(exc_type, exc, traceback))
+
+    @property
+    def id(self) -> str:
+        """The transaction's id."""
+        return self._wrapped.id
+
+    @property
+    def half(self) -> SendResult:
+        """Where the half message is stored."""
+        return self._wrapped.half
+
+    @property
+    def state(self) -> TxState | None:
+        """How it ended; None before that."""
+        return self._wrapped.state
+
+    @property
+    def is_confirmed(self) -> bool:
+        """The broker has taken a commit or rollback."""
+        return self._wrapped.is_confirmed
+
+    def commit(self) -> None:
+        """Let consumers have the message."""
+        self._thread.run(self._wrapped.commit())
+
+    def rollback(self) -> None:
+        """Drop the message."""
+        self._thread.run(self._wrapped.rollback())
+
+    def unknown(self) -> None:
+        """Leave it to the check-back."""
+        self._wrapped.unknown()
+
+
 class Producer(_Face[AsyncProducer]):
     """Sends messages; see `rocketpy.Producer`."""
 
@@ -160,6 +214,18 @@ class Producer(_Face[AsyncProducer]):
     ) -> Future[SendResult]:
         """Start a send and return a future of its result."""
         return self._thread.submit(self._wrapped.send(topic, body, **options))
+
+    def transaction(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        *,
+        check_after: float | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Transaction:
+        """Return a transaction: a message that consumers get if the block of code goes well."""
+        wrapped = self._wrapped.transaction(topic, body, check_after=check_after, **options)
+        return Transaction(self._thread, wrapped)
 
 
 class Consumer(_Face[AsyncConsumer]):

@@ -83,6 +83,12 @@ class BrokerConfig:
         delay_offset_update_version_step: so many delayed messages count up the version of
             delayOffset.json.
         channel_expired_timeout: a client silent for this long is forgotten.
+        reject_transaction_message: refuse transactional messages.
+        transaction_time_out: how long a local transaction may take before its producer is asked.
+        transaction_check_max: how often a producer is asked; then the message is given up.
+        transaction_check_interval: pause between two looks for undecided transactions.
+        transaction_op_msg_max_size: bytes of an op message: so many decided ones are noted at once.
+        transaction_op_batch_interval: how long a decided one waits to be noted.
         region_id: value of MSG_REGION on every message.
         trace_on: value of TRACE_ON on every message.
     """
@@ -120,6 +126,7 @@ class BrokerConfig:
     heartbeat_thread_pool_nums: int = 0
     ack_message_thread_pool_nums: int = 0
     load_balance_processor_thread_pool_nums: int = 0
+    end_transaction_thread_pool_nums: int = 0
 
     send_thread_pool_queue_capacity: int = 10_000
     pull_thread_pool_queue_capacity: int = 100_000
@@ -131,6 +138,7 @@ class BrokerConfig:
     heartbeat_thread_pool_queue_capacity: int = 50_000
     ack_thread_pool_queue_capacity: int = 100_000
     load_balance_thread_pool_queue_capacity: int = 100_000
+    end_transaction_pool_queue_capacity: int = 100_000
 
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
@@ -139,6 +147,7 @@ class BrokerConfig:
     wait_time_mills_in_heartbeat_queue: int = 31_000
     wait_time_mills_in_ack_queue: int = 3_000
     wait_time_mills_in_admin_broker_queue: int = 5_000
+    wait_time_mills_in_transaction_queue: int = 3_000
     start_accept_send_request_time_stamp: int = _live(0, 0)
 
     long_polling_enable: bool = _live(True)
@@ -171,6 +180,13 @@ class BrokerConfig:
     pop_from_retry_probability: int = option(20, minimum=0, maximum=100)
     enable_retry_topic_v2: bool = False
     pop_response_return_actual_retry_topic: bool = False
+
+    reject_transaction_message: bool = _live(False)
+    transaction_time_out: int = _live(6_000, 0)
+    transaction_check_max: int = _live(15, 1)
+    transaction_check_interval: int = _live(30_000, 1)
+    transaction_op_msg_max_size: int = _live(4_096, 1)
+    transaction_op_batch_interval: int = _live(3_000, 1)
 
     region_id: str = "DefaultRegion"
     trace_on: bool = _live(True)

@@ -40,6 +40,7 @@ from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.transaction.feature import build_transactions
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.client import RemotingClient
@@ -184,6 +185,17 @@ class BrokerParts:
                 states=(self.filters,),
                 services=(self.filters,),
                 configure=self.filters.configure,
+            ),
+            build_transactions(
+                self.store,
+                configs=configs,
+                identity=self.identity,
+                topics=topics,
+                producers=self.producers,
+                offsets=self.offsets,
+                internal_put=self.internal_put,
+                postpone=self.postponement.postpone,
+                clock=self.clock,
             ),
             build_delay(
                 DelaySettings(

@@ -27,6 +27,7 @@ from rocketpy.proto.headers.offset import (
 )
 from rocketpy.proto.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
+from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 
 SEND_BACK_TIMEOUT_MS = 5_000
@@ -201,6 +202,23 @@ class BrokerApi:
         """Give a message back, so that the broker delivers it again later."""
         code = RequestCode.CONSUMER_SEND_MSG_BACK
         await self._call(address, code, header, timeout_ms=SEND_BACK_TIMEOUT_MS)
+
+    async def end_transaction(
+        self,
+        address: str,
+        header: EndTransactionRequestHeader,
+        timeout_ms: int,
+        remark: str | None = None,
+        *,
+        oneway: bool = False,
+    ) -> None:
+        """Say how a transaction ended, or that nobody knows."""
+        request = make_request(RequestCode.END_TRANSACTION, header.to_ext(), oneway=oneway)
+        request.remark = remark
+        if oneway:
+            await self.remoting.invoke_oneway(address, request, timeout_ms)
+        else:
+            _checked(await self.remoting.invoke(address, request, timeout_ms))
 
     def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int

@@ -15,6 +15,7 @@ from rocketpy.client.allocate import Allocation
 from rocketpy.client.credentials import Credentials
 from rocketpy.client.handlers import Handler
 from rocketpy.client.serializers import PLAIN, Serializer
+from rocketpy.client.transaction import TxChecker
 from rocketpy.errors import ConfigError
 from rocketpy.remoting.config import RemotingClientConfig
 
@@ -143,6 +144,8 @@ class ProducerConfig(Checked):
         max_in_flight: sends that may wait for their response.
         max_in_flight_bytes: the same, as body bytes.
         serializer: turns a body into bytes.
+        tx_checker: answers brokers that ask how a transaction ended (`Producer.transaction`): a
+            function, or coroutine function, of the message, that returns a `TxState`.
     """
 
     group: str = ""
@@ -159,6 +162,7 @@ class ProducerConfig(Checked):
     max_in_flight: int = 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
     serializer: Serializer = PLAIN
+    tx_checker: TxChecker | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

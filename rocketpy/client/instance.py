@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from rocketpy.client.broker_api import BrokerApi
 from rocketpy.client.config import ClientConfig
-from rocketpy.client.members import GroupMember
+from rocketpy.client.members import GroupMember, ProducerMember
 from rocketpy.client.msg_ids import MsgIds
 from rocketpy.client.name_servers import NameServers, find_addresses
 from rocketpy.client.periodic import PeriodicJob
@@ -85,7 +85,7 @@ class Instance:
         self.api = BrokerApi(remoting, config.api_timeout_ms)
         self.is_running = False
         self.consumers: dict[str, GroupMember] = {}
-        self._producer_groups: dict[str, OrderedSet[object]] = {}
+        self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
         ip = self.client_id.partition("@")[0]
@@ -99,7 +99,7 @@ class Instance:
             "heartbeat", self._heartbeat_step, config.heartbeat_interval_ms
         )
         self._jobs = [self._route_job, self._heartbeat_job]
-        ServerRequests(self.consumers.get).register(remoting)
+        ServerRequests(self.consumers.get, self.producers_of).register(remoting)
         self.routes.on_change.append(self._route_changed)
 
     async def start(self) -> None:
@@ -135,11 +135,18 @@ class Instance:
 
     # ---- groups
 
-    def add_producer(self, group: str, producer: object) -> None:
-        """Have a producer group in the heartbeats."""
-        self._producer_groups.setdefault(group, OrderedSet()).add(producer)
+    def add_producer(self, group: str, producer: ProducerMember) -> None:
+        """Have a producer group in the heartbeats; brokers we know hear of a new one at once."""
+        producers = self._producer_groups.setdefault(group, OrderedSet())
+        if not producers and self.is_running and self._heartbeat_known:
+            self._heartbeat_job.wake()
+        producers.add(producer)
 
-    async def remove_producer(self, producer: object) -> None:
+    def producers_of(self, group: str) -> Iterable[ProducerMember]:
+        """The producers of a group."""
+        return list(self._producer_groups.get(group, ()))
+
+    async def remove_producer(self, producer: ProducerMember) -> None:
         """Leave the producer's group if it was the last of this client in it."""
         for group, producers in list(self._producer_groups.items()):
             producers.discard(producer)

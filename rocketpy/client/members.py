@@ -1,9 +1,10 @@
-"""What the instance knows of the consumers it serves."""
+"""What the instance knows of the consumers and producers it serves."""
 
 from typing import Protocol
 
 from rocketpy.proto.bodies.heartbeat import ConsumerData
 from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 
@@ -40,4 +41,24 @@ class GroupMember(Protocol):
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
         """Handle one message at once and report how it went."""
+        ...
+
+
+class ProducerMember(Protocol):
+    """A producer, which brokers may ask about its group's transactions."""
+
+    def __hash__(self) -> int:
+        """It is kept in sets."""
+        ...
+
+    def check_transaction(
+        self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
+    ) -> bool:
+        """Answer a broker's question soon; False when it has no checker.
+
+        Args:
+            asked: the question.
+            asker: address of the broker.
+            message: the half message, under the topic that it is meant for.
+        """
         ...

@@ -22,8 +22,17 @@ from rocketpy.client.send_operation import QueueChooser, SendOperation
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
+from rocketpy.client.transaction import (
+    CheckAnswers,
+    Transaction,
+    TransactionEnds,
+    half_properties,
+)
 from rocketpy.errors import ClosedError, IllegalMessageError, RocketPyError, TooManyInFlightError
+from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
+from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +67,12 @@ class Producer:
         self._started: SendTransport | None = None
         self._oneway_tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._ends = TransactionEnds(instance.api, instance.routes, self.group)
+        self._checks = (
+            CheckAnswers(config.tx_checker, self._ends, config.serializer)
+            if config.tx_checker is not None
+            else None
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -236,6 +251,80 @@ class Producer:
             results += part.results(stored)
         return results
 
+    def transaction(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        *,
+        check_after: float | None = None,
+        **options: Unpack[SendOptions],
+    ) -> Transaction:
+        """Return a transaction: a message that consumers get if the block of code goes well.
+
+        The half message is sent when the block is entered. It is not sent a second time where the
+        first may have reached a broker.
+
+        Args:
+            topic: where to, or a whole `Message`.
+            body: anything the serializer takes; not with a `Message`.
+            check_after: seconds in which brokers do not ask how it ended; also the time in which
+                they take the end that this producer sends. None leaves it to the brokers (6 s).
+            **options: see `SendOptions`; a delay is not possible.
+
+        Raises:
+            IllegalMessageError: it breaks a limit; raised when the block is entered.
+            HalfNotStoredError: the half message is not known to be stored; the block does not run.
+
+        Example:
+            ::
+
+                async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+                    paid = await was_paid(message.id)
+                    return rocketpy.TxState.COMMIT if paid else rocketpy.TxState.ROLLBACK
+
+
+                producer = client.producer(group="shop", tx_checker=check)
+                async with producer.transaction("orders", b"o1") as tx:
+                    await pay(tx.id)  # an exception rolls back
+        """
+
+        async def send_half() -> SendResult:
+            return await self._send_half(topic, body, options, check_after)
+
+        return Transaction(send_half, self._ends, has_checker=self._checks is not None)
+
+    async def _send_half(
+        self,
+        topic: str | Message,
+        body: object,
+        options: SendOptions,
+        check_after_s: float | None,
+    ) -> SendResult:
+        transport = self._transport()
+        topic, body, options = _unpacked(topic, body, options)
+        if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):
+            raise IllegalMessageError("a transactional message cannot be delayed")
+        check_send_topic(topic)
+        properties = half_properties(self.group, check_after_s)
+        options = {**options, "properties": {**options.get("properties", {}), **properties}}
+        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
+        # One attempt: what may have reached a broker is not sent again.
+        options["retries"] = 0
+        if not self._window.has_space:
+            timeout_s = options.get("timeout", self.config.timeout_s)
+            options["timeout"] = await self._wait_for_space(timeout_s)
+        return await self._launch(transport, topic, message, options)
+
+    def check_transaction(
+        self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
+    ) -> bool:
+        """Answer a broker's question soon; see `rocketpy.client.members.ProducerMember`."""
+        if self._checks is None:
+            return False
+        self._checks.ask(asked, asker, message)
+        return True
+
     async def close(self) -> None:
         """Take no more sends, wait for those in flight; a second call does nothing."""
         if self._closed:
@@ -244,6 +333,8 @@ class Producer:
         if self._oneway_tasks:
             await asyncio.wait(self._oneway_tasks)
         await self._window.close()
+        if self._checks is not None:
+            await self._checks.close()
         await self._instance.remove_producer(self)
 
     def _transport(self) -> SendTransport:

@@ -1,12 +1,12 @@
-"""What brokers ask of a client: rebalance, reset offsets, report, consume one message now.
+"""What brokers ask of a client: rebalance, reset offsets, report, consume one message now, check.
 
-Source: ClientRemotingProcessor (5.4.0). 39 (transaction check) and 326 (reply) are not here yet.
+Source: ClientRemotingProcessor (5.4.0). 326 (reply) is not here yet.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from rocketpy.client.members import GroupMember
+from rocketpy.client.members import GroupMember, ProducerMember
 from rocketpy.client.seams import Remoting
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
@@ -19,20 +19,29 @@ from rocketpy.proto.headers.client import (
     NotifyConsumerIdsChangedRequestHeader,
 )
 from rocketpy.proto.headers.offset import ResetOffsetRequestHeader
+from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import decode_message
+from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
+from rocketpy.remoting.channel import Channel
 
 logger = logging.getLogger(__name__)
 
 
 class ServerRequests:
-    """Answers brokers' requests on behalf of the consumers.
+    """Answers brokers' requests on behalf of the consumers and producers.
 
     Args:
         find: the consumer of a group, or None.
+        producers: the producers of a group.
     """
 
-    def __init__(self, find: Callable[[str], GroupMember | None]) -> None:
+    def __init__(
+        self,
+        find: Callable[[str], GroupMember | None],
+        producers: Callable[[str], Iterable[ProducerMember]],
+    ) -> None:
         self._find = find
+        self._producers = producers
 
     def register(self, remoting: Remoting) -> None:
         """Take over the codes this class answers."""
@@ -41,6 +50,7 @@ class ServerRequests:
         remoting.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self.consumer_status)
         remoting.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info)
         remoting.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
+        remoting.register(RequestCode.CHECK_TRANSACTION_STATE, self.check_transaction)
 
     def members_changed(self, channel: object, request: RemotingCommand) -> None:  # noqa: ARG002
         """40: someone joined or left a group."""
@@ -89,6 +99,23 @@ class ServerRequests:
             return make_response(request, ResponseCode.SYSTEM_ERROR, str(error))
         report = await member.consume_directly(message, header.broker_name or "")
         return make_response(request, body=report.encode())
+
+    def check_transaction(self, channel: Channel, request: RemotingCommand) -> None:
+        """39: say how a transaction ended; the answer is a request of its own."""
+        asked = CheckTransactionStateRequestHeader.from_ext(request.ext_fields)
+        try:
+            message = decode_message(request.body)
+        except CorruptRecordError as error:
+            logger.warning("a broker asks about a message that cannot be read: %s", error)
+            return
+        group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
+        for producer in self._producers(group):
+            if producer.check_transaction(asked, channel.remote_address, message):
+                return
+        logger.warning(
+            "a broker asks how a transaction of group %s ended, no producer here has a tx_checker",
+            group,
+        )
 
 
 def _no_such_group(request: RemotingCommand, group: str) -> RemotingCommand:

@@ -194,20 +194,12 @@ APACHE_KEYS: Final = frozenset(
 
 _NO_REPLICATION: Final = "there is no replication yet"
 _NO_DELAYS: Final = "delayed and timed messages are not supported yet"
-_NO_TRANSACTIONS: Final = "transactional messages are not supported yet"
 
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "processReplyMessageThreadPoolNums": "request and reply is not supported yet",
         "replyThreadPoolQueueCapacity": "request and reply is not supported yet",
         "storeReplyMessageEnable": "request and reply is not supported yet",
-        "endTransactionThreadPoolNums": _NO_TRANSACTIONS,
-        "endTransactionPoolQueueCapacity": _NO_TRANSACTIONS,
-        "waitTimeMillsInTransactionQueue": _NO_TRANSACTIONS,
-        "rejectTransactionMessage": _NO_TRANSACTIONS,
-        "transactionTimeOut": _NO_TRANSACTIONS,
-        "transactionCheckMax": _NO_TRANSACTIONS,
-        "transactionCheckInterval": _NO_TRANSACTIONS,
         "recallMessageEnable": _NO_DELAYS,
         "mappedFileSizeTimerLog": _NO_DELAYS,
         "timerWheelEnable": _NO_DELAYS,

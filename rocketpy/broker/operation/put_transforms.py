@@ -12,14 +12,12 @@ from typing import Final, TypeAlias
 
 from rocketpy.broker.operation.postponement import TIMER_PROPERTIES
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send_admission import NO_HALF_MESSAGES
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import StoreError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.properties import PROPERTY_TRANSACTION_PREPARED
-from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.store.results import PutMessage
 
@@ -35,8 +33,6 @@ def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
     Args:
         properties: of one message.
     """
-    if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
-        return NO_HALF_MESSAGES
     if any(properties.get(name) for name in TIMER_PROPERTIES):
         return Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -45,12 +41,21 @@ def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
     return None
 
 
+def refuse_in_batch(properties: Mapping[str, str]) -> Refusal | None:
+    """Refuse what a message of a batch, or the batch, must not ask for.
+
+    Args:
+        properties: of the batch, or of one of its messages.
+    """
+    if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be transactional")
+    return refuse_unsupported(properties)
+
+
 def unsupported_features(
-    message: PutMessage, properties: Mapping[str, str], _request: SendRequest
+    _message: PutMessage, properties: Mapping[str, str], _request: SendRequest
 ) -> Refusal | None:
-    """Refuse half messages and timers. A `PutTransform`."""
-    if message.sys_flag & TRANSACTION_PREPARED:
-        return NO_HALF_MESSAGES  # it would be stored and never seen
+    """Refuse timers. A `PutTransform`."""
     return refuse_unsupported(properties)
 
 

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.postponement import refuse_later_in_batch
 from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
-from rocketpy.broker.operation.put_transforms import PutTransform, refuse_unsupported
+from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_admission import SendAdmission, TopicSendPolicy
 from rocketpy.broker.operation.send_request import SendRequest, Sent
@@ -296,7 +296,7 @@ class SendOperation:
         if refused is not None:
             return refused
         own = parse_properties(request.properties)
-        refused = refuse_unsupported(own) or refuse_later_in_batch(own)
+        refused = refuse_in_batch(own) or refuse_later_in_batch(own)
         if refused is not None:
             return refused
         try:
@@ -349,7 +349,7 @@ class SendOperation:
                 uniq_key, shape, keys = scanned
             else:
                 properties = parse_properties(given)
-                refused = refuse_unsupported(properties) or refuse_later_in_batch(properties)
+                refused = refuse_in_batch(properties) or refuse_later_in_batch(properties)
                 if refused is not None:
                     return refused
                 uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional

@@ -200,11 +200,6 @@ _NO_BATCH_CQ: Final = Refusal(
     ResponseCode.MESSAGE_ILLEGAL,
     "this broker version does not support topics with queue.type BatchCQ",
 )
-NO_HALF_MESSAGES: Final = Refusal(
-    ResponseCode.NO_PERMISSION,
-    "this broker version does not support transactional messages: "
-    "sending transaction message is forbidden",
-)
 
 _BY_STATUS: Final[Mapping[PutMessageStatus, Refusal]] = MappingProxyType(
     {

@@ -2,16 +2,7 @@
 
 import pytest
 
-from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, JavaError
-
-
-def test_transaction(java: JavaClient, servers: Servers, topic: str) -> None:
-    producer = java.producer(kind="transaction")
-    error = java.refused(producer, topic, mode="transaction")
-    assert error["error"] == "MQClientException"
-    assert "does not support transactional messages" in error["text"]
-    assert servers.stored(topic) == 0
 
 
 def test_sql_that_is_no_condition(java: JavaClient, topic: str, group: str) -> None:

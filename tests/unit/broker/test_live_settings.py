@@ -75,7 +75,7 @@ class Kit:
         self.names += 1
         return f"new{self.names}"
 
-    def send(self, topic: str = "T", body: bytes = b"x") -> Any:
+    def send(self, topic: str = "T", body: bytes = b"x", properties: str = "") -> Any:
         header = SendMessageRequestHeaderV2(
             producer_group="pg",
             topic=topic,
@@ -85,7 +85,7 @@ class Kit:
             sys_flag=0,
             born_timestamp=1,
             flag=0,
-            properties="",
+            properties=properties,
             reconsume_times=0,
         )
         channel: Any = FakeChannel()
@@ -214,6 +214,31 @@ class Kit:
         filters.step(0)
         return filters.get("T", "g") is not None
 
+    def send_half(self) -> Any:
+        return self.send(properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02")
+
+    def service(self, name: str) -> Any:
+        return next(one for one in self.broker.services if one.name == name)
+
+    def half_is_checked(self, after_ms: int = 31_000) -> bool:
+        """Whether a new half message is stored again after a time."""
+        check, store = self.service("TransactionCheck"), self.parts.store
+        check.step(self.clock.monotonic_ms())
+        assert self.send_half() == 0
+        end = store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+        self.clock.advance(after_ms)
+        for _ in range(5):
+            check.step(self.clock.monotonic_ms())
+        return bool(store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) > end)
+
+    def half_is_given_up(self) -> bool:
+        self.half_is_checked()
+        return self.parts.topics.get("TRANS_CHECK_MAX_TIME_TOPIC") is not None
+
+    def ops_are_written_at_once(self) -> bool:
+        self.service("TransactionOps").add([1])
+        return self.parts.store.max_offset("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0) > 0
+
     @property
     def policy(self) -> Any:
         return self.parts.store._parts.clean_log.policy
@@ -241,6 +266,18 @@ CASES: list[Case] = [
     ("maxHeldPullsPerQueue", Kit.suspended, 15_000, 0, None),
     ("maxHeartbeatBytes", Kit.beats, 0, 10, 29),
     ("serverLoadBalancerEnable", Kit.assigned, None, "false", [0]),
+    ("rejectTransactionMessage", Kit.send_half, 0, "true", 16),
+    ("transactionTimeOut", Kit.half_is_checked, True, 1_000_000, False),
+    ("transactionCheckMax", Kit.half_is_given_up, False, 1, True),
+    ("transactionCheckInterval", lambda kit: kit.half_is_checked(10_000), False, 5_000, True),
+    ("transactionOpMsgMaxSize", Kit.ops_are_written_at_once, False, 1, True),
+    (
+        "transactionOpBatchInterval",
+        lambda kit: kit.service("TransactionOps").step(0),
+        3_000,
+        7,
+        7,
+    ),
     ("traceOn", lambda kit: kit.parts.sends._operation._own["TRACE_ON"], "true", "false", "false"),
     ("maxMessageSize", lambda kit: kit.send(body=b"x" * 100), 0, 99, 13),
     (
@@ -324,7 +361,7 @@ def test_what_cannot_be_kept_does_not_change(monkeypatch: pytest.MonkeyPatch) ->
         {"consumerOffsetUpdateVersionStep": "0"},
         {"maxHeldPulls": "-1"},
         {"slaveReadEnable": "true"},
-        {"transactionCheckMax": "3"},
+        {"transactionCheckMax": "0"},
     ],
     ids=str,
 )

@@ -113,7 +113,7 @@ async def test_without_groups_there_is_no_heartbeat() -> None:
 async def test_producers_beat_to_masters_and_consumers_to_slaves_as_well() -> None:
     kit = Kit()
     await kit.instance.routes.refresh("t")
-    producer = object()
+    producer: Any = object()
     kit.instance.add_producer("p", producer)
     await kit.instance.heartbeat()
     assert kit.remoting.asked(HEARTBEAT) == ["a:1", "b:1"]
@@ -171,7 +171,8 @@ async def test_a_client_has_one_consumer_of_a_group() -> None:
 async def test_the_last_one_of_a_group_leaves_it_where_the_broker_knows_it() -> None:
     kit = Kit()
     await kit.instance.routes.refresh("t")
-    one, two = object(), object()
+    one: Any = object()
+    two: Any = object()
     for producer in (one, two):
         kit.instance.add_producer("p", producer)
     member = kit.member("g")

@@ -258,7 +258,7 @@ async def test_remoting_is_the_settings_of_the_connections() -> None:
 def test_no_option_of_the_client_or_of_producers_is_left_out() -> None:
     here = {"name_servers", "group", "remoting", "client_ip", "credentials"}
     assert CLIENT.keys() | here == {each.name for each in dataclasses.fields(ClientConfig)}
-    here = {"latency_profile", "compression_level"}
+    here = {"latency_profile", "compression_level", "tx_checker"}
     assert PRODUCER.keys() | here == {each.name for each in dataclasses.fields(ProducerConfig)}
 
 

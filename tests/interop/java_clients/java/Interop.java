@@ -178,19 +178,36 @@ public final class Interop {
 
     // ---- producers ------------------------------------------------------------------------------------------------
 
-    /** producer name [namesrv] [max: largest body] [kind=transaction]. */
+    private static String text(Message message) {
+        return new String(message.getBody(), StandardCharsets.UTF_8);
+    }
+
+    /** What a body says of its transaction: commit, rollback or unknown at first, the same later, as in "unknown commit". */
+    private static LocalTransactionState state(String body, int place) {
+        String[] words = body.split("[ -]");
+        switch (words[Math.min(place, words.length - 1)]) {
+            case "commit": return LocalTransactionState.COMMIT_MESSAGE;
+            case "rollback": return LocalTransactionState.ROLLBACK_MESSAGE;
+            default: return LocalTransactionState.UNKNOW;
+        }
+    }
+
+    /** producer name [namesrv] [max: largest body] [kind=transaction] [group]; `received` is what it was asked about. */
     private String producer(Options line) throws Exception {
         String name = line.text("name");
         DefaultMQProducer producer;
         if (line.text("kind", "").equals("transaction")) {
-            TransactionMQProducer transactional = new TransactionMQProducer(name);
+            TransactionMQProducer transactional = new TransactionMQProducer(line.text("group", name));
+            Queue<String> checked = new ConcurrentLinkedQueue<>();
+            received.put(name, checked);
             transactional.setTransactionListener(new TransactionListener() {
                 @Override public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
-                    return LocalTransactionState.COMMIT_MESSAGE;
+                    return state(text(message), 0);
                 }
 
                 @Override public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                    return LocalTransactionState.COMMIT_MESSAGE;
+                    checked.add(of(message));
+                    return state(text(message), 1);
                 }
             });
             producer = transactional;

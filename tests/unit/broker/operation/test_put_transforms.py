@@ -5,8 +5,8 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.put_transforms import (
     RetryRedirect,
+    refuse_in_batch,
     refuse_unsupported,
-    unsupported_features,
 )
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -26,8 +26,6 @@ REQUEST = SendRequest("%RETRY%g", 0, b"x", b"", b"", "p", 0, 0, 0)
         ({"TIMER_DELAY_SEC": "1"}, 13),
         ({"TIMER_DELAY_MS": "1"}, 13),
         ({"TIMER_DELIVER_MS": "1"}, 13),
-        ({"TRAN_MSG": "TRUE"}, 16),
-        ({"TRAN_MSG": "false"}, None),
     ],
 )
 def test_what_is_not_there_yet_is_refused(properties: dict[str, str], code: int | None) -> None:
@@ -35,11 +33,11 @@ def test_what_is_not_there_yet_is_refused(properties: dict[str, str], code: int 
     assert (None if refused is None else refused.code) == code
 
 
-def test_the_prepared_bit_is_refused_without_a_property() -> None:
-    assert unsupported_features(PutMessage("T", 0, b"x"), {}, REQUEST) is None
-    refused = unsupported_features(PutMessage("T", 0, b"x", sys_flag=4), {}, REQUEST)
+def test_a_batch_cannot_be_transactional() -> None:
+    refused = refuse_in_batch({"TRAN_MSG": "TRUE"})
     assert refused is not None
-    assert refused.code == 16
+    assert refused.code == 13
+    assert refuse_in_batch({"TRAN_MSG": "false"}) is None
 
 
 class Kit:

@@ -1,0 +1,272 @@
+"""The check-back: producers are asked about half messages that nobody has decided.
+
+Each round walks the half queue from its progress on. A half that is decided is passed; one that is
+younger than the time a local transaction may take ends the round; of any other its producer group
+is asked, and the half is stored again behind all others, so that the progress can pass it. After
+`transactionCheckMax` questions it is given up: it goes to a topic of its own, where operators find
+it, and is never delivered.
+
+The progress (of the half and the op queue, in consumerOffset.json) passes a half only when what was
+stored for it is as safe as the store's mode asks for.
+
+Source: TransactionalMessageServiceImpl.check, TransactionalMessageCheckService (5.4.0). Ours: the
+age of a half is counted by this broker's clock from when it was first stored (by its producer's, a
+wrong clock has it given up unasked); a half that is not to be checked yet is not counted as
+checked; one that cannot be stored again is not passed.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.transaction.half import (
+    as_int,
+    check_times,
+    given_up,
+    immunity_ms,
+    renewed_half,
+)
+from rocketpy.broker.transaction.ledger import HalfLedger
+from rocketpy.broker.transaction.op_messages import OpMessages
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.properties import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    parse_properties,
+)
+from rocketpy.proto.topic_names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_GROUP,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
+
+_log = structlog.get_logger(__name__)
+
+READ_COUNT: Final = 32
+"""Half messages a step looks at, at most."""
+_MAX_PAUSE_MS: Final = 1_000
+"""How soon a shortened `transactionCheckInterval` counts; also the pause after a refused put."""
+
+
+class Offsets(Protocol):
+    """Where the progress is kept: the broker's consumer offsets."""
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The stored offset, negative when there is none."""
+        ...
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Store one."""
+        ...
+
+
+Ask = Callable[[MessageExt], None]
+"""Asks the producer group of a half, as it is stored now; any thread."""
+FirstStored = Callable[[int], int]
+"""Store time of a half by its queue offset, ms; -1 when it is not there any more."""
+
+
+class CheckBack:
+    """Finds undecided halves and has their producers asked; a service.
+
+    Args:
+        queue: the half queue.
+        put: stores halves again.
+        ask: asks a producer.
+        topics: where the topic of those given up is made.
+        ledger: which halves are decided.
+        ops: how far the op queue may be passed.
+        offsets: keeps the progress.
+        first_stored: when a half was first stored.
+        reserved_ms: how long messages are kept; a half older than this is given up.
+        config: the broker's settings; see `configure`.
+        clock: time.
+    """
+
+    name = "TransactionCheck"
+
+    def __init__(  # noqa: PLR0913 - the parts of a transaction meet here
+        self,
+        queue: SystemQueue,
+        put: InternalPut,
+        ask: Ask,
+        *,
+        topics: TopicTable,
+        ledger: HalfLedger,
+        ops: OpMessages,
+        offsets: Offsets,
+        first_stored: FirstStored,
+        reserved_ms: Callable[[], int],
+        config: BrokerConfig,
+        clock: Clock,
+    ) -> None:
+        self._queue = queue
+        self._put = put
+        self._ask = ask
+        self._topics = topics
+        self._ledger = ledger
+        self._ops = ops
+        self._offsets = offsets
+        self._first_stored = first_stored
+        self._reserved_ms = reserved_ms
+        self._config = config
+        self._clock = clock
+        self._position = 0
+        self._phy_end = 0
+        self._is_in_round = False
+        self._round_began_ms = -1
+        self._round_time_ms = 0
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+
+    def load(self) -> None:
+        """Begin at the stored progress; the ledger learns what op messages tell."""
+        half = self._stored_progress(self._queue, TRANS_HALF_TOPIC)
+        self._ledger.reset(half)
+        self._position = half
+        self._ops.load(self._offsets.query(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0), self._ledger)
+
+    def persist(self) -> None:
+        """Write what decided halves still wait for; the progress stays as it is."""
+        self._ops.flush()
+
+    def step(self, now_ms: int) -> int:
+        """Do a part of a round, or wait for the next; see `rocketpy.runtime.service.Service`."""
+        if self._round_began_ms < 0:  # the first round comes an interval after the start
+            self._round_began_ms = now_ms
+        if not self._is_in_round:
+            due_ms = self._round_began_ms + self._config.transaction_check_interval
+            if now_ms < due_ms:
+                return min(due_ms, now_ms + _MAX_PAUSE_MS)
+            self._is_in_round = True
+            self._round_began_ms = now_ms
+            self._round_time_ms = self._clock.time_ms()
+        asked: list[MessageExt] = []
+        pause_ms = self._look_on(asked)
+        self._position = self._ledger.passable(self._position)
+        end = max(self._phy_end, self._ops.phy_end)
+        self._put.when_durable(end, partial(self._passed, self._position, asked))
+        return now_ms + pause_ms
+
+    def _stored_progress(self, queue: SystemQueue, topic: str) -> int:
+        stored = self._offsets.query(TRANS_GROUP, topic, 0)
+        # After a power cut without SYNC_FLUSH the queue may be shorter than its progress.
+        return max(min(stored, queue.max_offset), queue.min_offset, 0)
+
+    def _look_on(self, asked: list[MessageExt]) -> int:
+        """Look at the next halves; the pause until the next step."""
+        place = self._ledger.first_open(self._position)
+        self._position = place
+        read = self._queue.read(place, READ_COUNT)
+        for half in read.messages:
+            self._position = half.queue_offset
+            verdict = self._judge(half, asked)
+            if verdict is not None:
+                return verdict
+            self._position = half.queue_offset + 1
+        if read.next_offset <= place:
+            self._is_in_round = False
+            return 0
+        self._position = read.next_offset
+        return 0
+
+    def _judge(self, half: MessageExt, asked: list[MessageExt]) -> int | None:
+        """Deal with one half; None to go on with the next one, or a pause in ms."""
+        place, config = half.queue_offset, self._config
+        first_place = as_int(half.properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET), -1)
+        if first_place >= 0:
+            self._ledger.learn_move(first_place, place)
+        if self._is_decided(place):
+            return None
+        if half.store_timestamp_ms >= self._round_time_ms:
+            self._is_in_round = False
+            return 0
+        age_ms = self._age_ms(half, first_place)
+        checks = check_times(half)
+        if checks >= config.transaction_check_max or age_ms > self._reserved_ms():
+            return self._give_up(half, checks)
+        immune_ms = immunity_ms(half, config.transaction_time_out)
+        if immune_ms is None and age_ms <= config.transaction_time_out:
+            self._is_in_round = False
+            return 0
+        is_immune = immune_ms is not None and age_ms <= immune_ms
+        renewed = self._store_again(half, renewed_half(half, checks + (not is_immune)))
+        if renewed is not None and not is_immune:
+            asked.append(renewed)
+        return None if renewed is not None or self._is_decided(place) else _MAX_PAUSE_MS
+
+    def _is_decided(self, place: int) -> bool:
+        return self._ledger.first_open(place) != place
+
+    def _age_ms(self, half: MessageExt, first_place: int) -> int:
+        if first_place >= 0:
+            first_ms = self._first_stored(first_place)
+            # What is gone from the queue is older than anything that is kept.
+            since_ms = max(first_ms, 0)
+        elif check_times(half):  # stored again by Apache
+            since_ms = half.born_timestamp_ms
+        else:
+            since_ms = half.store_timestamp_ms
+        return self._round_time_ms - since_ms
+
+    def _store_again(self, half: MessageExt, message: PutMessage) -> MessageExt | None:
+        """Move a half to the end of its queue: as it is there; None when it was not moved."""
+        place = half.queue_offset
+        if not self._ledger.begin_move(place):
+            return None
+        result = self._store(message)
+        if result is None:
+            self._ledger.moved(place, None)
+            return None
+        self._ledger.moved(place, result.queue_offset)
+        half.queue_offset, half.phy_offset = result.queue_offset, result.phy_offset
+        half.store_timestamp_ms = result.store_timestamp_ms
+        half.properties = parse_properties(message.properties)
+        return half
+
+    def _give_up(self, half: MessageExt, checks: int) -> int | None:
+        self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        place = half.queue_offset
+        if not self._ledger.begin_move(place):
+            return None
+        if self._store(given_up(half)) is None:
+            self._ledger.moved(place, None)
+            return _MAX_PAUSE_MS
+        _log.warning(
+            "a transaction that nobody decides is given up",
+            topic=half.properties.get(PROPERTY_REAL_TOPIC),
+            message_id=half.msg_id,
+            checks=checks,
+        )
+        return None
+
+    def _store(self, message: PutMessage) -> PutMessageResult | None:
+        result = self._put.put(message)
+        if result.status is not PutMessageStatus.PUT_OK:
+            _log.warning("a half message cannot be stored, will be tried again", why=result.status)
+            return None
+        self._phy_end = result.phy_end
+        return result
+
+    def _passed(self, position: int, asked: Sequence[MessageExt], is_durable: bool) -> None:
+        """Let the progress follow, and ask the producers."""
+        if not is_durable:
+            return
+        if position > self._ledger.base:
+            self._ledger.pass_to(position)
+            self._offsets.commit(TRANS_GROUP, TRANS_HALF_TOPIC, 0, position)
+        # In this order: an op message is needed as long as a half that it names is not passed.
+        self._offsets.commit(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0, self._ops.passed(position))
+        for half in asked:
+            self._ask(half)

@@ -1,0 +1,110 @@
+"""Builds what a broker needs for transactions.
+
+Source: BrokerController.initialTransaction (5.4.0).
+"""
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.feature import Feature
+from rocketpy.broker.identity import BrokerIdentity
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.registry import ProducerTable
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topics import TopicTable
+from rocketpy.broker.transaction.ask import AskProducer
+from rocketpy.broker.transaction.check_back import CheckBack
+from rocketpy.broker.transaction.end import EndTransactions, Postpone
+from rocketpy.broker.transaction.half import HalfMessages
+from rocketpy.broker.transaction.ledger import HalfLedger
+from rocketpy.broker.transaction.op_messages import OpMessages
+from rocketpy.broker.transaction.requests import TransactionRequests
+from rocketpy.proto.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.message_store import MessageStore
+
+_HOUR_MS = 3_600_000
+
+
+def build_transactions(  # noqa: PLR0913 - each is one thing that transactions need
+    store: MessageStore,
+    *,
+    configs: ConfigHolder,
+    identity: BrokerIdentity,
+    topics: TopicTable,
+    producers: ProducerTable,
+    offsets: ConsumerOffsets,
+    internal_put: InternalPut,
+    postpone: Postpone,
+    clock: Clock,
+) -> Feature:
+    """Build half messages, their ends, and the check-back.
+
+    Args:
+        store: the message store.
+        configs: the settings.
+        identity: this broker's names and addresses.
+        topics: topic table.
+        producers: who can be asked.
+        offsets: keep the progress of the check.
+        internal_put: stores messages of the broker's own making.
+        postpone: for committed messages that ask for a delay.
+        clock: time.
+    """
+    config = configs.broker
+    ledger = HalfLedger()
+    ops = OpMessages(
+        SystemQueue(store, TRANS_OP_HALF_TOPIC, 0),
+        internal_put,
+        config,
+        clock,
+        lambda: store.store_host,
+    )
+    ends = EndTransactions(
+        store,
+        internal_put,
+        topics=topics,
+        ledger=ledger,
+        ops=ops,
+        postpone=postpone,
+        config=config,
+        clock=clock,
+    )
+    check_back = CheckBack(
+        SystemQueue(store, TRANS_HALF_TOPIC, 0),
+        internal_put,
+        AskProducer(producers, identity.broker_name),
+        topics=topics,
+        ledger=ledger,
+        ops=ops,
+        offsets=offsets,
+        first_stored=lambda place: store.store_time_ms(TRANS_HALF_TOPIC, 0, place),
+        reserved_ms=lambda: configs.store.file_reserved_time * _HOUR_MS,
+        config=config,
+        clock=clock,
+    )
+    return _feature(HalfMessages(config, identity.ip), ops, ends, check_back)
+
+
+def _feature(
+    halves: HalfMessages, ops: OpMessages, ends: EndTransactions, check_back: CheckBack
+) -> Feature:
+    requests = TransactionRequests(ends)
+
+    def add_requests(table: RequestTable) -> None:
+        table.add("endTransaction", requests.ends)
+        table.add("adminBroker", requests.admin)
+
+    def configure(config: BrokerConfig) -> None:
+        for part in (halves, ops, ends, check_back):
+            part.configure(config)
+
+    return Feature(
+        name="transactions",
+        put_transforms=(halves,),
+        services=(ops, check_back),
+        states=(check_back,),
+        add_requests=add_requests,
+        configure=configure,
+    )

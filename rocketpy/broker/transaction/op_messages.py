@@ -1,0 +1,177 @@
+"""Op messages: the record on disk that halves are decided, many halves in one message.
+
+The body is the halves' queue offsets, each followed by a comma; brokers before 5.0 wrote one offset
+without a comma. Nothing tells a commit from a rollback: the committed message is stored before.
+
+Source: TransactionalMessageServiceImpl (deletePrepareMessage, batchSendOpMessage),
+TransactionalMessageBridge.writeOp, TransactionalMessageUtil (5.4.0).
+"""
+
+import collections
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.transaction.ledger import HalfLedger
+from rocketpy.proto.properties import (
+    PROPERTY_TAGS,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    encode_properties,
+)
+from rocketpy.proto.tags import tags_code
+from rocketpy.proto.topic_names import TRANS_OP_HALF_TOPIC
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import PutMessage, PutMessageStatus
+
+_log = structlog.get_logger(__name__)
+
+REMOVE_TAG: Final = "d"
+MAX_PENDING_OPS: Final = 20_000
+"""Decided halves that wait to be named by an op message, because the store takes none."""
+
+_PROPERTIES: Final = encode_properties(
+    {PROPERTY_TAGS: REMOVE_TAG, PROPERTY_WAIT_STORE_MSG_OK: "true"}
+)
+_TAGS_CODE: Final = tags_code(REMOVE_TAG)
+
+
+def parse_op_body(body: bytes) -> list[int]:
+    """Return the half queue offsets that an op message names; what is no number is left out."""
+    return [int(part) for part in body.split(b",") if part.strip().isdigit()]
+
+
+class OpMessages:
+    """Writes op messages and knows how far they may be passed; a service, safe from any thread.
+
+    Args:
+        queue: the op queue.
+        put: stores messages of the broker's own making.
+        config: size and age of a batch; see `configure`.
+        clock: time.
+        store_host: this broker's address as records have it; a callable, known once it listens.
+    """
+
+    name = "TransactionOps"
+
+    def __init__(
+        self,
+        queue: SystemQueue,
+        put: InternalPut,
+        config: BrokerConfig,
+        clock: Clock,
+        store_host: Callable[[], bytes],
+    ) -> None:
+        self._queue = queue
+        self._put = put
+        self._config = config
+        self._clock = clock
+        self._store_host = store_host
+        self._lock = threading.Lock()
+        self._pending: list[int] = []
+        self._pending_bytes = 0
+        # Op queue offset, and the greatest half it names, of each op message not passed yet.
+        self._written: collections.deque[tuple[int, int]] = collections.deque()
+        self._next_op = 0
+        self._phy_end = 0
+
+    @property
+    def phy_end(self) -> int:
+        """Physical offset after the last op message."""
+        return self._phy_end
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more halves should be decided: op messages cannot be stored."""
+        return len(self._pending) >= MAX_PENDING_OPS
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+
+    def load(self, offset: int, ledger: HalfLedger) -> None:
+        """Read the op messages from an op queue offset on and tell a ledger what they decide."""
+        self._written.clear()
+        at = max(offset, self._queue.min_offset)
+        while at < self._queue.max_offset:
+            read = self._queue.read(at)
+            for message in read.messages:
+                if message.tags != REMOVE_TAG:
+                    _log.error("an op message with an unknown tag", queue_offset=at)
+                    continue
+                halves = parse_op_body(message.body)
+                for half in halves:
+                    ledger.decided(half)
+                self._written.append((message.queue_offset, max(halves, default=-1)))
+            if read.next_offset <= at:
+                break
+            at = read.next_offset
+        self._next_op = at
+
+    def add(self, halves: Sequence[int]) -> None:
+        """Have decided halves named by an op message; whatever was stored for them is durable."""
+        with self._lock:
+            self._pending += halves
+            self._pending_bytes += sum(len(str(half)) + 1 for half in halves)
+            is_full = self._pending_bytes >= self._config.transaction_op_msg_max_size
+        if is_full and not self._write():
+            _log.warning("an op message cannot be stored, will be tried again")
+
+    def step(self, now_ms: int) -> int:
+        """Write what waits; see `rocketpy.runtime.service.Service.step`."""
+        while self._pending and self._write():
+            pass
+        return now_ms + self._config.transaction_op_batch_interval
+
+    def flush(self) -> None:
+        """Write what waits, whatever its size."""
+        self.step(0)
+
+    def passed(self, half: int) -> int:
+        """The op queue offset from which on op messages name halves at or after `half`."""
+        with self._lock:
+            written = self._written
+            while written and written[0][1] < half:
+                written.popleft()
+            return written[0][0] if written else self._next_op
+
+    def _write(self) -> bool:
+        """Store one op message; False when that failed: its halves wait again."""
+        with self._lock:
+            if not self._pending:
+                return True
+            limit = self._config.transaction_op_msg_max_size
+            parts: list[bytes] = []
+            size_bytes = 0
+            for half in self._pending:
+                part = b"%d," % half
+                if parts and size_bytes + len(part) > limit:
+                    break
+                parts.append(part)
+                size_bytes += len(part)
+            halves = self._pending[: len(parts)]
+            result = self._put.put(
+                PutMessage(
+                    TRANS_OP_HALF_TOPIC,
+                    0,
+                    b"".join(parts),
+                    _PROPERTIES,
+                    self._store_host(),
+                    born_timestamp_ms=self._clock.time_ms(),
+                    tags_code=_TAGS_CODE,
+                    tags=REMOVE_TAG,
+                    wait_store_ok=False,
+                )
+            )
+            if result.status is not PutMessageStatus.PUT_OK:
+                return False
+            del self._pending[: len(parts)]
+            self._pending_bytes -= size_bytes
+            self._written.append((result.queue_offset, max(halves)))
+            self._next_op = result.queue_offset + 1
+            self._phy_end = result.phy_end
+            return True

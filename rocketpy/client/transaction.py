@@ -1,0 +1,320 @@
+"""Transactions of a producer: a half message, the local transaction, its end, and the check-back.
+
+Source: DefaultMQProducerImpl (sendMessageInTransaction, endTransaction, checkTransactionState),
+TransactionMQProducer, LocalTransactionState (5.4.0).
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from rocketpy.client.broker_api import BrokerApi
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.send_result import SendResult, SendStatus
+from rocketpy.client.serializers import Serializer
+from rocketpy.errors import (
+    ClosedError,
+    HalfNotStoredError,
+    IllegalMessageError,
+    NoRouteError,
+    RocketPyError,
+)
+from rocketpy.proto.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_id import decode_message_id
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.properties import (
+    PROPERTY_CHECK_IMMUNITY_TIME,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+
+logger = logging.getLogger(__name__)
+
+END_TIMEOUT_MS: Final = 3_000
+MAX_CHECKS: Final = 2_000
+"""Checks in hand of one producer; brokers ask again about those above it."""
+_CHECKS_AT_A_TIME: Final = 16
+
+
+class TxState(IntEnum):
+    """How a local transaction ended; the values are those of the wire."""
+
+    UNKNOWN = 0
+    COMMIT = 8
+    ROLLBACK = 12
+
+
+TxChecker = Callable[[ReceivedMessage], TxState | Awaitable[TxState]]
+"""Says how the local transaction of a message ended; a plain function runs in a thread."""
+
+
+class _Addresses(Protocol):
+    def master_address(self, broker_name: str) -> str | None: ...
+
+
+def half_properties(group: str, check_after_s: float | None) -> dict[str, str]:
+    """Return the properties that make a message a half message.
+
+    Args:
+        group: the producer group, whose members are asked about it.
+        check_after_s: not to be asked about sooner, in seconds; None leaves it to the broker.
+
+    Raises:
+        IllegalMessageError: a time that is not positive.
+    """
+    properties = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: group}
+    if check_after_s is not None:
+        if check_after_s <= 0:
+            raise IllegalMessageError(f"check_after must be more than 0 s, not {check_after_s}")
+        properties[PROPERTY_CHECK_IMMUNITY_TIME] = str(max(1, round(check_after_s)))
+    return properties
+
+
+class TransactionEnds:
+    """Tells brokers how transactions ended.
+
+    Args:
+        api: sends the requests.
+        routes: where brokers are.
+        group: the producer group.
+    """
+
+    def __init__(self, api: BrokerApi, routes: _Addresses, group: str) -> None:
+        self._api = api
+        self._routes = routes
+        self._group = group
+
+    async def end(self, half: SendResult, state: TxState) -> None:
+        """Commit or roll back a half message.
+
+        Raises:
+            RocketPyError: the broker did not confirm it; it asks about the message later.
+        """
+        address = self._routes.master_address(half.queue.broker_name)
+        if address is None:
+            raise NoRouteError(f"broker {half.queue.broker_name} has no master")
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=half.offset,
+            commit_log_offset=decode_message_id(half.offset_msg_id).phy_offset,
+            commit_or_rollback=int(state),
+            msg_id=half.msg_id,
+            transaction_id=half.transaction_id or half.msg_id,
+            topic=half.queue.topic,
+            bname=half.queue.broker_name,
+        )
+        await self._api.end_transaction(address, header, END_TIMEOUT_MS)
+
+    async def answer(
+        self,
+        asked: CheckTransactionStateRequestHeader,
+        asker: str,
+        message: MessageExt,
+        state: TxState,
+        remark: str | None,
+    ) -> None:
+        """Answer a broker's question; raises ClientError when it could not be written."""
+        known = self._routes.master_address(asked.bname) if asked.bname else None
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=int(state),
+            msg_id=asked.msg_id or message.msg_id,
+            from_transaction_check=True,
+            transaction_id=asked.transaction_id,
+            topic=message.topic,
+            bname=asked.bname,
+        )
+        await self._api.end_transaction(known or asker, header, END_TIMEOUT_MS, remark, oneway=True)
+
+
+class Transaction:
+    """One transaction, for `async with`; made by `Producer.transaction`.
+
+    The block runs once the half message is stored. It ends with a commit, after an exception with
+    a rollback, or as `commit`, `rollback` or `unknown` said before. When it is cancelled, nobody
+    knows how far the local transaction came: the broker is left to ask, where there is a checker.
+
+    The end is sent once. When it gets lost, the broker asks some producer of the group, and its
+    `tx_checker` answers; `is_confirmed` tells whether the broker took the end.
+
+    Attributes:
+        id: the transaction's id; also the id of the message that consumers get.
+        state: how it ended; None before that.
+        is_confirmed: the broker has taken a commit or rollback.
+
+    Args:
+        send_half: sends the half message.
+        ends: tells the broker.
+        has_checker: whether the producer can be asked.
+    """
+
+    def __init__(
+        self,
+        send_half: Callable[[], Awaitable[SendResult]],
+        ends: TransactionEnds,
+        *,
+        has_checker: bool,
+    ) -> None:
+        self.state: TxState | None = None
+        self.is_confirmed = False
+        self._send_half = send_half
+        self._ends = ends
+        self._has_checker = has_checker
+        self._half: SendResult | None = None
+
+    @property
+    def id(self) -> str:
+        """The transaction's id."""
+        return self.half.transaction_id or self.half.msg_id
+
+    @property
+    def half(self) -> SendResult:
+        """Where the half message is stored.
+
+        Raises:
+            ClosedError: it was not sent yet.
+        """
+        if self._half is None:
+            raise ClosedError("the transaction has not begun: use `async with`")
+        return self._half
+
+    async def __aenter__(self) -> Self:
+        if self._half is not None:
+            raise ClosedError("a transaction cannot be used twice")
+        try:
+            half = await self._send_half()
+        except IllegalMessageError:
+            raise
+        except RocketPyError as error:
+            raise HalfNotStoredError(
+                f"the half message is not known to be stored, nothing was begun: {error}"
+            ) from error
+        self._half = half
+        if half.status is not SendStatus.SEND_OK:
+            await self._end(TxState.ROLLBACK)
+            raise HalfNotStoredError(
+                f"the half message is stored less safely than the broker promises "
+                f"({half.status.name}), nothing was begun"
+            )
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.state is not None:
+            return
+        if exc is None:
+            await self._end(TxState.COMMIT)
+        elif isinstance(exc, Exception) or not self._has_checker:
+            await self._end(TxState.ROLLBACK)
+        else:
+            self.state = TxState.UNKNOWN
+
+    async def commit(self) -> None:
+        """Let consumers have the message; the rest of the block is no part of the transaction."""
+        await self._decide(TxState.COMMIT)
+
+    async def rollback(self) -> None:
+        """Drop the message."""
+        await self._decide(TxState.ROLLBACK)
+
+    def unknown(self) -> None:
+        """Leave it to the check-back: the broker asks later, and `tx_checker` answers."""
+        self._check_undecided()
+        self.state = TxState.UNKNOWN
+
+    async def _decide(self, state: TxState) -> None:
+        self._check_undecided()
+        await self._end(state)
+
+    def _check_undecided(self) -> None:
+        if self.state is not None:
+            raise ClosedError(f"the transaction has ended: {self.state.name}")
+
+    async def _end(self, state: TxState) -> None:
+        half = self.half
+        self.state = state
+        try:
+            await self._ends.end(half, state)
+        except RocketPyError as error:
+            logger.warning(
+                "the %s of transaction %s was not confirmed, the broker will ask: %r",
+                state.name,
+                half.msg_id,
+                error,
+            )
+        else:
+            self.is_confirmed = True
+
+
+class CheckAnswers:
+    """Has a producer's checker answer brokers' questions, a bounded number at a time.
+
+    Args:
+        checker: says how a local transaction ended.
+        ends: tells the broker.
+        serializer: reads bodies in `message.decode()`.
+    """
+
+    def __init__(self, checker: TxChecker, ends: TransactionEnds, serializer: Serializer) -> None:
+        self._checker = checker
+        self._ends = ends
+        self._serializer = serializer
+        self._slots = asyncio.Semaphore(_CHECKS_AT_A_TIME)
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def ask(
+        self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
+    ) -> None:
+        """Answer a question of the broker at the address `asker`, soon."""
+        if len(self._tasks) >= MAX_CHECKS:
+            logger.warning("%d transactions are being checked, more must wait", MAX_CHECKS)
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(asked, asker, message))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def close(self) -> None:
+        """Answer no more; brokers ask another producer."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _answer(
+        self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
+    ) -> None:
+        async with self._slots:
+            state, remark = await self._check(message, asked.bname or "")
+        try:
+            await self._ends.answer(asked, asker, message, state, remark)
+        except RocketPyError as error:
+            logger.info("the check of transaction %s was not answered: %r", message.msg_id, error)
+
+    async def _check(self, message: MessageExt, broker_name: str) -> tuple[TxState, str | None]:
+        queue = MessageQueue(message.topic, broker_name, message.queue_id)
+        received = ReceivedMessage(message, queue, serializer=self._serializer)
+        try:
+            if inspect.iscoroutinefunction(self._checker):
+                state = await self._checker(received)
+            else:
+                state = await asyncio.to_thread(self._checker, received)
+                if inspect.isawaitable(state):  # a lambda around a coroutine function
+                    state = await state
+            return TxState(state), None
+        except Exception as error:
+            logger.exception("the checker failed, the broker will ask again: %s", message.msg_id)
+            return TxState.UNKNOWN, f"checkLocalTransactionState Exception: {error!r}"[:1000]

@@ -1,0 +1,208 @@
+"""The check-back of half messages that nobody has decided."""
+
+import pytest
+
+from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.store.results import PutMessage, PutMessageStatus
+from tests.unit.broker.transaction.kit import (
+    COMMIT,
+    HALF_PROPERTIES,
+    INTERVAL_MS,
+    ROLLBACK,
+    Kit,
+)
+
+
+def test_a_half_is_asked_about_and_moves_behind_the_others() -> None:
+    kit = Kit()
+    half = kit.half(b"body")
+    (asked,) = kit.round()
+    assert (asked.body, asked.queue_offset) == (b"body", 1)
+    assert asked.phy_offset > half.phy_offset
+    assert asked.properties["TRANSACTION_CHECK_TIMES"] == "1"
+    assert kit.progress() == (1, 0)
+    assert kit.end(asked, is_from_check=True) == [None]
+    assert kit.round() == []
+    assert kit.committed() == [b"body"]
+    assert kit.progress()[0] == 2
+
+
+def test_decided_ones_are_passed_without_a_question() -> None:
+    kit = Kit()
+    kit.end(kit.half(b"1"))
+    kit.end(kit.half(b"2"), ROLLBACK)
+    kit.ops.flush()
+    assert kit.round() == []
+    assert kit.progress() == (2, 1)
+    assert kit.committed() == [b"1"]
+
+
+def test_a_young_one_ends_the_round() -> None:
+    kit = Kit()
+    kit.clock.advance(INTERVAL_MS - 6_000)
+    kit.half()
+    kit.check.step(kit.clock.monotonic_ms())
+    kit.clock.advance(6_000)
+    assert kit.check.step(kit.clock.monotonic_ms()) == kit.clock.monotonic_ms()
+    assert kit.asked == []
+    assert kit.progress()[0] <= 0
+    assert len(kit.round()) == 1
+
+
+def test_after_so_many_checks_it_is_given_up_and_never_delivered() -> None:
+    kit = Kit(transaction_check_max=3)
+    first = kit.half(b"lost")
+    assert [len(kit.round()) for _ in range(5)] == [1, 1, 1, 0, 0]
+    (gone,) = kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)
+    assert gone.body == b"lost"
+    assert gone.properties["TRANSACTION_CHECK_TIMES"] == "3"
+    (refused,) = kit.end(first)
+    assert refused is not None
+    assert kit.committed() == []
+    assert kit.progress()[0] == 4
+
+
+def test_the_number_of_checks_is_live() -> None:
+    kit = Kit()
+    kit.half()
+    kit.round()
+    kit.configure(transaction_check_max=1)
+    assert kit.round() == []
+    assert len(kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+
+
+def test_an_end_that_was_under_way_during_the_check_decides_it() -> None:
+    kit = Kit()
+    first = kit.half(b"late")
+    (asked,) = kit.round()
+    assert kit.end(first, COMMIT) == [None]
+    assert kit.end(asked, COMMIT, is_from_check=True) == [None]
+    (refused,) = kit.end(asked, ROLLBACK, is_from_check=True)
+    assert refused is not None
+    kit.ops.flush()
+    assert kit.committed() == [b"late"]
+    assert kit.ops_on_disk() == [[0, 1]]
+    assert kit.round() == []
+
+
+def test_its_own_time_without_checks_moves_it_but_counts_nothing() -> None:
+    kit = Kit(transaction_check_max=2)
+    half = kit.half(properties={**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "100"})
+    assert [len(kit.round()) for _ in range(4)] == [0, 0, 0, 1]
+    places = [
+        each.properties.get("TRANSACTION_CHECK_TIMES") for each in kit.messages(TRANS_HALF_TOPIC)
+    ]
+    assert places == [None, None, None, None, "1"]
+    assert kit.end(half, is_from_check=True) == [None]
+    assert kit.round() == []
+
+
+def test_a_producer_with_a_wrong_clock_is_treated_as_any_other() -> None:
+    kit = Kit()
+    for wrong_ms in (-(10**11), 10**11):
+        properties = {**HALF_PROPERTIES, "REAL_TOPIC": "T", "REAL_QID": "0"}
+        kit.store.put_message(
+            PutMessage(
+                TRANS_HALF_TOPIC,
+                0,
+                b"x",
+                encode_properties(properties),
+                born_timestamp_ms=kit.clock.time_ms() + wrong_ms,
+            )
+        )
+    assert len(kit.round()) == 2
+    assert len(kit.round()) == 2
+
+
+def test_what_is_older_than_anything_that_is_kept_is_given_up() -> None:
+    kit = Kit(transaction_check_max=1_000_000)
+    kit.half(properties={**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "999999999"})
+    kit.round()
+    kit.clock.advance(72 * 3_600_000)
+    assert kit.round() == []
+    assert len(kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
+
+
+@pytest.mark.parametrize("max_checks", [15, 1])
+def test_a_half_that_cannot_be_stored_again_is_not_passed(max_checks: int) -> None:
+    kit = Kit(transaction_check_max=max_checks)
+    kit.half()
+    kit.round()
+    kit.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+    kit.clock.advance(INTERVAL_MS)
+    now_ms = kit.clock.monotonic_ms()
+    assert kit.check.step(now_ms) == now_ms + 1_000
+    assert kit.progress()[0] == 1
+    kit.status = None
+    kit.check.step(now_ms + 1_000)
+    assert kit.progress()[0] == 2
+
+
+def test_with_sync_flush_the_progress_waits_for_the_disk() -> None:
+    kit = Kit(flush="SYNC_FLUSH")
+    kit.half()
+    kit.clock.advance(INTERVAL_MS)
+    kit.check.step(kit.clock.monotonic_ms())
+    assert kit.progress()[0] < 1
+    assert kit.asked == []
+    kit.flush()
+    assert kit.progress()[0] == 1
+    assert len(kit.asked) == 1
+
+
+def test_the_progress_does_not_pass_a_commit_that_is_not_on_disk() -> None:
+    kit = Kit(flush="SYNC_FLUSH")
+    half = kit.half()
+    kit.end(half)
+    kit.clock.advance(INTERVAL_MS)
+    kit.check.step(kit.clock.monotonic_ms())
+    assert kit.progress()[0] <= 0
+    kit.flush()
+    assert kit.round() == []
+    assert kit.progress()[0] == 1
+
+
+def test_a_restart_goes_on_where_it_was() -> None:
+    kit = Kit()
+    kit.end(kit.half(b"done"))
+    open_half = kit.half(b"open")
+    kit.check.persist()
+    kit.restart()
+    (refused,) = kit.end(kit.messages(TRANS_HALF_TOPIC)[0])
+    assert refused is not None
+    (asked,) = kit.round()
+    assert asked.body == b"open"
+    kit.restart()
+    assert [one.body for one in kit.round()] == [b"open"]
+    assert kit.end(open_half) == [None]
+    assert kit.round() == []
+    assert kit.committed() == [b"done", b"open"]
+
+
+def test_a_kill_before_the_note_asks_again_and_may_double_but_loses_nothing() -> None:
+    kit = Kit()
+    kit.end(kit.half(b"c"))
+    kit.restart(saved=False)
+    (asked,) = kit.round()
+    assert kit.end(asked, is_from_check=True) == [None]
+    assert kit.committed() == [b"c", b"c"]
+
+
+def test_a_progress_beyond_the_queue_is_taken_back() -> None:
+    kit = Kit()
+    kit.offsets.commit("CID_RMQ_SYS_TRANS", TRANS_HALF_TOPIC, 0, 500)
+    kit.restart()
+    kit.half()
+    assert len(kit.round()) == 1
+
+
+def test_a_step_looks_at_a_bounded_number() -> None:
+    kit = Kit()
+    for number in range(80):
+        kit.half(b"%d" % number)
+    kit.clock.advance(INTERVAL_MS)
+    kit.check.step(kit.clock.monotonic_ms())
+    assert len(kit.asked) == 32
+    kit.check.step(kit.clock.monotonic_ms())
+    assert len(kit.asked) == 64

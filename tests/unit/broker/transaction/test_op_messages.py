@@ -1,0 +1,73 @@
+"""Op messages: what is decided, on disk."""
+
+import pytest
+
+from rocketpy.broker.transaction.ledger import Claim, HalfState
+from rocketpy.broker.transaction.op_messages import MAX_PENDING_OPS, parse_op_body
+from rocketpy.proto.topic_names import TRANS_OP_HALF_TOPIC
+from rocketpy.store.results import PutMessage, PutMessageStatus
+from tests.unit.broker.transaction.kit import Kit
+
+
+@pytest.mark.parametrize(
+    ("body", "halves"), [(b"0,1,3,", [0, 1, 3]), (b"17", [17]), (b"", []), (b"x,-1,5,", [5])]
+)
+def test_both_forms_are_read(body: bytes, halves: list[int]) -> None:
+    assert parse_op_body(body) == halves
+
+
+def test_many_halves_make_one_message_as_apache_writes_it() -> None:
+    kit = Kit()
+    kit.ops.add([0])
+    kit.ops.add([1, 12])
+    assert kit.ops_on_disk() == []
+    kit.ops.step(0)
+    (message,) = kit.messages(TRANS_OP_HALF_TOPIC)
+    assert message.body == b"0,1,12,"
+    assert message.properties == {"TAGS": "d", "WAIT": "true"}
+    assert (message.sys_flag, message.queue_id) == (0, 0)
+
+
+def test_a_full_batch_is_written_at_once() -> None:
+    kit = Kit(transaction_op_msg_max_size=6)
+    kit.ops.add([1, 2])
+    assert kit.ops_on_disk() == []
+    kit.ops.add([3, 4])
+    assert kit.ops_on_disk() == [[1, 2, 3]]
+    kit.ops.flush()
+    assert kit.ops_on_disk() == [[1, 2, 3], [4]]
+
+
+def test_what_cannot_be_stored_waits() -> None:
+    kit = Kit(transaction_op_msg_max_size=1)
+    kit.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+    kit.ops.add([1, 2])
+    kit.ops.step(0)
+    assert not kit.ops.is_full
+    kit.ops.add(range(MAX_PENDING_OPS))
+    assert kit.ops.is_full
+    kit.status = None
+    kit.ops.step(0)
+    assert kit.ops_on_disk()[:2] == [[1], [2]]
+    assert not kit.ops.is_full
+
+
+def test_they_are_passed_in_order_once_all_their_halves_are() -> None:
+    kit = Kit()
+    for halves in ([0, 5], [1], [9]):
+        kit.ops.add(halves)
+        kit.ops.flush()
+    assert kit.ops.passed(5) == 0
+    assert kit.ops.passed(6) == 2
+    assert kit.ops.passed(10) == 3
+
+
+def test_a_start_learns_from_them_and_passes_what_it_does_not_know() -> None:
+    kit = Kit()
+    kit.store.put_message(PutMessage(TRANS_OP_HALF_TOPIC, 0, b"7", b"TAGS\x01q\x02"))
+    kit.store.put_message(PutMessage(TRANS_OP_HALF_TOPIC, 0, b"4", b"TAGS\x01d\x02"))
+    kit.ops.add([5, 6])
+    kit.restart()
+    kit.ops.load(0, kit.ledger)
+    for place, claim in ((4, Claim.OTHER), (5, Claim.YES), (7, Claim.YES)):
+        assert kit.ledger.claim(place, HalfState.COMMITTED).claim is claim
