@@ -339,13 +339,12 @@ class ServerPeer:
 
     def _connect_failed(self, failure: str) -> None:
         config = self._config
-        pause_ms = min(
-            config.reconnect_backoff_max_ms,
-            config.reconnect_backoff_initial_ms
-            * config.reconnect_backoff_factor ** min(self._failures_count, 64),
-        )
         jitter = config.reconnect_backoff_jitter
-        pause_ms *= 1 + self._context.rng.uniform(-jitter, jitter)
+        pause_ms = config.reconnect_backoff_initial_ms * (
+            1 + self._context.rng.uniform(-jitter, jitter)
+        )
+        pause_ms *= config.reconnect_backoff_factor ** min(self._failures_count, 64)
+        pause_ms = min(pause_ms, config.reconnect_backoff_max_ms)
         self._failures_count += 1
         self._failure = failure
         self._retry_at_ms = self._context.now_ms() + int(pause_ms)

@@ -45,6 +45,7 @@ class Load:
         self.workers = workers
         self._namesrv = namesrv
         self._options = options
+        self._producer: Any = None
         self._is_over = False
         self._script: dict[int, list[Any]] = defaultdict(list)
 
@@ -74,6 +75,7 @@ class Load:
             await asyncio.gather(*[first.send(TOPIC, b"first") for _ in range(16)])
             self.phase = "before"
             producer = client.producer(timeout_s=self.timeout_s, **self._options)
+            self._producer = producer
             workers = [
                 asyncio.create_task(self._work(producer, number)) for number in range(self.workers)
             ]
@@ -94,6 +96,23 @@ class Load:
             except RocketPyError as error:
                 self.failed[body] = error, time.monotonic() - began
             await asyncio.sleep(0.01)
+
+    def avoids(self, broker: str) -> bool:
+        """Whether the producer keeps away from a broker now."""
+        faults = self._producer._started._faults
+        return faults is not None and not faults.is_available(broker)
+
+    async def watch(self, bad: str) -> None:
+        """Count two seconds of attempts as "trouble"; again while some are made at the bad one.
+
+        On a busy machine it may take its time until all have noticed.
+        """
+        self.phase = "trouble"
+        for _ in range(4):
+            self.attempts["trouble"].clear()
+            await asyncio.sleep(2)
+            if not self.attempts["trouble"][bad]:
+                return
 
     def check_failures(self) -> None:
         """Every send succeeded, or had all its time."""
