@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from rocketpy.client.serializers import plain as plain
     from rocketpy.client.transaction import Transaction as Transaction
     from rocketpy.client.transaction import TxState as TxState
+    from rocketpy.proto.allocation import by_machine_room as by_machine_room
+    from rocketpy.proto.allocation import consistent_hash as consistent_hash
+    from rocketpy.proto.allocation import fixed_queues as fixed_queues
+    from rocketpy.proto.allocation import machine_room_nearby as machine_room_nearby
     from rocketpy.proto.message_queue import MessageQueue as MessageQueue
 
 __version__ = "0.1.0"
@@ -68,8 +72,12 @@ _HOME = {
     "ToDLQ": "client.outcomes",
     "Transaction": "client.transaction",
     "TxState": "client.transaction",
+    "by_machine_room": "proto.allocation",
     "connect": "client.client",
+    "consistent_hash": "proto.allocation",
+    "fixed_queues": "proto.allocation",
     "json": "client.serializers",
+    "machine_room_nearby": "proto.allocation",
     "msgpack": "client.serializers",
     "plain": "client.serializers",
 }

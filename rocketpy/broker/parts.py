@@ -24,6 +24,7 @@ from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
+from rocketpy.broker.operation.send_back import SendBack
 from rocketpy.broker.page_cache_estimate import PageCacheEstimate
 from rocketpy.broker.pools import build_pools
 from rocketpy.broker.pop.direct_timer import DirectTimer
@@ -31,6 +32,7 @@ from rocketpy.broker.pop.waiters import Listener
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
+from rocketpy.broker.processor.send_back import build_send_back
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.put_counter import PutCounter
 from rocketpy.broker.queue_locks import QueueLocks
@@ -210,6 +212,7 @@ class BrokerParts:
                 topic_exists=lambda name: topics.get(name) is not None,
                 clock=self.clock,
             ),
+            self._build_send_back(rng),
             self._build_pop(document("consumerOrderInfo.json"), rng),
         )
 
@@ -246,6 +249,19 @@ class BrokerParts:
             clock=self.clock,
         )
         return build_pop(needs, listen=listen, pool=self.pools["pull"], rng=rng)
+
+    def _build_send_back(self, rng: random.Random) -> Feature:
+        send_back = SendBack(
+            self.store,
+            self.internal_put,
+            self.postponement.delay,
+            topics=self.topics,
+            groups=self.groups,
+            stats=self.stats,
+            config=self.configs.broker,
+            rng=rng,
+        )
+        return build_send_back(send_back, sync_flush=self.configs.store.is_sync_flush)
 
     def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
         config, store = self.configs.broker, self.store

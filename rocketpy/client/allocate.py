@@ -3,20 +3,24 @@
 The rules themselves are `rocketpy.proto.allocation`'s: brokers that balance use them too.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from rocketpy.proto.allocation import (
+    Allocation,
     allocate_average,
     allocate_circle,
+    consistent_hash,
 )
-from rocketpy.proto.message_queue import MessageQueue
 
-Allocation = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+AllocationName = Literal["avg", "circle", "consistent_hash"]
+
+_RULES: Final[dict[str, Allocation]] = {
+    "avg": allocate_average,
+    "circle": allocate_circle,
+    "consistent_hash": consistent_hash(),
+}
 
 
-def find_allocation(chosen: Literal["avg", "circle"] | Allocation) -> Allocation:
+def find_allocation(chosen: AllocationName | Allocation) -> Allocation:
     """Return the rule of that name, or the function itself."""
-    if callable(chosen):
-        return chosen
-    return allocate_circle if chosen == "circle" else allocate_average
+    return chosen if callable(chosen) else _RULES[chosen]

@@ -4,12 +4,18 @@ Source: MQClientAPIImpl (5.4.0).
 """
 
 import asyncio
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
 from rocketpy.client.seams import Remoting
 from rocketpy.errors import BadBodyError, BrokerError, HeaderFieldError
 from rocketpy.proto.bodies.heartbeat import GetConsumerListByGroupResponseBody
+from rocketpy.proto.bodies.lock import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    UnlockBatchRequestBody,
+)
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.base import Header
@@ -32,6 +38,7 @@ from rocketpy.proto.message_queue import MessageQueue
 
 SEND_BACK_TIMEOUT_MS = 5_000
 OFFSET_TIMEOUT_MS = 5_000
+LOCK_TIMEOUT_MS = 1_000
 
 
 class PullStatus(IntEnum):
@@ -145,6 +152,8 @@ class BrokerApi:
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
+            # Without this, 0 is the response of a queue that is young, whoever asks.
+            set_zero_if_not_found=False,
             bname=queue.broker_name,
         )
         request = make_request(RequestCode.QUERY_CONSUMER_OFFSET, header.to_ext())
@@ -219,6 +228,27 @@ class BrokerApi:
             await self.remoting.invoke_oneway(address, request, timeout_ms)
         else:
             _checked(await self.remoting.invoke(address, request, timeout_ms))
+
+    async def lock_queues(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        """Take or renew the locks of queues; returns those that are ours now."""
+        body = LockBatchRequestBody(
+            consumer_group=group, client_id=client_id, mq_set=set(queues)
+        ).encode()
+        code = RequestCode.LOCK_BATCH_MQ
+        response = await self._call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
+        return LockBatchResponseBody.decode(response.body).lock_ok_mq_set
+
+    async def unlock_queues(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        """Give the locks of queues back."""
+        body = UnlockBatchRequestBody(
+            consumer_group=group, client_id=client_id, mq_set=set(queues)
+        ).encode()
+        code = RequestCode.UNLOCK_BATCH_MQ
+        await self._call(address, code, None, body, timeout_ms=LOCK_TIMEOUT_MS)
 
     def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int

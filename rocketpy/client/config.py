@@ -6,17 +6,20 @@ One dataclass an object that users make; its fields are the keyword arguments of
 Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullConsumer (5.4.0).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, cast, get_args
 
-from rocketpy.client.allocate import Allocation
+from rocketpy.client.allocate import AllocationName
 from rocketpy.client.credentials import Credentials
 from rocketpy.client.handlers import Handler
+from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.client.transaction import TxChecker
 from rocketpy.errors import ConfigError
+from rocketpy.proto.allocation import Allocation
+from rocketpy.proto.properties import PROPERTY_SHARDING_KEY
 from rocketpy.remoting.config import RemotingClientConfig
 
 FlowControlRetry = Literal["backoff", "immediate", "none"]
@@ -28,7 +31,7 @@ _CHOICES: Final = {
     "flow_control_retry": get_args(FlowControlRetry),
     "latency_profile": get_args(LatencyProfile),
     "compression": get_args(Compression),
-    "allocation": ("avg", "circle"),
+    "allocation": get_args(AllocationName),
 }
 _MINIMUM: Final = {
     "api_timeout_ms": 1,
@@ -62,6 +65,7 @@ _MINIMUM: Final = {
     "stop_timeout_s": 0,
     "consume_timeout_ms": 1,
     "local_retry_ms": 1,
+    "suspend_queue_ms": 10,
     "auto_commit_interval_ms": 0,
 }
 
@@ -87,6 +91,11 @@ class Checked:
         if values.get("suspend_ms", 0) >= values.get("pull_timeout_ms", 1 << 62):
             reason = "a pull must be allowed more time than the broker may hold it (suspend_ms)"
             raise ConfigError(reason, key="pull_timeout_ms")
+        in_order = [name for name in ("ordered", "order_by_key") if values.get(name)]
+        if len(in_order) > 1:
+            raise ConfigError("choose one of ordered and order_by_key", key="ordered")
+        if in_order and values["handler"] is None:
+            raise ConfigError("needs a handler; iterating has no end of a message", key=in_order[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +189,22 @@ class ConsumerConfig(Checked):
             (a datetime, or ms since 1970).
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
-        max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
+        ordered: one handler a queue at a time, in the order of the queue, and nobody else in the
+            group has the queue meanwhile. A handler that fails gets the same message again after
+            `suspend_queue_ms`, and its queue waits.
+        order_by_key: the same for each key, keys beside each other; the key is the `order_key`
+            it was sent with, or what a function of the message returns. Messages without a key
+            (None) are in no order. A key that fails holds its queue up only when `max_span` or
+            `max_cached_messages` is reached.
+        suspend_queue_ms: see `ordered`.
+        max_retries: deliveries after the first one, then the dead letter queue; -1 means 16, and
+            without limit when `ordered` or `order_by_key`.
         broadcast: every member gets every message; offsets stay in `offset_dir`.
         offset_dir: of a broadcasting group; empty means `~/.rocketmq_offsets`. Several such
             members on one machine need an `instance_name` each.
-        allocation: which member reads which queue: `"avg"`, `"circle"`, or a function.
+        allocation: which member reads which queue, the same rule for the whole group: `"avg"`,
+            `"circle"`, `"consistent_hash"`, or what `fixed_queues`, `by_machine_room`,
+            `machine_room_nearby` or `consistent_hash` return, or a function of your own.
         serializer: reads bodies in `message.decode()` and for handlers of two parameters.
         pull_batch: messages a pull asks for.
         pull_batch_bytes: bytes a pull asks for.
@@ -210,10 +230,13 @@ class ConsumerConfig(Checked):
     start: StartPosition = "latest"
     concurrency: int = 20
     batch: int = 1
+    ordered: bool = False
+    order_by_key: bool | Callable[[ReceivedMessage], Hashable | None] = False
+    suspend_queue_ms: int = 1_000
     max_retries: int = -1
     broadcast: bool = False
     offset_dir: str = ""
-    allocation: Literal["avg", "circle"] | Allocation = "avg"
+    allocation: AllocationName | Allocation = "avg"
     serializer: Serializer = PLAIN
     pull_batch: int = 32
     pull_batch_bytes: int = 256 * 1024
@@ -230,6 +253,17 @@ class ConsumerConfig(Checked):
     consume_timeout_ms: int = 15 * 60_000
     local_retry_ms: int = 5_000
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a message that fails is waited for, by its queue or by its key."""
+        return self.ordered or self.order_by_key is not False
+
+    def key_of(self, message: ReceivedMessage) -> Hashable | None:
+        """Return the key that a message is ordered by, None when it is in no order."""
+        if callable(self.order_by_key):
+            return self.order_by_key(message)
+        return message.properties.get(PROPERTY_SHARDING_KEY)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerConfig(Checked):
@@ -241,7 +275,9 @@ class PullConsumerConfig(Checked):
         auto_commit_interval_ms: pause between two such commits, at least.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
             (a datetime, or ms since 1970).
-        allocation: which member reads which queue: `"avg"`, `"circle"`, or a function.
+        allocation: which member reads which queue, the same rule for the whole group: `"avg"`,
+            `"circle"`, `"consistent_hash"`, or what `fixed_queues`, `by_machine_room`,
+            `machine_room_nearby` or `consistent_hash` return, or a function of your own.
         serializer: reads bodies in `message.decode()`.
         pull_batch: messages a pull asks for.
         max_cached_messages: pulled and not handed out, of a queue: above it, pulling pauses.
@@ -257,7 +293,7 @@ class PullConsumerConfig(Checked):
     auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     start: StartPosition = "latest"
-    allocation: Literal["avg", "circle"] | Allocation = "avg"
+    allocation: AllocationName | Allocation = "avg"
     serializer: Serializer = PLAIN
     pull_batch: int = 32
     max_cached_messages: int = 1000

@@ -8,7 +8,8 @@ Source: ConsumeMessageConcurrentlyService (5.4.0).
 import asyncio
 import logging
 from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
@@ -18,6 +19,11 @@ from rocketpy.client.process_queue import GiveBack, ProcessQueue
 from rocketpy.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DEAD_LETTER: Final = -1
+"""The delay level that asks for the dead letter queue at once."""
 
 # A handler that never waits must still let pulls and heartbeats run.
 _YIELD_AFTER = 64
@@ -49,8 +55,100 @@ class ConsumeService(Protocol):
         ...
 
 
+class Workers(Generic[T]):
+    """A fixed number of tasks that take items from a line, the oldest first.
+
+    Args:
+        handle: what is done with one; what it raises ends the worker.
+        count: how many.
+    """
+
+    def __init__(self, handle: Callable[[T], Awaitable[None]], count: int) -> None:
+        self._handle = handle
+        self._line: deque[T] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._stopping = False
+        self._workers = [
+            asyncio.create_task(self._work(), name=f"rocketpy-worker-{number}")
+            for number in range(count)
+        ]
+
+    def add(self, items: Sequence[T]) -> None:
+        """Put items at the end of the line, and wake as many workers."""
+        self._line.extend(items)
+        for _ in items:
+            if not self._idle:
+                return
+            waiter = self._idle.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Drop what no worker has begun, wait for the others, then cancel those still running."""
+        self._stopping = True
+        self._line.clear()
+        for waiter in self._idle:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._idle.clear()
+        await asyncio.wait(self._workers, timeout=timeout_s)
+        running = [worker for worker in self._workers if not worker.done()]
+        for worker in running:
+            worker.cancel()
+        if running:
+            logger.warning("%d handlers did not finish in time and were cancelled", len(running))
+            await asyncio.wait(running)
+
+    async def _work(self) -> None:
+        line = self._line
+        since_yield = 0
+        while not self._stopping:
+            if not line:
+                waiter = asyncio.get_running_loop().create_future()
+                self._idle.append(waiter)
+                since_yield = 0
+                await waiter
+                continue
+            item = line.popleft()
+            await self._handle(item)
+            since_yield += 1
+            if since_yield >= _YIELD_AFTER:
+                since_yield = 0
+                await asyncio.sleep(0)
+
+
+async def handled(invoke: Invoke, messages: list[ReceivedMessage]) -> int | None:
+    """Call the handler with messages.
+
+    Returns:
+        None when it succeeded, else the delay level it wants them again with; 0 is any, -1 the
+        dead letters.
+
+    Raises:
+        asyncio.CancelledError: the worker that calls this is to end.
+    """
+    try:
+        await invoke(messages)
+    except Retry as order:
+        return order.delay_level
+    except ToDLQ as order:
+        logger.info("to the dead letter queue: %r: %s", messages, order.reason)
+        return DEAD_LETTER
+    except asyncio.CancelledError:
+        # Of something the handler waited for, unless it is we who are to end.
+        worker = asyncio.current_task()
+        if worker is None or worker.cancelling():
+            raise
+        logger.warning("handler was cancelled, to be delivered again: %r", messages)
+    except Exception:
+        logger.warning("handler failed, to be delivered again: %r", messages, exc_info=True)
+    else:
+        return None
+    return 0
+
+
 class HandlerService:
-    """A fixed number of workers that call the handler.
+    """Calls the handler with messages as they come, many calls beside each other.
 
     Args:
         invoke: calls the user's handler.
@@ -76,59 +174,15 @@ class HandlerService:
         self._give_back = give_back
         self._stats = stats
         self._clock = clock
-        self._chunks: deque[_Chunk] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._busy = 0
-        self._stopping = False
-        self._workers = [
-            asyncio.create_task(self._work(), name=f"rocketpy-worker-{number}")
-            for number in range(concurrency)
-        ]
+        self._workers = Workers(self._handle, concurrency)
+        self.stop = self._workers.stop
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Cut into chunks and wake as many workers."""
+        """Cut into chunks and put them in line."""
         size = self._batch
-        chunks = [_Chunk(queue, messages[at : at + size]) for at in range(0, len(messages), size)]
-        self._chunks.extend(chunks)
-        for _ in chunks:
-            if not self._idle:
-                return
-            waiter = self._idle.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def stop(self, timeout_s: float) -> None:
-        """Drop what no handler has begun, wait for the others, then cancel those still running."""
-        self._stopping = True
-        self._chunks.clear()
-        for waiter in self._idle:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._idle.clear()
-        await asyncio.wait(self._workers, timeout=timeout_s)
-        running = [worker for worker in self._workers if not worker.done()]
-        for worker in running:
-            worker.cancel()
-        if running:
-            logger.warning("%d handlers did not finish in time and were cancelled", len(running))
-            await asyncio.wait(running)
-
-    async def _work(self) -> None:
-        chunks = self._chunks
-        since_yield = 0
-        while not self._stopping:
-            if not chunks:
-                waiter = asyncio.get_running_loop().create_future()
-                self._idle.append(waiter)
-                since_yield = 0
-                await waiter
-                continue
-            chunk = chunks.popleft()
-            await self._handle(chunk)
-            since_yield += 1
-            if since_yield >= _YIELD_AFTER:
-                since_yield = 0
-                await asyncio.sleep(0)
+        self._workers.add(
+            [_Chunk(queue, messages[at : at + size]) for at in range(0, len(messages), size)]
+        )
 
     async def _handle(self, chunk: _Chunk) -> None:
         queue, messages = chunk
@@ -137,36 +191,32 @@ class HandlerService:
         started_ms = self._clock.monotonic_ms()
         for message in messages:
             queue.begin(message, started_ms)
-        delay_level = 0
         try:
-            await self._invoke(messages)
-        except Retry as order:
-            delay_level = order.delay_level
-        except ToDLQ as order:
-            logger.info("to the dead letter queue: %r: %s", messages, order.reason)
-            delay_level = -1
-        except asyncio.CancelledError:
-            # Of something the handler waited for, unless it is we who are to end.
-            worker = asyncio.current_task()
-            if worker is None or worker.cancelling():
-                raise
-            logger.warning("handler was cancelled, to be delivered again: %r", messages)
-        except Exception:
-            logger.warning("handler failed, to be delivered again: %r", messages, exc_info=True)
-        else:
-            self._done(chunk, started_ms, ok=True)
+            delay_level = await handled(self._invoke, messages)
+        finally:
             for message in messages:
-                queue.remove(message)
-            return
-        self._done(chunk, started_ms, ok=False)
+                queue.end(message)
+        count_handled(self._stats, self._clock, queue, messages, started_ms, ok=delay_level is None)
         for message in messages:
-            await self._give_back(queue, message, delay_level)
+            if delay_level is None:
+                queue.finish(message)
+            else:
+                await self._give_back(queue, message, delay_level)
 
-    def _done(self, chunk: _Chunk, started_ms: int, *, ok: bool) -> None:
-        queue, messages = chunk
-        queue.last_consume_ms = self._clock.time_ms()
-        spent_ms = self._clock.monotonic_ms() - started_ms
-        self._stats.handled(messages[0].topic, len(messages), spent_ms, ok=ok)
+
+def count_handled(
+    stats: ConsumeStats,
+    clock: Clock,
+    queue: ProcessQueue,
+    messages: Sequence[ReceivedMessage],
+    started_ms: int,
+    *,
+    ok: bool,
+) -> None:
+    """Count one call of a handler that has ended."""
+    queue.last_consume_ms = clock.time_ms()
+    spent_ms = clock.monotonic_ms() - started_ms
+    stats.handled(messages[0].topic, len(messages), spent_ms, ok=ok)
 
 
 class IteratorService:
@@ -237,7 +287,8 @@ class IteratorService:
         """Count a message as handled, unless it was acked or given back already."""
         queue, message = delivery
         started_ms = queue.started_ms(message)
-        if not queue.dropped and queue.remove(message):
+        queue.end(message)
+        if not queue.dropped and queue.finish(message):
             queue.last_consume_ms = self._clock.time_ms()
             now_ms = self._clock.monotonic_ms()
             spent_ms = 0 if started_ms is None else now_ms - started_ms

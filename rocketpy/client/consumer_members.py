@@ -111,7 +111,7 @@ class PushMember:
         return {
             queue: offset
             for queue, entry in self._readers.queues.items()
-            if (offset := entry.commit_offset) is not None
+            if not entry.closing and (offset := entry.commit_offset) is not None
         }
 
     def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
@@ -125,7 +125,10 @@ class PushMember:
             self._subscriptions.values(),
             {topic: self._stats.report(topic) for topic in self._subscriptions},
             push_properties(
-                self._instance.name_servers.addresses, self._config.concurrency, self._started_ms
+                self._instance.name_servers.addresses,
+                self._config.concurrency,
+                self._started_ms,
+                ordered=self._config.is_ordered,
             ),
         )
 

@@ -11,6 +11,7 @@ from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.properties import (
     PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     SYSTEM_PROPERTIES,
 )
@@ -155,6 +156,11 @@ class ReceivedMessage:
             or properties.get(PROPERTY_RETRY_TOPIC)
             or self.topic
         )
+
+    @property
+    def origin_id(self) -> str:
+        """The broker's id of the first delivery: `offset_id`, unless this is a redelivery."""
+        return self.ext.properties.get(PROPERTY_ORIGIN_MESSAGE_ID) or self.offset_id
 
     def decode(self, serializer: Serializer | None = None) -> Any:  # noqa: ANN401
         """Return the body as a value, by the consumer's serializer or by the one given.

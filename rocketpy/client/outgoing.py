@@ -79,7 +79,10 @@ class SendOptions(TypedDict, total=False):
 
 
 class Outgoing(NamedTuple):
-    """One message, ready for a header and a body."""
+    """One message, ready for a header and a body.
+
+    `retries`, of a message to a retry topic: how often it was tried, and how often it may be.
+    """
 
     body: bytes
     properties: str
@@ -87,6 +90,7 @@ class Outgoing(NamedTuple):
     flag: int
     msg_id: str
     code: int = SEND
+    retries: tuple[int, int] | None = None
 
 
 _checked_topics: set[str] = set()

@@ -80,9 +80,10 @@ class ProcessQueue:
     """
 
     __slots__ = (
-        "_give_back", "_serializer", "_space_waiter", "_started", "_total", "broker_max_offset",
-        "broker_min_offset", "dropped", "last_consume_ms", "last_pull_ms", "limits", "messages",
-        "next_pull_offset", "paused", "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
+        "_give_back", "_idle_waiter", "_leaving", "_serializer", "_space_waiter", "_started",
+        "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
+        "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "paused",
+        "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,7 @@ class ProcessQueue:
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
         self.size_bytes = 0
         self.dropped = False
+        self.closing = False  # no further handler begins; it is dropped when none runs any more
         self.paused = False
         self.next_pull_offset = -1
         self.pulled_end_offset = -1  # after the last message put in here; -1 before the first
@@ -111,7 +113,9 @@ class ProcessQueue:
         self.pulled_at_ms = 0  # the same, or when reading began, monotonic
         self.last_consume_ms = 0  # wall clock, for reports
         self._started: dict[int, int] = {}  # offset -> when its handler began, monotonic
+        self._leaving: set[int] = set()  # offsets whose message is given back, or is to come again
         self._space_waiter: asyncio.Future[None] | None = None
+        self._idle_waiter: asyncio.Future[None] | None = None
 
     def receive(self, ext: MessageExt) -> ReceivedMessage:
         """Return a stored message as what users get; it is not put in here yet."""
@@ -135,7 +139,7 @@ class ProcessQueue:
         """Finish a message; False if it was not, or no longer, here."""
         if self.messages.pop(message.ext.queue_offset, None) is None:
             return False
-        self._started.pop(message.ext.queue_offset, None)
+        self._leaving.discard(message.ext.queue_offset)
         self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
         if self._total is not None:
             self._total.add(-1)
@@ -165,20 +169,55 @@ class ProcessQueue:
         if message.ext.queue_offset in self.messages:
             self._started[message.ext.queue_offset] = now_ms
 
+    def end(self, message: ReceivedMessage) -> None:
+        """Note that the message's handler has ended, however it ended."""
+        self._started.pop(message.ext.queue_offset, None)
+        waiter = self._idle_waiter
+        if waiter is not None and not self._started and not waiter.done():
+            waiter.set_result(None)
+
+    async def wait_idle(self, limit_s: float) -> bool:
+        """Wait until no handler has a message of the queue; False when one still has."""
+        if self._started:
+            self._idle_waiter = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._idle_waiter], timeout=limit_s)
+        return not self._started
+
+    def finish(self, message: ReceivedMessage) -> bool:
+        """Finish a message whose handler succeeded; False if it was given back meanwhile."""
+        if message.ext.queue_offset in self._leaving:
+            return False
+        return self.remove(message)
+
     def started_ms(self, message: ReceivedMessage) -> int | None:
-        """Return when the message's handler began (monotonic), None when it has not."""
+        """Return when the message's handler began (monotonic), None when none has it in hand."""
         return self._started.get(message.ext.queue_offset)
 
-    def set_back(self, message: ReceivedMessage) -> None:
-        """Note that the message waits for its handler again."""
-        self._started.pop(message.ext.queue_offset, None)
+    def leave(self, message: ReceivedMessage) -> bool:
+        """Take the one right to give the message back; `stay` gives it up again.
 
-    def overdue(self, since_ms: int) -> ReceivedMessage | None:
-        """Return the first unfinished message if its handler began before `since_ms`."""
-        first = self.first_offset
-        if first is None or self._started.get(first, since_ms) >= since_ms:
-            return None
-        return self.messages[first]
+        Returns:
+            False when it is finished, when the queue is not ours, or when somebody has the right.
+        """
+        offset = message.ext.queue_offset
+        if self.dropped or offset not in self.messages or offset in self._leaving:
+            return False
+        self._leaving.add(offset)
+        return True
+
+    def stay(self, message: ReceivedMessage) -> None:
+        """Note that the message, which could not be given back, may be handled here again."""
+        self._leaving.discard(message.ext.queue_offset)
+
+    def overdue(self, since_ms: int, limit: int) -> list[ReceivedMessage]:
+        """Return messages whose handlers began before `since_ms`, those of the longest first."""
+        found: list[ReceivedMessage] = []
+        for offset, started_ms in self._started.items():
+            if started_ms >= since_ms or len(found) == limit:
+                break
+            if offset not in self._leaving and offset in self.messages:
+                found.append(self.messages[offset])
+        return found
 
     @property
     def first_offset(self) -> int | None:

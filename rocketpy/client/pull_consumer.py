@@ -94,6 +94,7 @@ class PullConsumer:
             group,
             find_allocation(config.allocation),
             self._readers.queues,
+            saw=self._finder.saw,
             acquire=self._acquire,
             release=self._release,
             takeover_pause_ms=TAKEOVER_PAUSE_MS,
@@ -357,8 +358,9 @@ class PullConsumer:
 
     # ---- reading one queue
 
-    async def _acquire(self, queue: MessageQueue) -> None:
+    async def _acquire(self, queue: MessageQueue) -> bool:
         self._readers.begin(queue, await self._finder.find(queue))
+        return True
 
     def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
         return ProcessQueue(
@@ -395,12 +397,13 @@ class PullConsumer:
         self._positions.pop(queue, None)
         self._committable.pop(queue, None)
 
-    async def _release(self, process_queue: ProcessQueue) -> None:
+    async def _release(self, process_queue: ProcessQueue) -> bool:
         queue = process_queue.queue
         done = self._committable.get(queue)
         if done is not None and self.config.auto_commit:
             await self._store.save({queue: done}, final=True)
         await self._drop(queue)
+        return True
 
     async def _rebalance(self) -> int | None:
         return None if await self._rebalancer.round(self._subscriptions) else 1_000

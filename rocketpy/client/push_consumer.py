@@ -13,7 +13,12 @@ from typing import Self
 from rocketpy.client.allocate import find_allocation
 from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import ConsumerConfig
-from rocketpy.client.consume_service import ConsumeService, HandlerService, IteratorService
+from rocketpy.client.consume_service import (
+    DEAD_LETTER,
+    ConsumeService,
+    HandlerService,
+    IteratorService,
+)
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.consumer_health import consumer_health
 from rocketpy.client.consumer_members import PushMember
@@ -22,23 +27,28 @@ from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import make_offset_store
+from rocketpy.client.ordered_service import OrderedService, key_lane, queue_lane
 from rocketpy.client.periodic import PeriodicJob
-from rocketpy.client.process_queue import Limits, ProcessQueue
+from rocketpy.client.process_queue import GiveBack, Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullSettings
+from rocketpy.client.queue_locks import RENEW_INTERVAL_MS, QueueLockKeeper
 from rocketpy.client.queue_readers import QueueReaders
 from rocketpy.client.rebalance import Rebalancer
-from rocketpy.client.reports import send_back_header
+from rocketpy.client.redelivery import Redelivery
+from rocketpy.client.returns import Returns
 from rocketpy.client.start_position import StartFinder
-from rocketpy.errors import ClosedError, NoRouteError, RocketPyError
+from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.topic_names import retry_topic
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MAX_RETRIES = 16
-TIMEOUT_DELAY_LEVEL = 3
 UNBALANCED_PAUSE_MS = 1_000
+# What is consumed in order is never far apart.
+_ANY_SPAN = 1 << 62
+# Not longer, because the lock's other queues and the next rounds wait for it.
+_DRAIN_S = 1.0
 # A topic nobody serves is looked for this often in quick rounds, then with the normal interval.
 QUICK_ROUNDS = 15
 
@@ -73,11 +83,15 @@ class Consumer:
         self._running = False
         self._quick_rounds = QUICK_ROUNDS
         self._stats = ConsumeStats(instance.clock)
-        self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, config.max_span)
+        span = _ANY_SPAN if config.ordered else config.max_span
+        self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, span)
         self._store = make_offset_store(
             instance, group, broadcast=config.broadcast, directory=config.offset_dir
         )
         self._finder = StartFinder(instance, self._store, config.start)
+        self._redelivery = Redelivery(instance, group, config.max_retries)
+        self._returns = self._make_returns()
+        self._give_back: GiveBack = self._returns.give_back
         self._executor: ThreadPoolExecutor | None = None
         self._service: ConsumeService | None = None
         self._closed = asyncio.Event()
@@ -96,14 +110,13 @@ class Consumer:
             group,
             None if config.broadcast else find_allocation(config.allocation),
             self._readers.queues,
+            saw=self._finder.saw,
             acquire=self._acquire,
             release=self._release,
             takeover_pause_ms=config.takeover_pause_ms,
         )
-        self._jobs = [
-            PeriodicJob(f"rebalance {group}", self._rebalance, config.rebalance_interval_ms),
-            PeriodicJob(f"offsets {group}", self._persist, instance.config.persist_interval_ms),
-        ]
+        self._locks = self._make_locks()
+        self._jobs = self._make_jobs()
         self._member = PushMember(
             instance,
             group,
@@ -116,6 +129,35 @@ class Consumer:
         )
         for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
             self.subscribe(topic, config.filter, config.sql)
+
+    def _make_returns(self) -> Returns:
+        config = self.config
+        return Returns(
+            None if config.broadcast else self._redelivery,
+            clock=self._instance.clock,
+            deliver=self._deliver_again,
+            local_retry_ms=config.local_retry_ms,
+            consume_timeout_ms=config.consume_timeout_ms,
+        )
+
+    def _make_locks(self) -> QueueLockKeeper | None:
+        if not self.config.is_ordered or self.config.broadcast:
+            return None
+        queues = self._readers.queues
+        return QueueLockKeeper(self._instance, self.group, queues, self._wake_rebalance)
+
+    def _make_jobs(self) -> list[PeriodicJob]:
+        persist_ms = self._instance.config.persist_interval_ms
+        group, config = self.group, self.config
+        jobs = [
+            PeriodicJob(f"rebalance {group}", self._rebalance, config.rebalance_interval_ms),
+            PeriodicJob(f"offsets {group}", self._persist, persist_ms),
+        ]
+        if self._locks is not None:
+            jobs.append(PeriodicJob(f"locks {group}", self._locks.renew, RENEW_INTERVAL_MS))
+        elif not config.is_ordered:
+            jobs.append(PeriodicJob(f"overdue {group}", self._sweep, persist_ms))
+        return jobs
 
     # ---- life
 
@@ -187,6 +229,8 @@ class Consumer:
         self._member.start(invoke)
         if invoke is None:
             return IteratorService(stats=self._stats, clock=clock)
+        if config.is_ordered:
+            return self._make_ordered(invoke)
         return HandlerService(
             invoke,
             concurrency=config.concurrency,
@@ -195,6 +239,27 @@ class Consumer:
             stats=self._stats,
             clock=clock,
         )
+
+    def _make_ordered(self, invoke: Invoke) -> OrderedService:
+        config, redelivery = self.config, self._redelivery
+
+        async def bury(message: ReceivedMessage) -> None:
+            await redelivery.send_copy(message, DEAD_LETTER)
+
+        service = OrderedService(
+            invoke,
+            concurrency=config.concurrency,
+            batch=config.batch,
+            lane_of=queue_lane if config.ordered else key_lane(config.key_of),
+            may_run=self._may_run,
+            bury=None if config.broadcast else bury,
+            max_retries=config.max_retries,
+            suspend_ms=config.suspend_queue_ms,
+            stats=self._stats,
+            clock=self._instance.clock,
+        )
+        self._give_back = service.give_back
+        return service
 
     async def close(self) -> None:
         """Stop pulling, finish handlers in hand, store offsets, leave the group."""
@@ -211,8 +276,10 @@ class Consumer:
             await self.commit()
         except RocketPyError as error:
             logger.warning("last offsets of group %s were not stored: %r", self.group, error)
-        for queue in list(self._readers.queues):
+        for queue, entry in list(self._readers.queues.items()):
             await self._readers.stop(queue)
+            if self._locks is not None and await entry.wait_idle(0):
+                await self._locks.give_back(queue)
         await self._instance.remove_consumer(self._member)
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -272,20 +339,45 @@ class Consumer:
             self._quick_rounds = QUICK_ROUNDS
             self._jobs[0].wake()
 
-    async def _acquire(self, queue: MessageQueue) -> None:
+    async def _acquire(self, queue: MessageQueue) -> bool:
+        if self._locks is not None and not await self._locks.take(queue):
+            return False
         self._readers.begin(queue, await self._finder.find(queue))
+        return True
+
+    def _may_run(self, entry: ProcessQueue) -> bool:
+        """Whether a handler may begin with a message of the queue."""
+        if self._locks is None:
+            return True
+        return not entry.closing and self._locks.holds(entry.queue)
 
     def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
         return ProcessQueue(
-            queue, self._limits, serializer=self.config.serializer, give_back=self._give_back
+            queue,
+            self._limits,
+            serializer=self.config.serializer,
+            give_back=self._returns.give_back,
         )
 
-    async def _release(self, entry: ProcessQueue) -> None:
+    async def _release(self, entry: ProcessQueue) -> bool:
+        queue, locks = entry.queue, self._locks
+        if locks is not None:
+            # Whoever has it next begins after the handler that still runs.
+            entry.closing = True
+            await self._readers.silence([queue])
+            if not await entry.wait_idle(_DRAIN_S):
+                return False
         offset = entry.commit_offset
-        await self._readers.stop(entry.queue)
-        logger.info("group %s: gave %s up at %s", self.group, entry.queue, offset)
-        if offset is not None:
-            await self._store.save({entry.queue: offset}, final=True)
+        await self._readers.stop(queue)
+        logger.info("group %s: gave %s up at %s", self.group, queue, offset)
+        try:
+            # Without the lock somebody else may have come further by now.
+            if offset is not None and (locks is None or locks.holds(queue)):
+                await self._store.save({queue: offset}, final=True)
+        finally:
+            if locks is not None:
+                await locks.give_back(queue)
+        return True
 
     async def _moved(self, queue: MessageQueue, offset: int) -> None:
         if self._running:
@@ -310,60 +402,23 @@ class Consumer:
         self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
     ) -> None:
         logger.error("the body of %r cannot be read, giving it back: %s", message, error)
-        await self._give_back(queue, message, 0)
+        await self._returns.give_back(queue, message, 0)
 
-    async def _give_back(
-        self, queue: ProcessQueue, message: ReceivedMessage, delay_level: int
-    ) -> None:
-        """Have the broker deliver it again; if it cannot, do so ourselves after a while."""
-        if not queue.holds(message):
-            return
-        if self.config.broadcast:
-            logger.warning("broadcast message is not delivered again: %r", message)
-            queue.remove(message)
-            return
-        try:
-            await self._send_back(message, delay_level)
-        except RocketPyError as error:
-            logger.info("%r stays here, giving it back failed: %r", message, error)
-            message.retries += 1
-            message.ext.reconsume_times += 1
-            queue.set_back(message)
-            pause_s = self.config.local_retry_ms / 1000
-            asyncio.get_running_loop().call_later(pause_s, self._deliver_again, queue, message)
-        else:
-            queue.remove(message)
-
-    async def _send_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        broker_name = message.queue.broker_name
-        address = self._instance.routes.master_address(broker_name)
-        if address is None:
-            raise NoRouteError(f"broker {broker_name} has no master")
-        retries = self.config.max_retries
-        limit = DEFAULT_MAX_RETRIES if retries < 0 else retries
-        header = send_back_header(self.group, message, delay_level, limit)
-        await self._instance.api.send_back(address, header)
-
-    def _deliver_again(self, queue: ProcessQueue, message: ReceivedMessage) -> None:
-        if self._running and queue.holds(message):
+    def _deliver_again(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        if self._running:
             assert self._service is not None
-            self._service.deliver(queue, [message])
+            self._service.deliver(queue, messages)
 
     # ---- offsets
 
     async def _persist(self) -> int | None:
         self._stats.sample()
-        await self._give_back_overdue()
         await self._store.save(self._member.offsets())
         return None
 
-    async def _give_back_overdue(self) -> None:
-        since_ms = self._instance.clock.monotonic_ms() - self.config.consume_timeout_ms
-        for queue in list(self._readers.queues.values()):
-            message = queue.overdue(since_ms)
-            if message is not None:
-                logger.warning("in hand for too long, giving back: %r", message)
-                await self._give_back(queue, message, TIMEOUT_DELAY_LEVEL)
+    async def _sweep(self) -> int | None:
+        await self._returns.give_back_overdue(list(self._readers.queues.values()))
+        return None
 
     async def commit(self) -> None:
         """Store the offsets now and wait for the brokers' responses."""

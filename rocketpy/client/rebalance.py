@@ -5,13 +5,12 @@ Source: RebalanceImpl (5.4.0).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from rocketpy.client.allocate import Allocation
 from rocketpy.client.instance import Instance
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.errors import NoRouteError, RocketPyError
-from rocketpy.proto.allocation import java_sorted, sorted_queues
+from rocketpy.proto.allocation import Allocation, java_sorted, sorted_queues
 from rocketpy.proto.message_queue import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -26,9 +25,11 @@ class Rebalancer:
         instance: connections and routes.
         group: whose queues.
         allocate: the group's common rule; None means every queue is ours (broadcasting).
+        saw: told the queues that a topic has, in each round.
         owned: the queues we have; changed by `acquire` and `release` only.
-        acquire: starts on a queue; may raise RocketPyError, then it is tried again.
-        release: gives a queue up.
+        acquire: starts on a queue; False when it is not to be had yet. It may raise
+            RocketPyError. Either way it is tried again.
+        release: gives a queue up; False when that has to wait for a handler.
         takeover_pause_ms: time for the former owner to store its offset.
     """
 
@@ -39,14 +40,16 @@ class Rebalancer:
         allocate: Allocation | None,
         owned: Mapping[MessageQueue, ProcessQueue],
         *,
-        acquire: Callable[[MessageQueue], Awaitable[None]],
-        release: Callable[[ProcessQueue], Awaitable[None]],
+        saw: Callable[[str, Sequence[MessageQueue]], None],
+        acquire: Callable[[MessageQueue], Awaitable[bool]],
+        release: Callable[[ProcessQueue], Awaitable[bool]],
         takeover_pause_ms: int,
     ) -> None:
         self._instance = instance
         self._group = group
         self._allocate = allocate
         self._owned = owned
+        self._saw = saw
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
@@ -64,7 +67,7 @@ class Rebalancer:
         failure: RocketPyError | None = None
         balanced = True
         for queue in [queue for queue in self._owned if queue.topic not in wanted]:
-            await self._release(self._owned[queue])
+            balanced = await self._release(self._owned[queue]) and balanced
         for topic in wanted:
             try:
                 balanced = await self._topic_round(topic) and balanced
@@ -76,6 +79,7 @@ class Rebalancer:
 
     async def _topic_round(self, topic: str) -> bool:
         queues = await self._instance.routes.subscribe_queues(topic)
+        self._saw(topic, queues)
         if not queues:
             return False
         alone = True
@@ -88,21 +92,22 @@ class Rebalancer:
             if self._instance.client_id not in client_ids:
                 self._instance.heartbeat_soon()
             mine = set(self._allocate(self._instance.client_id, sorted_queues(queues), client_ids))
+        settled = True
         for queue, process_queue in list(self._owned.items()):
-            if queue.topic == topic and (queue not in mine or self._is_expired(process_queue)):
-                await self._release(process_queue)
+            if queue.topic == topic and (queue not in mine or self._is_over(process_queue)):
+                settled = await self._release(process_queue) and settled
         fresh = sorted_queues(mine - self._owned.keys())
         if fresh and not alone and self._takeover_pause_ms:
             await asyncio.sleep(self._takeover_pause_ms / 1000)
         failure: RocketPyError | None = None
         for queue in fresh:
             try:
-                await self._acquire(queue)
+                settled = await self._acquire(queue) and settled
             except RocketPyError as error:
                 failure = error
         if failure is not None:
             raise failure
-        return alone or self._instance.client_id in client_ids
+        return settled and (alone or self._instance.client_id in client_ids)
 
     async def _client_ids(self, topic: str) -> list[str]:
         addresses = self._instance.routes.brokers_of([topic])
@@ -111,7 +116,10 @@ class Rebalancer:
         address = self._instance.rng.choice(addresses)
         return java_sorted(await self._instance.api.consumer_ids(address, self._group))
 
-    def _is_expired(self, queue: ProcessQueue) -> bool:
+    def _is_over(self, queue: ProcessQueue) -> bool:
+        """Tell whether a queue has to begin afresh, though it is ours."""
+        if queue.closing:
+            return True
         if queue.paused or queue.is_full() is not None:
             return False
         idle_ms = self._instance.clock.monotonic_ms() - queue.pulled_at_ms

@@ -1,4 +1,4 @@
-"""The reports a broker asks a consumer for, and the header that gives a message back.
+"""The reports a broker asks a consumer for.
 
 Source: ConsumerRunningInfo, ProcessQueueInfo, ConsumeMessageDirectlyResult (5.4.0).
 """
@@ -26,7 +26,6 @@ from rocketpy.proto.bodies.running import (
     ConsumeStatus,
     ProcessQueueInfo,
 )
-from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.runtime.clock import Clock
@@ -39,13 +38,13 @@ PULL_PROPERTIES = {PROP_CONSUME_TYPE: CONSUME_ACTIVELY, PROP_CLIENT_VERSION: _VE
 
 
 def push_properties(
-    name_servers: Iterable[str], concurrency: int, started_ms: int
+    name_servers: Iterable[str], concurrency: int, started_ms: int, *, ordered: bool
 ) -> dict[str, str]:
     """Return what a push consumer reports of its settings."""
     return {
         PROP_NAMESERVER_ADDR: ";".join(name_servers),
         PROP_CONSUME_TYPE: CONSUME_PASSIVELY,
-        PROP_CONSUME_ORDERLY: "false",
+        PROP_CONSUME_ORDERLY: "true" if ordered else "false",
         PROP_THREADPOOL_CORE_SIZE: str(concurrency),
         PROP_CLIENT_VERSION: _VERSION,
         PROP_CONSUMER_START_TIMESTAMP: str(started_ms),
@@ -102,19 +101,4 @@ async def consume_and_report(
         consume_result=result,
         remark=remark,
         spent_time_mills=clock.monotonic_ms() - started_ms,
-    )
-
-
-def send_back_header(
-    group: str, message: ReceivedMessage, delay_level: int, max_retries: int
-) -> ConsumerSendMsgBackRequestHeader:
-    """Return the header of CONSUMER_SEND_MSG_BACK."""
-    return ConsumerSendMsgBackRequestHeader(
-        offset=message.ext.phy_offset,
-        group=group,
-        delay_level=delay_level,
-        origin_msg_id=message.ext.msg_id,
-        origin_topic=message.topic,
-        max_reconsume_times=max_retries,
-        bname=message.queue.broker_name,
     )

@@ -22,10 +22,13 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 from rocketpy.runtime.ordered_set import OrderedSet
 
-_BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH = (
+_BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH, _TRIES, _MAX_TRIES = (
     SendMessageRequestHeaderV2.wire_names[name]
-    for name in ("born_timestamp", "properties", "sys_flag", "flag", "batch")
-)
+    for name in (
+        "born_timestamp", "properties", "sys_flag", "flag", "batch", "reconsume_times",
+        "max_reconsume_times",
+    )
+)  # fmt: skip
 
 RouteCallback = Callable[[Exception | None], None]
 
@@ -166,6 +169,8 @@ class SendTransport:
             header[_FLAG] = str(message.flag)
         if message.code == SEND_BATCH:
             header[_BATCH] = "true"
+        if message.retries is not None:
+            header[_TRIES], header[_MAX_TRIES] = map(str, message.retries)
         return header
 
     # ---- how it went

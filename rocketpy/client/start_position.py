@@ -3,6 +3,7 @@
 Source: RebalancePushImpl.computePullFromWhere (5.4.0).
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from rocketpy.client.config import StartPosition
@@ -43,6 +44,11 @@ def consume_from_where(start: StartPosition) -> str:
 class StartFinder:
     """Finds the first offset to pull.
 
+    Where nothing is stored, it is what the start setting says, with two exceptions, without
+    which messages would be lost. A queue that came while the consumer was there (a broker or a
+    queue more, a topic that its first message made) begins with its first message. So does a
+    retry topic: whatever is in it is the group's own.
+
     Args:
         instance: connections and routes.
         store: stored offsets.
@@ -54,6 +60,12 @@ class StartFinder:
         self._store = store
         self._start = start
         self._time_ms = start_time_ms(start)
+        self._first_seen: dict[str, frozenset[MessageQueue]] = {}
+
+    def saw(self, topic: str, queues: Iterable[MessageQueue]) -> None:
+        """Note the queues that a topic has; those that are there the first time are not new."""
+        if topic not in self._first_seen:
+            self._first_seen[topic] = frozenset(queues)
 
     async def find(self, queue: MessageQueue) -> int:
         """Return where to begin.
@@ -64,12 +76,12 @@ class StartFinder:
         stored = await self._store.load(queue)
         if stored is not None:
             return stored
-        is_retry = queue.topic.startswith(RETRY_PREFIX)
-        if self._start == "earliest" or (self._start == "latest" and is_retry):
+        is_new = queue not in self._first_seen.get(queue.topic, (queue,))
+        if self._start == "earliest" or is_new or queue.topic.startswith(RETRY_PREFIX):
             return 0
         found = self._instance.routes.read_address(queue.broker_name)
         if found is None:
             raise NoRouteError(f"broker {queue.broker_name} has no address")
-        if self._time_ms is None or is_retry:
+        if self._time_ms is None:
             return await self._instance.api.max_offset(found[0], queue)
         return await self._instance.api.search_offset(found[0], queue, self._time_ms)

@@ -17,14 +17,22 @@ from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import StoreError
 from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.properties import PROPERTY_TRANSACTION_PREPARED
+from rocketpy.proto.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_TRANSACTION_PREPARED,
+    encode_properties,
+)
 from rocketpy.proto.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rocketpy.store.results import PutMessage
 
-PutTransform: TypeAlias = Callable[[PutMessage, Mapping[str, str], SendRequest], Refusal | None]
-"""Changes a message in place, or refuses it; given its properties and what the sender asked."""
+PutTransform: TypeAlias = Callable[[PutMessage, dict[str, str], SendRequest], Refusal | None]
+"""Changes a message in place, or refuses it; given its properties and what the sender asked.
 
-_DLQ_QUEUE_NUMS: Final = 1
+One that changes the properties changes the dictionary, which the next one gets, and encodes it
+into the message.
+"""
+
+DLQ_QUEUE_NUMS: Final = 1
 
 
 def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
@@ -53,7 +61,7 @@ def refuse_in_batch(properties: Mapping[str, str]) -> Refusal | None:
 
 
 def unsupported_features(
-    _message: PutMessage, properties: Mapping[str, str], _request: SendRequest
+    _message: PutMessage, properties: dict[str, str], _request: SendRequest
 ) -> Refusal | None:
     """Refuse timers. A `PutTransform`."""
     return refuse_unsupported(properties)
@@ -72,7 +80,7 @@ class RetryRedirect:
         self._groups = groups
 
     def __call__(
-        self, message: PutMessage, _properties: Mapping[str, str], request: SendRequest
+        self, message: PutMessage, properties: dict[str, str], request: SendRequest
     ) -> Refusal | None:
         """See `PutTransform`."""
         topic = message.topic
@@ -89,8 +97,10 @@ class RetryRedirect:
                 limit = group.retry_max_times
             if message.reconsume_times > limit:
                 dead_letters = DLQ_PREFIX + group_name
-                self._topics.create_on_send_back(dead_letters, _DLQ_QUEUE_NUMS)
+                self._topics.create_on_send_back(dead_letters, DLQ_QUEUE_NUMS)
                 message.topic, message.queue_id = dead_letters, 0
+                properties[PROPERTY_DELAY_TIME_LEVEL] = "-1"
+                message.properties = encode_properties(properties)
         except (StoreError, OSError) as error:
             remark = f"service not available now. {error}"
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark)

@@ -236,7 +236,8 @@ class SendOperation:
         properties = parse_properties(request.properties)
         shape = shape_of(properties)
         uniq_key = properties.get(PROPERTY_UNIQ_KEY) or self._new_uniq_key()
-        stored = self._rebuild(properties, uniq_key)
+        full = self._completed(properties, uniq_key)
+        stored = encode_properties(full)
         if len(request.body) > self._admission.max_body_bytes or len(stored) > MAX_PROPERTIES_BYTES:
             return self._admission.too_large()
         message = PutMessage(
@@ -258,7 +259,7 @@ class SendOperation:
         is_plain = policy.is_plain and shape.is_plain
         if not is_plain or request.sys_flag & TRANSACTION_PREPARED:
             for transform in self._transforms:
-                refused = transform(message, properties, request)
+                refused = transform(message, full, request)
                 if refused is not None:
                     return refused
         return self._store_one(policy, message, queue_id, uniq_key)
@@ -359,14 +360,15 @@ class SendOperation:
             )
         return entries
 
-    def _rebuild(self, properties: dict[str, str], uniq_key: str) -> bytes:
+    def _completed(self, properties: dict[str, str], uniq_key: str) -> dict[str, str]:
+        """Return the sender's properties with this broker's, as they are stored."""
         kept = {
             name: value
             for name, value in properties.items()
             if name != PROPERTY_POP_CK and name not in self._own
         }
         kept[PROPERTY_UNIQ_KEY] = uniq_key
-        return encode_properties(kept) + self._own_bytes
+        return kept | self._own
 
 
 class _Both:

@@ -83,7 +83,8 @@ class Cluster:
 
     ``script[code]`` holds, for the next requests of a code, an exception to raise, a response's
     code, "lost" (nobody responds), or a function of (address, request). Without a step the request
-    goes to the real server. Servers in ``down`` refuse connections.
+    goes to the real server. Servers in ``down`` refuse connections. Messages given back are noted
+    in ``sent_back`` and come no more; unless ``supports_send_back``, nobody takes them.
     """
 
     def __init__(self, cluster: SimCluster, queues: int) -> None:
@@ -216,9 +217,13 @@ class Remoting:
         step = steps.pop(0) if steps else None
         if callable(step) and not isinstance(step, BaseException):
             step = step(address, command)
-        if step is None and command.code == SEND_BACK and cluster.supports_send_back:
+        if step is None and command.code == SEND_BACK:
+            if not cluster.supports_send_back:
+                return 3
             cluster.sent_back.append(command.ext_fields)
             return 0
+        if step is None and command.ext_fields.get("b", "").startswith("%RETRY%"):
+            return None if cluster.supports_send_back else 1
         return step
 
     async def _play(

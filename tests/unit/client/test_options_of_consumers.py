@@ -170,6 +170,10 @@ async def local_pause(cluster: Cluster, options: dict[str, Any]) -> int:
     return (times[1] - times[0]) // 100 * 100
 
 
+async def ordered_pause(cluster: Cluster, options: dict[str, Any]) -> int:
+    return await local_pause(cluster, {"ordered": True, **options})
+
+
 async def given_back_after(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 1)
     await consume(cluster, {"handler": forever, "stop_timeout_s": 0, **options}, 100)
@@ -330,6 +334,9 @@ CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
               "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"),
     "concurrency": (3, 7, handlers_at_once, 3, 7),
     "batch": (1, 8, largest_batch, 1, 8),
+    "ordered": (False, True, handlers_at_once, 20, 1),
+    "order_by_key": (False, lambda message: message.offset % 3, handlers_at_once, 20, 3),
+    "suspend_queue_ms": (500, 7_000, ordered_pause, 500, 7_000),
     "max_retries": (-1, 3, retry_limit_sent, "16", "3"),
     "broadcast": (False, True, heartbeat_field("messageModel"), "CLUSTERING", "BROADCASTING"),
     "allocation": ("avg", "circle", queues_of_second("push"), [2, 3], [1, 3]),
@@ -408,7 +415,9 @@ def test_no_option_of_consumers_is_left_out() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"concurrency": 0}, {"batch": 0}, {"batch": "8"}, {"pull_batch": 0}, {"max_span": 0},
+        {"concurrency": 0}, {"ordered": True}, {"order_by_key": True}, {"suspend_queue_ms": 9},
+        {"ordered": True, "order_by_key": True, "handler": print}, {"batch": 0},
+        {"batch": "8"}, {"pull_batch": 0}, {"max_span": 0},
         {"allocation": "average"}, {"sql": "a > 5", "filter": "x"}, {"max_retries": -2},
         {"suspend_ms": 30_000}, {"pull_timeout_ms": 15_000}, {"start": "newest"},
         {"filter": " || "}, {"group": "no blank"},

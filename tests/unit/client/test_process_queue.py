@@ -178,21 +178,39 @@ async def test_a_dropped_queue_gives_its_share_of_the_common_limit_back() -> Non
     assert total.messages == 0, "what is in hand is not counted out twice"
 
 
-def test_only_a_message_whose_handler_began_is_overdue() -> None:
+def test_only_messages_whose_handlers_began_are_overdue_the_oldest_first() -> None:
+    queue = make()
+    first, second, third = put(queue, 5, 6, 7)
+    assert queue.overdue(1_000, 16) == []
+    queue.begin(second, 1)
+    queue.begin(first, 999)
+    queue.begin(third, 1_000)
+    assert queue.overdue(999, 16) == [second]
+    assert queue.overdue(1_000, 16) == [second, first]
+    assert queue.overdue(1_000, 1) == [second]
+    queue.remove(second)
+    assert queue.overdue(1_000, 16) == [first], "a finished one is not, though its handler runs"
+    assert queue.started_ms(second) == 1
+    queue.end(second)
+    assert queue.started_ms(second) is None
+    queue.begin(second, 7)
+    assert queue.started_ms(second) is None, "it is finished"
+
+
+def test_a_message_is_given_back_by_one_only() -> None:
     queue = make()
     first, second = put(queue, 5, 6)
-    assert queue.overdue(1_000) is None
-    queue.begin(second, 1)
-    assert queue.overdue(1_000) is None, "the first one has not begun"
-    queue.begin(first, 999)
-    assert queue.overdue(999) is None
-    assert queue.overdue(1_000) is first
-    queue.set_back(first)
-    assert queue.started_ms(first) is None
-    queue.remove(first)
-    assert queue.overdue(1_000) is second
-    queue.begin(first, 7)
-    assert queue.started_ms(first) is None, "it is finished"
+    queue.begin(first, 1)
+    assert queue.leave(first)
+    assert not queue.leave(first)
+    assert queue.overdue(9, 16) == []
+    assert not queue.finish(first), "its fate is not its handler's any more"
+    assert queue.commit_offset == 5
+    queue.stay(first)
+    assert queue.finish(first)
+    assert not queue.leave(first), "it is finished"
+    queue.drop()
+    assert not queue.leave(second), "it is not ours"
 
 
 def test_messages_of_a_dropped_queue_are_not_held() -> None:

@@ -51,7 +51,8 @@ class Kit:
     def run(self, topic: str, tries: int, limit: int | None = None) -> Any:
         message = PutMessage(topic, 3, b"x", reconsume_times=tries)
         request = REQUEST._replace(max_reconsume_times=limit)
-        refused = self.redirect(message, {}, request)
+        self.properties = {"DELAY": "3"}
+        refused = self.redirect(message, self.properties, request)
         return refused.code if refused else (message.topic, message.queue_id)
 
 
@@ -62,7 +63,9 @@ def test_after_the_last_try_a_message_is_a_dead_letter() -> None:
     assert kit.run("%RETRY%g", 3) == ("%DLQ%g", 0)
     assert kit.run("%RETRY%g", 3, limit=3) == ("%RETRY%g", 3), "the client's limit counts"
     assert kit.run("%RETRY%g", 1, limit=0) == ("%DLQ%g", 0)
+    assert kit.properties["DELAY"] == "-1", "a dead letter waits for nothing"
     assert kit.run("T", 99) == ("T", 3)
+    assert kit.properties["DELAY"] == "3"
 
 
 def test_an_unknown_group_is_refused() -> None:

@@ -1,0 +1,75 @@
+"""CONSUMER_SEND_MSG_BACK (36): the adapter of the remoting protocol to `SendBack`.
+
+Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.4.0).
+"""
+
+from rocketpy.broker.feature import Feature
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.send_back import SendBack, SendBackRequest
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
+from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Response
+
+
+class SendBackProcessor:
+    """Answers consumers that give messages back.
+
+    Args:
+        operation: stores them again.
+        sync_flush: a consumer is answered when the copy is on disk.
+    """
+
+    def __init__(self, operation: SendBack, *, sync_flush: bool) -> None:
+        self._operation = operation
+        self._sync_flush = sync_flush
+
+    def process(self, channel: Channel, request: RemotingCommand) -> Response:
+        """Store a message again.
+
+        Raises:
+            HeaderFieldError: a header field is missing or wrong.
+        """
+        header = ConsumerSendMsgBackRequestHeader.from_ext(request.ext_fields)
+        outcome = self._operation.send_back(
+            SendBackRequest(
+                header.group,
+                header.offset,
+                header.delay_level,
+                header.origin_topic,
+                header.max_reconsume_times,
+                header.unit_mode,
+            )
+        )
+        if isinstance(outcome, Refusal):
+            return make_response(request, *outcome)
+        if not outcome or not self._sync_flush:
+            return make_response(request)
+        deferred = channel.defer(request)
+
+        def settled(is_durable: bool) -> None:
+            if is_durable:
+                deferred.set(make_response(deferred.request))
+                return
+            remark = "the message is stored again but not on disk"
+            deferred.set(make_response(deferred.request, ResponseCode.FLUSH_DISK_TIMEOUT, remark))
+
+        self._operation.when_durable(outcome, settled)
+        return deferred
+
+
+def build_send_back(operation: SendBack, *, sync_flush: bool) -> Feature:
+    """Build what a broker needs to take messages back.
+
+    Args:
+        operation: stores them again.
+        sync_flush: a consumer is answered when the copy is on disk.
+    """
+    processor = SendBackProcessor(operation, sync_flush=sync_flush)
+
+    def add_requests(table: RequestTable) -> None:
+        table.add("send", {RequestCode.CONSUMER_SEND_MSG_BACK: processor.process})
+
+    return Feature(name="send-back", add_requests=add_requests, configure=operation.configure)
