@@ -359,12 +359,11 @@ class ConsumeQueue:
             if self.entry(queue_offset) == (phy_offset, size_bytes, tags_code):
                 return False
             raise QueueGapError(expected=self.max_offset, got=queue_offset)
-        self.next_offset = queue_offset
         if queue_offset >= self.reserved_offset:
             self._space.relieve()
             self.reserve()
         self.put(queue_offset, phy_offset, size_bytes, tags_code)
-        self.next_offset = queue_offset + 1
+        self.next_offset = max(self.next_offset, self.max_offset)
         return True
 
     def restart_at(self, queue_offset: int) -> None:

@@ -156,8 +156,8 @@ class MessageStore:
                 self._files.sync_directories()
         except (OSError, ResourceShortError) as error:  # the next start recovers
             logger.error("the store could not be closed cleanly: %s", error)  # noqa: TRY400 - known cause
-        finally:  # nobody flushes any more
-            self._offsets.expire(self._monotonic_ms() + self.config.sync_flush_timeout)
+        finally:
+            self._offsets.fail()  # nobody flushes any more; who asks from now on is told, too
             self._let_go()
 
     def _let_go(self) -> None:
@@ -235,6 +235,7 @@ class MessageStore:
             LogGapError: the piece does not begin where the log ends.
             StoreFormatError: the bytes are no records.
             DiskFullError: no space.
+            ResourceShortError: the queues hold too much that is not on disk; see `replica`.
         """
         return self._parts.replica.append_raw(phy_offset, data)
 
@@ -372,11 +373,15 @@ class MessageStore:
 
         Raises:
             DiskFullError: no space for a directory entry; that topic and the next are not deleted.
-            OSError: the disk failed.
+            ResourceShortError: no descriptor; whether it is on disk is known after another call.
+            OSError: the disk failed; the store is read-only then, as after any failed flush.
         """
         deleted = [topic for topic in topics if is_safe_topic(topic) and self._delete_topic(topic)]
-        if deleted:
-            self._files.sync_directories()
+        try:
+            self._files.sync_directories()  # also what an earlier call could not bring to disk
+        except OSError as error:
+            self._parts.latch.trip("flush of directories", error)
+            raise
         return len(deleted)
 
     def _delete_topic(self, topic: str) -> bool:

@@ -98,6 +98,7 @@ class StoreParts:
             log=self.log,
             offsets=self.offsets,
             dispatchers=self.dispatchers,
+            rebuilder=self.rebuilder,
             delays_ms=self.delays_ms,
         )
         self.flusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
@@ -133,7 +134,13 @@ class StoreParts:
             disk_ratios=self.disk_ratios,
             local_hour=_local_hour,
             on_disk_full=self.gate.set_disk_full,
+            secure=self._secure_oldest,
         )
+
+    def _secure_oldest(self) -> bool:
+        """Bring the queue entries of the oldest log file to disk; False when that failed."""
+        oldest = self.log.files[0].end_offset
+        return self.checkpoint.queues_on_disk_to >= oldest or self.flush_queues.flush(thorough=True)
 
     def configure(self, config: MessageStoreConfig) -> None:
         """Take over changed settings."""

@@ -67,6 +67,20 @@ class QueueRebuilder:
         self.entry_count = 0
         self.damaged = []
 
+    def reserve(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Make room for an entry that is put later, so that putting it cannot fail.
+
+        Raises:
+            ResourceShortError: queues hold too much that is not on disk.
+            StoreFormatError: no queue can have that name.
+        """
+        queue = self._table.get_or_create(topic, queue_id)
+        if queue_offset and not queue.next_offset and not queue.file_count:
+            queue.restart_at(queue_offset)  # the master's log does not go back to its begin
+        queue.reserve()
+        if queue_offset == queue.next_offset:
+            queue.next_offset += 1
+
     def put(
         self,
         topic: str,

@@ -9,12 +9,19 @@ Source: HAClient.dispatchReadRequest, CommitLog.appendData (5.4.0).
 
 import threading
 
-from rocketpy.errors import StoreReadOnlyError
+from rocketpy.errors import ResourceShortError, StoreReadOnlyError
 from rocketpy.proto.record_check import RecordState
 from rocketpy.store.commit_log import CommitLog
-from rocketpy.store.dispatch import Arrival, DispatcherList, arrivals_of, read_back
+from rocketpy.store.dispatch import (
+    Arrival,
+    DispatcherList,
+    arrivals_of,
+    has_queue_entry,
+    read_back,
+)
 from rocketpy.store.gate import WriteGate
 from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.queue_rebuild import QueueRebuilder
 
 
 class ReplicaWriter:
@@ -28,6 +35,7 @@ class ReplicaWriter:
         log: CommitLog,
         offsets: StoreOffsets,
         dispatchers: DispatcherList,
+        rebuilder: QueueRebuilder,
         delays_ms: tuple[int, ...],
     ) -> None:
         self._append_lock = append_lock
@@ -35,6 +43,7 @@ class ReplicaWriter:
         self._log = log
         self._offsets = offsets
         self._dispatchers = dispatchers
+        self._rebuilder = rebuilder
         self._delays_ms = delays_ms
 
     def append_raw(self, phy_offset: int, data: bytes) -> int:
@@ -52,28 +61,40 @@ class ReplicaWriter:
             LogGapError: the piece does not begin where the log ends.
             StoreFormatError: the bytes are no records.
             DiskFullError: no space; nothing of what did not fit counts as appended.
+            ResourceShortError: queues hold too much that is not on disk. The piece is in the log,
+                not all of it is dispatched yet: call again with no bytes where it ends, or with
+                the next piece.
         """
         arrivals: list[Arrival] = []
+        shortage: ResourceShortError | None = None
         with self._append_lock:
             if self._gate.refusal is not None:
                 raise StoreReadOnlyError(self._gate.refusal)
             end = self._log.append_raw(phy_offset, data)
-            self._dispatch(end, arrivals)
+            try:
+                self._dispatch(end, arrivals)
+            except ResourceShortError as error:
+                shortage = error
         self._dispatchers.announce(arrivals)
         if self._offsets.appended > self._offsets.visible:
             self._offsets.ask()
+        if shortage is not None:
+            raise shortage
         return end
 
     def _dispatch(self, end: int, arrivals: list[Arrival]) -> None:
         """Move ``appended`` over the records that are whole, and dispatch them."""
         offsets = self._offsets
         for phy_offset, found in self._log.whole_records(offsets.appended, end):
-            offsets.appended = phy_offset + found.size_bytes
-            if found.state is RecordState.DAMAGED:
-                self._log.report_damage(phy_offset, "the master sent it damaged")
             if found.state is not RecordState.RECORD:
+                if found.state is RecordState.DAMAGED:
+                    self._log.report_damage(phy_offset, "the master sent it damaged")
+                offsets.appended = phy_offset + found.size_bytes
                 continue
-            offsets.appended_ms = found.store_timestamp_ms
             request = read_back(found, phy_offset, self._delays_ms)
+            if request is not None and has_queue_entry(request.sys_flag):
+                self._rebuilder.reserve(request.topic, request.queue_id, request.queue_offset)
+            offsets.appended = phy_offset + found.size_bytes
+            offsets.appended_ms = found.store_timestamp_ms
             if request is not None and self._dispatchers.submit(*request):
                 arrivals += arrivals_of(request)

@@ -11,6 +11,10 @@ directory: time, disk ratios and files come in from outside.
     > forcibly       delete the oldest files now, expired or not
     > warning        the same, and the store takes no more messages
 
+A file goes only when the entries of its messages are on disk in the queues: it is what they would
+be made again from, and a queue that has neither would begin at 0. Only when the disk leaves no
+choice it goes before; the space it leaves takes the entries at once.
+
 Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService, 5.4.0.
 """
 
@@ -118,6 +122,7 @@ class CleanCommitLogService:
         disk_ratios: Callable[[], DiskRatios],
         local_hour: Callable[[int], int],
         on_disk_full: Callable[[bool], None],
+        secure: Callable[[], bool] = lambda: True,
     ) -> None:
         """Build the service.
 
@@ -128,6 +133,7 @@ class CleanCommitLogService:
             disk_ratios: looks at the partitions.
             local_hour: local hour (0 to 23) of a wall time in ms.
             on_disk_full: told at each round whether the warning level is passed.
+            secure: brings what depends on the oldest file to disk; False when that did not work.
         """
         self._files = files
         self.policy = policy
@@ -135,6 +141,7 @@ class CleanCommitLogService:
         self._disk_ratios = disk_ratios
         self._local_hour = local_hour
         self._on_disk_full = on_disk_full
+        self._secure = secure
         self._due_ms: int | None = None
         self._left_in_round = 0
         self._forced = False
@@ -194,8 +201,13 @@ class CleanCommitLogService:
         return self._clock.time_ms() >= expires_ms
 
     def _delete_one(self) -> bool:
-        if not self._can_delete() or not self._files.delete_oldest():
+        if not self._can_delete():
             return False
+        is_secure = self._secure()
+        if not (is_secure or self._forced) or not self._files.delete_oldest():
+            return False
+        if not is_secure:
+            self._secure()
         self.deleted_count += 1
         return True
 

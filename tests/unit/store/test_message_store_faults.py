@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import ResourceShortError
-from rocketpy.store.results import (
-    PutMessageStatus,
-)
+from rocketpy.store.results import PutMessage, PutMessageStatus
+from rocketpy.store.retention import DiskRatios
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies, message, put_many
 
 LOG = Path("/store/commitlog")
@@ -287,3 +286,106 @@ def test_a_close_that_fails_still_lets_go_and_answers_who_waits(error: Exception
     assert answers == [False]
     kit.files.on_flush = None
     assert bodies(kit.open()) == [b"a"]
+
+
+def test_who_waits_for_the_disk_after_a_close_that_failed_is_told_at_once() -> None:
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    store = kit.open()
+    put = store.put_message(message(b"x"))
+    assert put.status is OK
+    kit.files.fail_flushes()
+    store.close()
+    answers: list[bool] = []
+    store.when_durable(put.phy_end, answers.append)
+    assert answers == [False]
+
+
+# -- retention and entries that are not on disk ------------------------------------------------
+
+
+def test_retention_brings_queue_entries_to_disk_before_their_only_source_goes() -> None:
+    """A queue at rest whose entries were never flushed would begin at 0 after a kill."""
+    kit = Kit(flush_consume_queue_thorough_interval=1 << 40)
+    store = kit.open()
+    store.put_message(PutMessage("Idle", 0, b"x"))
+    put_many(store, 300)
+    store._parts.flusher.flush()
+    kit.clock.advance(100 * 3_600_000)
+    store.delete_expired_files()
+    for _ in range(40):
+        kit.clock.advance(10_000)
+        kit.step(store, "CleanCommitLogService")
+    assert store.min_phy_offset > 2 * 16384
+    kit.files.kill()
+    again = kit.open()
+    assert again.max_offset("Idle", 0) == 1
+    result = again.put_message(PutMessage("Idle", 0, b"y"))
+    assert (result.status, result.queue_offset) == (OK, 1)
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_source_goes_before_its_entries_are_on_disk_only_when_the_disk_is_full(
+    is_forced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the space that it leaves takes them at once, and the queue keeps its place."""
+    kit = Kit(flush_consume_queue_thorough_interval=1 << 40)
+    store = kit.open()
+    store.put_message(PutMessage("Idle", 0, b"x"))
+    put_many(store, 300)
+    store._parts.flusher.flush()
+    kit.clock.advance(100 * 3_600_000)
+    kit.files.capacity_bytes = kit.files.used_bytes
+    ratio = 0.95 if is_forced else 0.5
+    monkeypatch.setattr(store._parts.clean_log, "_disk_ratios", lambda: DiskRatios(ratio, ratio))
+    store.delete_expired_files()
+    kit.step(store, "CleanCommitLogService")
+    kit.clock.advance(60_000)
+    kit.step(store, "CleanCommitLogService")
+    assert (store.min_phy_offset > 0) == is_forced
+    kit.files.kill()
+    kit.files.capacity_bytes = None
+    assert kit.open().max_offset("Idle", 0) == 1
+
+
+# -- deleting topics when directories cannot be brought to disk --------------------------------
+
+
+def test_a_deletion_that_the_disk_refuses_stops_the_store_and_may_be_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 3)
+    store._parts.flush_queues.flush(thorough=True)
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "simulated disk failure")
+
+    monkeypatch.setattr(kit.files, "sync_directories", fail)
+    with pytest.raises(OSError, match="simulated"):
+        store.delete_topics([TOPIC])
+    assert not store.is_writable
+    assert store.read_only_reason is not None
+    assert "directories" in store.read_only_reason
+
+
+def test_a_deletion_without_a_descriptor_is_on_disk_after_another_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 3)
+    store._parts.flusher.flush()
+    store._parts.flush_queues.flush(thorough=True)
+
+    def refuse() -> None:
+        raise ResourceShortError("no descriptor")
+
+    monkeypatch.setattr(kit.files, "sync_directories", refuse)
+    with pytest.raises(ResourceShortError):
+        store.delete_topics([TOPIC])
+    monkeypatch.undo()
+    assert store.is_writable
+    assert store.delete_topics([TOPIC]) == 0
+    kit.files.power_cut(random.Random(1))
+    assert kit.open().max_offset(TOPIC, 0) == 0

@@ -5,7 +5,12 @@ import threading
 
 import pytest
 
-from rocketpy.errors import LogGapError, StoreFormatError, StoreReadOnlyError
+from rocketpy.errors import (
+    LogGapError,
+    ResourceShortError,
+    StoreFormatError,
+    StoreReadOnlyError,
+)
 from rocketpy.store import queue_space
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import BatchEntry, PutBatch
@@ -132,3 +137,43 @@ def test_many_entries_in_memory_do_not_stop_a_replica(monkeypatch: pytest.Monkey
     feeding.join(20)
     assert not feeding.is_alive()
     assert bodies(slave) == sent
+
+
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_more_entries_than_memory_holds_are_refused_and_none_is_lost(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = Kit()
+    source = kit.open()
+    sent = put_many(source, 600)
+    kit = Kit(flush_disk_type=mode)
+    slave = kit.open()
+    monkeypatch.setattr(slave._table._space, "_limit_bytes", 5_000)
+    data, at, refused = raw_log(source), 0, 0
+    while at < source.max_phy_offset or slave.max_phy_offset < source.max_phy_offset:
+        piece = data[at : at + 3_000]
+        try:
+            slave.append_raw(at, piece)
+        except ResourceShortError:
+            refused += 1
+            slave._parts.flusher.flush()
+            assert slave._parts.flush_queues.flush(thorough=True)
+        at += len(piece)
+    slave._parts.flusher.flush()
+    assert refused >= 2
+    assert bodies(slave) == sent
+    slave.close()
+    assert bodies(kit.open()) == sent
+
+
+def test_a_log_that_begins_late_gives_its_queues_their_place() -> None:
+    kit = Kit()
+    source = kit.open()
+    sent = put_many(source, 400)
+    slave = Kit(flush_disk_type="SYNC_FLUSH").open()
+    start = source._log.files[1].base_offset
+    feed(slave, raw_log(source, start), random.Random(1), start)
+    slave._parts.flusher.flush()
+    low = slave.min_offset(TOPIC, 0)
+    assert 0 < low < 200
+    assert bodies(slave) == sent[low:]
