@@ -36,6 +36,7 @@ STANDS_FOR = {
     "store/files.py": "unit/store/test_real_files.py",
     "store/mapped_file_queue.py": "unit/store/test_mapped_file.py",
     "store/parts.py": "unit/store/test_message_store.py",
+    "store/queue_rebuild.py": "unit/store/test_recovery.py",
     "store/real_region.py": "unit/store/test_real_files.py",
     "store/recovery_start.py": "unit/store/test_missing_files.py",
     "store/results.py": "unit/store/test_message_store.py",

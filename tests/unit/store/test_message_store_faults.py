@@ -288,12 +288,17 @@ def test_a_close_that_fails_still_lets_go_and_answers_who_waits(error: Exception
     assert bodies(kit.open()) == [b"a"]
 
 
-def test_who_waits_for_the_disk_after_a_close_that_failed_is_told_at_once() -> None:
+@pytest.mark.parametrize("error", [ResourceShortError("no descriptor"), OSError(errno.EIO, "disk")])
+def test_who_waits_for_the_disk_after_a_close_that_failed_is_told_at_once(error: Exception) -> None:
     kit = Kit(flush_disk_type="SYNC_FLUSH")
     store = kit.open()
     put = store.put_message(message(b"x"))
     assert put.status is OK
-    kit.files.fail_flushes()
+
+    def fail(_path: Path) -> None:
+        raise error
+
+    kit.files.on_flush = fail
     store.close()
     answers: list[bool] = []
     store.when_durable(put.phy_end, answers.append)
