@@ -165,6 +165,7 @@ class Admin:
     messages_by_key = _operation(of_messages.messages_by_key)
     message_at = _operation(of_messages.message_at)
     peek = _operation(of_messages.peek)
+    trace = _operation(of_messages.trace)
 
     # ---- brokers and name servers: clusters.py
 

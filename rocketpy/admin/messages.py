@@ -30,6 +30,14 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable
 from rocketpy.proto.properties import PROPERTY_UNIQ_KEY
 from rocketpy.proto.topic_names import TOOLS_CONSUMER_GROUP
+from rocketpy.proto.trace import (
+    TRACE_TOPIC,
+    ConsumeBeginTrace,
+    ConsumeEndTrace,
+    TraceRecord,
+    decode_traces,
+    trace_keys,
+)
 
 _LONG_MAX: Final = (1 << 63) - 1
 _SUBSCRIPTION_GIVEN: Final = 4  # PullSysFlag: the request carries its filter
@@ -115,6 +123,38 @@ async def messages_by_key(
     """
     found = await _query(servers, topic, key, max_count, begin_ms=begin_ms, end_ms=end_ms)
     return [each for each in found if key in each.keys]
+
+
+async def trace(
+    servers: Servers, message_id: str, *, topic: str = TRACE_TOPIC, max_count: int = 64
+) -> list[TraceRecord]:
+    """Return what clients recorded of a message, in the order of time.
+
+    Args:
+        message_id: the producer's id, or one of the message's keys.
+        topic: the trace topic.
+        max_count: trace messages per broker.
+
+    Raises:
+        TopicNotExistError: there is no such trace topic: nobody records anything there.
+    """
+    found = await messages_by_key(servers, topic, message_id, max_count=max_count)
+    records = [
+        record
+        for message in found
+        for record in decode_traces(message.body.decode("utf-8", "replace"))
+        if message_id in trace_keys(record)
+    ]
+    begins = {
+        each.request_id: each.time_ms for each in records if isinstance(each, ConsumeBeginTrace)
+    }
+
+    def when(record: TraceRecord) -> int:
+        if isinstance(record, ConsumeEndTrace) and not record.time_ms:  # of an old client
+            return begins.get(record.request_id, 0) + record.cost_ms
+        return record.time_ms
+
+    return sorted(records, key=when)
 
 
 async def _query(

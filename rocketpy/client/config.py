@@ -20,6 +20,7 @@ from rocketpy.client.transaction import TxChecker
 from rocketpy.errors import ConfigError
 from rocketpy.proto.allocation import Allocation
 from rocketpy.proto.properties import PROPERTY_SHARDING_KEY
+from rocketpy.proto.trace import TRACE_TOPIC
 from rocketpy.remoting.config import RemotingClientConfig
 
 FlowControlRetry = Literal["backoff", "immediate", "none"]
@@ -155,6 +156,8 @@ class ProducerConfig(Checked):
         serializer: turns a body into bytes.
         tx_checker: answers brokers that ask how a transaction ended (`Producer.transaction`): a
             function, or coroutine function, of the message, that returns a `TxState`.
+        trace: record each send in the trace topic, as official clients do.
+        trace_topic: where to; the official one by default.
     """
 
     group: str = ""
@@ -172,6 +175,8 @@ class ProducerConfig(Checked):
     max_in_flight_bytes: int = 64 * 1024 * 1024
     serializer: Serializer = PLAIN
     tx_checker: TxChecker | None = None
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +225,8 @@ class ConsumerConfig(Checked):
         stop_timeout_s: how long a stop waits for handlers in hand.
         consume_timeout_ms: a message in hand for longer is given back to the broker.
         local_retry_ms: pause before a message that could not be given back is consumed again.
+        trace: record each message and its outcome in the trace topic, as official clients do.
+        trace_topic: where to; the official one by default.
     """
 
     topic: str | Sequence[str] = field(kw_only=False)
@@ -252,6 +259,8 @@ class ConsumerConfig(Checked):
     stop_timeout_s: float = 10.0
     consume_timeout_ms: int = 15 * 60_000
     local_retry_ms: int = 5_000
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     @property
     def is_ordered(self) -> bool:

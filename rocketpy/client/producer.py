@@ -22,6 +22,7 @@ from rocketpy.client.send_operation import QueueChooser, SendOperation
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
+from rocketpy.client.tracer import Tracer
 from rocketpy.client.transaction import (
     CheckAnswers,
     Transaction,
@@ -65,6 +66,7 @@ class Producer:
         self._instance = instance
         self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
         self._started: SendTransport | None = None
+        self._tracer: Tracer | None = None
         self._oneway_tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._ends = TransactionEnds(instance.api, instance.routes, self.group)
@@ -335,6 +337,8 @@ class Producer:
         await self._window.close()
         if self._checks is not None:
             await self._checks.close()
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._instance.remove_producer(self)
 
     def _transport(self) -> SendTransport:
@@ -344,6 +348,10 @@ class Producer:
                 raise ClosedError("the producer's client is not started, or closed")
             transport = SendTransport(self._instance, self.group, self.config)
             self._started = transport
+            if self.config.trace:
+                role, topic = "PRODUCE", self.config.trace_topic
+                self._tracer = Tracer(self._instance, self.group, role, topic)
+                self._ends.on_end = self._tracer.transaction_ended
         return transport
 
     def _start(
@@ -384,6 +392,8 @@ class Producer:
             waits_for_broker=choose is None or not is_pipelined,
         )
         operation.start()
+        if self._tracer is not None:
+            self._tracer.watch_send(topic, message, operation.future)
         return operation.future
 
 

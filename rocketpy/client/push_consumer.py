@@ -37,10 +37,12 @@ from rocketpy.client.rebalance import Rebalancer
 from rocketpy.client.redelivery import Redelivery
 from rocketpy.client.returns import Returns
 from rocketpy.client.start_position import StartFinder
+from rocketpy.client.tracer import Tracer
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.topic_names import retry_topic
+from rocketpy.proto.trace import CONSUMED
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +71,7 @@ class Consumer:
                     print(message.queue, message.offset, message.body)
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        group: str,
-        config: ConsumerConfig,
-    ) -> None:
+    def __init__(self, instance: Instance, group: str, config: ConsumerConfig) -> None:
         self.group = checked_group(group)
         self.config = config
         self._instance = instance
@@ -93,6 +90,7 @@ class Consumer:
         self._returns = self._make_returns()
         self._give_back: GiveBack = self._returns.give_back
         self._executor: ThreadPoolExecutor | None = None
+        self._tracer: Tracer | None = None
         self._service: ConsumeService | None = None
         self._closed = asyncio.Event()
         self._readers = QueueReaders(
@@ -226,6 +224,9 @@ class Consumer:
         if config.handler is not None:
             self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
             invoke = make_invoke(config.handler, batch=config.batch, executor=self._executor)
+        if config.trace:
+            self._tracer = Tracer(self._instance, self.group, "CONSUME", config.trace_topic)
+            invoke = None if invoke is None else self._tracer.traced(invoke)
         self._member.start(invoke)
         if invoke is None:
             return IteratorService(stats=self._stats, clock=clock)
@@ -280,6 +281,8 @@ class Consumer:
             await self._readers.stop(queue)
             if self._locks is not None and await entry.wait_idle(0):
                 await self._locks.give_back(queue)
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._instance.remove_consumer(self._member)
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -302,8 +305,12 @@ class Consumer:
             msg = "start the consumer first (async with), and give it no handler, to iterate"
             raise ClosedError(msg)
         while (delivery := await service.next()) is not None:
+            tracer = self._tracer
+            end = None if tracer is None else tracer.begin_consuming([delivery.message])
             yield delivery.message
             service.done(delivery)
+            if end is not None:
+                end(CONSUMED)
 
     def pause(self) -> None:
         """Pull no more until `resume`; what is pulled already is still delivered."""

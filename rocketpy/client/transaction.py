@@ -85,9 +85,13 @@ class TransactionEnds:
         api: sends the requests.
         routes: where brokers are.
         group: the producer group.
+
+    Attributes:
+        on_end: told of each end that was sent, and of the broker's address; for a trace.
     """
 
     def __init__(self, api: BrokerApi, routes: _Addresses, group: str) -> None:
+        self.on_end: Callable[[EndTransactionRequestHeader, str], None] | None = None
         self._api = api
         self._routes = routes
         self._group = group
@@ -112,6 +116,8 @@ class TransactionEnds:
             bname=half.queue.broker_name,
         )
         await self._api.end_transaction(address, header, END_TIMEOUT_MS)
+        if self.on_end is not None:
+            self.on_end(header, address)
 
     async def answer(
         self,
@@ -134,7 +140,10 @@ class TransactionEnds:
             topic=message.topic,
             bname=asked.bname,
         )
-        await self._api.end_transaction(known or asker, header, END_TIMEOUT_MS, remark, oneway=True)
+        address = known or asker
+        await self._api.end_transaction(address, header, END_TIMEOUT_MS, remark, oneway=True)
+        if self.on_end is not None:
+            self.on_end(header, address)
 
 
 class Transaction:

@@ -4,10 +4,12 @@ import asyncio
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rocketpy
+import rocketpy.admin
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.sync import connect as connect_sync
 from rocketpy.testing.cluster import ClusterThread, LocalCluster
@@ -228,3 +230,24 @@ def test_the_same_without_await(tmp_path: Path) -> None:
             assert puller.poll(timeout=5)
     with pytest.raises(rocketpy.errors.ClosedError):
         client.producer()
+
+
+async def test_the_trace_of_a_message_is_read_back(tmp_path: Path) -> None:
+    async with (
+        LocalCluster(tmp_path) as cluster,
+        rocketpy.connect(cluster.namesrv, group="senders") as client,
+        rocketpy.admin.connect(cluster.namesrv) as admin,
+    ):
+        async with client.producer(trace=True) as producer:
+            sent = await producer.send("orders", b"one", keys="o1")
+            await producer.send("orders", b"two", keys="o2")
+        done: list[ReceivedMessage] = []
+        options: Any = {"group": "g", "start": "earliest", "trace": True}
+        async with client.consumer("orders", handler=done.append, **options):
+            await _until(lambda: len(done) == 2)
+        for wanted in (sent.msg_id, "o1"):
+            records = await admin.trace(wanted)
+            assert [record.kind for record in records] == ["Pub", "SubBefore", "SubAfter"]
+            assert {record.msg_id for record in records} == {sent.msg_id}
+            assert [record.group for record in records] == ["senders", "g", "g"]
+        assert await admin.trace("nobody") == []

@@ -1,5 +1,8 @@
 import re
+import threading
+from typing import Any
 
+from rocketpy.sync import connect
 from tests.interop.mqadmin.world import World, rows
 
 
@@ -82,3 +85,17 @@ def test_an_unknown_id_says_so(world: World) -> None:
     port = int(world.cluster.broker.rpartition(":")[2])
     out = world.run("queryMsgById", "-i", f"7F000001{port:08X}00000000FFFFFFFF", "-t", world.topic)
     assert "CODE: 208" in out
+
+
+def test_the_trace_of_our_client(world: World) -> None:
+    world.create_topic("AdmTrace", 1)
+    with connect(world.cluster.namesrv, group="AdmTraced") as client:
+        with client.producer(trace=True) as producer:
+            sent = producer.send("AdmTrace", b"traced", tag="tag-t", keys="key-t")
+        seen = threading.Event()
+        options: Any = {"group": "AdmTracedReaders", "start": "earliest", "trace": True}
+        with client.consumer("AdmTrace", handler=lambda _: seen.set(), **options):
+            assert seen.wait(30)
+    out = world.run("queryMsgTraceById", "-i", sent.msg_id)
+    assert re.search(r"^Pub +AdmTraced .* success", out, re.MULTILINE), out
+    assert re.search(r"^Sub +AdmTracedReaders .* success", out, re.MULTILINE), out

@@ -10,6 +10,7 @@ from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.client.credentials import Credentials, RequestSigner
 from rocketpy.proto.command import make_request
 from rocketpy.proto.subscription import build_subscription
+from rocketpy.proto.trace import encode_trace
 from rocketpy.sql92.bloom import BloomFilter
 from rocketpy.store.json_file import dump_pretty
 from rocketpy.testing.sim_clock import SimClock
@@ -17,6 +18,7 @@ from tests.golden.sql92.answers import answer
 from tests.golden.sql92.generator import cases
 from tests.golden.sql92.make import question
 from tests.interop.oracle.jar import ask, word
+from tests.unit.proto.test_trace import CASES
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -97,3 +99,9 @@ def test_signatures_are_those_of_the_official_hook() -> None:
         request = make_request(14, dict(fields), body)
         RequestSigner(account).before_request("a:1", request)
         assert request.ext_fields["Signature"] == expected
+
+
+def test_trace_records_are_read_and_written_alike() -> None:
+    ours = "".join(encode_trace(record) for record, _ in CASES)
+    (answer,) = ask([f"trace {word(ours)}"])
+    assert base64.b64decode(answer).decode() == ours

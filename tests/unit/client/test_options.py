@@ -113,6 +113,21 @@ async def sends_to_failed(cluster: Cluster, options: dict[str, Any]) -> bool:
     return any(result.queue.broker_name == "broker-a" for result in results)
 
 
+def sent_topics(cluster: Cluster) -> list[str]:
+    """Topics beside `t` that something was sent to."""
+    return sorted({request.ext_fields["b"] for request in cluster.of_code(SEND)} - {"t"})
+
+
+async def traced_to(cluster: Cluster, options: dict[str, Any]) -> list[str]:
+    async with cluster.client() as client:
+        await client.producer(**options).send("t", b"x")
+    return sent_topics(cluster)
+
+
+async def traced_elsewhere(cluster: Cluster, options: dict[str, Any]) -> list[str]:
+    return await traced_to(cluster, {"trace": True, **options})
+
+
 PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "group": ("", "h", sent_group, "g", "h"),
     "timeout_s": (2, 5, gave_up_after, 2, 5),
@@ -126,6 +141,8 @@ PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "max_in_flight": (3, 7, at_once, 3, 7),
     "max_in_flight_bytes": (300, 700, at_once, 3, 7),
     "serializer": (plain, json_serializer, sent_body, b"", b'{"a":1}'),
+    "trace": (False, True, traced_to, [], ["RMQ_SYS_TRACE_TOPIC"]),
+    "trace_topic": ("seen", "heard", traced_elsewhere, ["seen"], ["heard"]),
 }
 
 

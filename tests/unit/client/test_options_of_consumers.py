@@ -16,6 +16,7 @@ from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, of_topic, until
+from tests.unit.client.test_options import sent_topics
 
 PULL, STORE, HEARTBEAT, GIVE_BACK = 11, 15, 34, 36
 
@@ -322,6 +323,20 @@ async def polls_committed(cluster: Cluster, options: dict[str, Any]) -> list[int
             return [at // 1000 for at, request in cluster.times if request.code == STORE]
 
 
+async def traced_to(cluster: Cluster, options: dict[str, Any]) -> list[str]:
+    fill(cluster, 1)
+    async with cluster.client() as client:
+        options = {"group": "c", "start": "earliest", **options}
+        async with client.consumer("t", **options) as consumer:
+            async for _ in consumer:
+                break
+    return sent_topics(cluster)
+
+
+async def traced_elsewhere(cluster: Cluster, options: dict[str, Any]) -> list[str]:
+    return await traced_to(cluster, {"trace": True, **options})
+
+
 # option: two values, how they are observed, and what is seen
 CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "topic": ("t", ["u"], pull_field("topic"), "t", "u"),
@@ -329,6 +344,8 @@ CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "filter": ("*", "a", heartbeat_field("subscriptionDataSet", 0, "subString"), "*", "a"),
     "sql": ("", "a > 5", heartbeat_field("subscriptionDataSet", 0, "expressionType"),
             "TAG", "SQL92"),
+    "trace": (False, True, traced_to, [], ["RMQ_SYS_TRACE_TOPIC"]),
+    "trace_topic": ("seen", "heard", traced_elsewhere, ["seen"], ["heard"]),
     "handler": (Counting.handler, None, handled, 3, 1),
     "start": ("earliest", 5, heartbeat_field("consumeFromWhere"),
               "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"),

@@ -7,6 +7,9 @@ import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
 import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
+import org.apache.rocketmq.client.AccessChannel;
+import org.apache.rocketmq.client.trace.TraceContext;
+import org.apache.rocketmq.client.trace.TraceDataEncoder;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
@@ -34,6 +37,8 @@ public class Oracle {
                 return bloom.getM() + " " + bloom.getK() + " " + Arrays.toString(bloom.calcBitPositions(text(words[3]))).replaceAll("[\\[\\],]", "");
             case "sign":
                 return sign(text(words[1]), text(words[2]), text(words[3]), text(words[4]), Base64.getDecoder().decode(words[5]));
+            case "trace":
+                return trace(text(words[1]));
             case "filters":
                 return filters(text(words[1]));
             default:
@@ -75,6 +80,16 @@ public class Oracle {
         }
         new AclClientRPCHook(account).doBeforeRequest("a", request);
         return request.getExtFields().get("Signature");
+    }
+
+    /** Reads trace records and writes them again. */
+    private static String trace(String data) {
+        StringBuilder out = new StringBuilder();
+        for (TraceContext context : TraceDataEncoder.decoderFromTraceDataString(data)) {
+            context.setAccessChannel(AccessChannel.LOCAL);
+            out.append(TraceDataEncoder.encoderFromContextBean(context).getTransData());
+        }
+        return Base64.getEncoder().encodeToString(out.toString().getBytes(StandardCharsets.UTF_8));
     }
 
     /** Reads a consumerFilter.json whose bits are for 64 groups, as this constructor wants them. */
