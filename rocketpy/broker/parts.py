@@ -301,9 +301,10 @@ class BrokerParts:
 
         self.topics.on_change = topic_changed
 
-        def topic_deleted(topic: str) -> None:
-            admission.forget(topic)
-            self.modes.remove_topic(topic)
+        def topic_deleted(topic: TopicConfig) -> None:
+            admission.forget(topic.topic_name)
+            self.modes.remove_topic(topic.topic_name)
+            self.pulls.topic_deleted(topic)
 
         self.topics.on_delete = topic_deleted
         self.configs.add_listener(configure)

@@ -49,12 +49,12 @@ class TopicTable(PersistentTable[TopicConfig]):
 
     Attributes:
         on_change: called with each created or changed topic, after it was written to disk.
-        on_delete: called with the name of each deleted topic.
+        on_delete: called with each deleted topic as it was.
     """
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self.on_change: Callable[[TopicConfig], None] | None = None
-        self.on_delete: Callable[[str], None] | None = None
+        self.on_delete: Callable[[TopicConfig], None] | None = None
         self._config = config
         self._said_full = False
         self._system = {one.topic_name: one for one in system_topics(config)}
@@ -122,7 +122,7 @@ class TopicTable(PersistentTable[TopicConfig]):
             with self._changing() as topics:
                 del topics[topic]
                 if self.on_delete is not None:
-                    self._to_tell.append(partial(self.on_delete, topic))
+                    self._to_tell.append(partial(self.on_delete, old))
             self._documents.pop(topic, None)
         return old
 

@@ -91,11 +91,11 @@ class KvConfig:
             is_new = key not in self._table.get(namespace, {})
             if is_new and sum(map(len, self._table.values())) >= max_entries:
                 return f"there are {max_entries} values already"
-            changed = {name: dict(values) for name, values in self._table.items()}
-            changed.setdefault(namespace, {})[key] = value
-            if len(_encode(changed)) > _MAX_FILE_BYTES:
+            changed = {**self._table, namespace: {**self._table.get(namespace, {}), key: value}}
+            data = _encode(changed)
+            if len(data) > _MAX_FILE_BYTES:
                 return f"the values would take more than {_MAX_FILE_BYTES} bytes"
-            self._replace(changed)
+            self._replace(changed, data)
         return None
 
     def delete(self, namespace: str, key: str) -> bool:
@@ -110,14 +110,14 @@ class KvConfig:
         with self._lock:
             if key not in self._table.get(namespace, {}):
                 return False
-            changed = {name: dict(values) for name, values in self._table.items()}
-            del changed[namespace][key]
-            self._replace(changed)
+            kept = {name: value for name, value in self._table[namespace].items() if name != key}
+            changed = {**self._table, namespace: kept}
+            self._replace(changed, _encode(changed))
         return True
 
-    def _replace(self, table: dict[str, dict[str, str]]) -> None:
+    def _replace(self, table: dict[str, dict[str, str]], data: bytes) -> None:
         """Write the file, then take the new table; called under the lock."""
-        replace_file(self._path, _encode(table))
+        replace_file(self._path, data)
         self._table = table
 
 

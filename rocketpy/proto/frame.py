@@ -108,6 +108,13 @@ class CommandReader:
         self.drop()
         return data
 
+    def keep(self, data: bytes) -> None:
+        """Take in what was read without looking at it; the next `feed` does."""
+        if data and self.error is None:
+            self._pending += data
+            self._needed_bytes = 0
+            self.pending_bytes = len(self._pending)
+
     def drop(self) -> None:
         """Forget an unfinished frame."""
         self._pending.clear()

@@ -178,6 +178,11 @@ class Channel:
         self.remote_address = format_address(host, port)
         self.remote_host_bytes = host_bytes(host, port)
 
+    def take_first_request(self, request: RemotingCommand) -> None:
+        """Learn from a peer's first request whether it is RocketPy."""
+        if not request.flag & 1 and request.ext_fields.get(ROCKETPY_FIELD) == "1":
+            self.is_rocketpy = self.offers_msgpack = True
+
     def send(self, frame: Frame) -> None:
         """Send one or more whole frames; any thread; dropped when the channel is closed.
 

@@ -22,6 +22,7 @@ from rocketpy.remoting.dispatch import Processor, ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import PendingRequest
 from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.loop_turn import LoopTurn
 from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.network import Network
 from rocketpy.remoting.selector import wait_until_gone
@@ -86,6 +87,7 @@ class RemotingClient:
         self.next_opaque = _next_opaque
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
+        self.turn: LoopTurn
         self.budget = MemoryBudget(0)
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
@@ -209,6 +211,7 @@ class RemotingClient:
     def _bind(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.turns = WriteTurns(self.loop, self.now_ms)
+        self.turn = LoopTurn(self.loop, self.now_ms)
         self._is_bound = True
         if not self._is_closed:
             self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)

@@ -22,9 +22,9 @@ from typing import Protocol, cast
 
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
-from rocketpy.remoting.business import SWEEP_INTERVAL_MS, BusinessPool
+from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.byte_handler import serve_bytes
-from rocketpy.remoting.channel import ROCKETPY_FIELD, Channel
+from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.completed_responses import CompletedResponses
 from rocketpy.remoting.connection_watch import ConnectionWatch
 from rocketpy.remoting.deferred import DeferredResponse
@@ -32,13 +32,14 @@ from rocketpy.remoting.dispatch import (
     Processor,
     ProcessorTable,
     Responses,
-    overloaded,
     send_away,
 )
 from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, request_bytes
 from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.loop_turn import LoopTurn
 from rocketpy.remoting.memory_budget import MemoryBudget
-from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch
+from rocketpy.remoting.pool_watch import watch_pool
+from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch, hand_over
 from rocketpy.remoting.transport import WriteTransport
 from rocketpy.remoting.unsent_output import UnsentOutput
 from rocketpy.remoting.write_turns import WriteTurns
@@ -56,6 +57,7 @@ class ConnectionOwner(Protocol):
     table: ProcessorTable
     limits: ConnectionLimits
     is_draining: bool
+    turn: LoopTurn
     turns: WriteTurns
     budget: MemoryBudget
 
@@ -100,6 +102,7 @@ class Connection(asyncio.Protocol):
         self.channel: Channel
         self.transport: WriteTransport
         self.turns = owner.turns
+        self._turn = owner.turn
         self.in_hand = InHand(owner.limits.max_in_flight, owner.limits.max_in_flight_bytes)
         self.proxied_source: tuple[str, int] | None = None
         self.is_attached = False
@@ -120,6 +123,7 @@ class Connection(asyncio.Protocol):
         self._completed: CompletedResponses
         self._unsent = UnsentOutput()
         self._waits_for_turn = False
+        self._has_unread = False
 
     # ---- asyncio.Protocol
 
@@ -132,6 +136,9 @@ class Connection(asyncio.Protocol):
         """Decode what has come and dispatch all of it."""
         self.reads += 1
         reader = self._reader
+        if self._turn.is_over:
+            self._read_later(data)
+            return
         if self._byte_handler is not None:
             data = self._offer(data)
         commands = reader.feed(data)
@@ -144,11 +151,8 @@ class Connection(asyncio.Protocol):
                 self._suspend(commands)
             else:
                 self._dispatch(commands)
-        if reader.pending_bytes != self._counted_pending_bytes:
-            self._counted_pending_bytes = reader.pending_bytes
-            self._count()
-        if reader.error is not None:
-            self._refuse_frame(str(reader.error))
+        if reader.pending_bytes != self._counted_pending_bytes or reader.error is not None:
+            self._look_at_reader()
 
     def eof_received(self) -> bool:
         """Close when the peer has finished sending."""
@@ -200,6 +204,23 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
+    def _read_later(self, data: bytes) -> None:
+        """Keep what came as it is: requests of others have taken this turn of the loop."""
+        self._reader.keep(data)
+        self._has_unread = True
+        self._look_at_reader()
+        self._update_reading()
+        self._wait_for_turn()
+
+    def _look_at_reader(self) -> None:
+        """Count what the reader holds, and refuse what it could not read."""
+        self._counted_pending_bytes = self._reader.pending_bytes
+        self._count()
+        if self._reader.error is not None and self.channel.is_open:
+            reason, peer = str(self._reader.error), self.channel.remote_address
+            _log.warning("malformed frame, connection closed peer=%s reason=%s", peer, reason)
+            self.channel.close(f"malformed frame: {reason}")
+
     def _offer(self, data: bytes) -> bytes:
         """Let the byte handler serve what it can; return what is left for the reader.
 
@@ -219,7 +240,8 @@ class Connection(asyncio.Protocol):
     def _dispatch(self, commands: list[RemotingCommand]) -> None:
         """Serve requests, oldest first; suspend what has to wait."""
         if not self.has_first_command:
-            self._first_command(commands[0])
+            self.has_first_command = True
+            self.channel.take_first_request(commands[0])
         if self._owner.is_draining:
             responses = Responses(self.channel)
             commands = send_away(commands, responses)
@@ -247,13 +269,13 @@ class Connection(asyncio.Protocol):
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
         leftover: list[RemotingCommand] = []
         look_at = _SLICE_LOOK_REQUESTS + 1
-        end_ms = self._owner.now_ms() + _SLICE_MS if len(commands) >= look_at else 0
+        end_ms = self._owner.now_ms() + _SLICE_MS if len(commands) > 1 else 0
         for index, command in enumerate(commands, 1):
-            if index == look_at:
+            if index == look_at or (responses.is_slow and index > 1):
                 if self._owner.now_ms() >= end_ms:
                     leftover = commands[index - 1 :]
                     break
-                look_at += _SLICE_LOOK_REQUESTS
+                look_at = index + _SLICE_LOOK_REQUESTS
             if command.flag & 1:
                 self.take_response(command)
                 continue
@@ -275,7 +297,11 @@ class Connection(asyncio.Protocol):
                 batches.setdefault(pool, []).append((processor, command))
         if batches is not None:
             for pool, work in batches.items():
-                self._hand_over(pool, work, responses)
+                hand_over(self, pool, work, responses)
+                watch_pool(self._loop, pool)
+            self._count()
+        if leftover or responses.is_slow:
+            self._turn.look()
         self._finish(responses)
         return leftover
 
@@ -284,33 +310,6 @@ class Connection(asyncio.Protocol):
         pending = self.channel.in_flight.take(response.opaque)
         if pending is not None and not pending.future.done():
             pending.future.set_result(response)
-
-    def _first_command(self, command: RemotingCommand) -> None:
-        self.has_first_command = True
-        if not command.flag & 1 and command.ext_fields.get(ROCKETPY_FIELD) == "1":
-            self.channel.is_rocketpy = True
-            self.channel.offers_msgpack = True
-
-    def _hand_over(
-        self,
-        pool: BusinessPool,
-        work: list[tuple[Processor, RemotingCommand]],
-        responses: Responses,
-    ) -> None:
-        granted = pool.reserve(len(work))
-        if granted < len(work):
-            responses.refuse([command for _, command in work[granted:]], overloaded())
-            work = work[:granted]
-        if not work:
-            return
-        batch = RequestBatch(self, work)
-        self.in_hand.add(batch.count, batch.size_bytes)
-        self.in_hand.batches[batch] = None
-        pool.submit(batch)
-        self._count()
-        if pool.queue_wait_ms > 0 and pool.claim_watch():
-            # Look every 10 ms, while anything waits in the pool, for what waited too long.
-            self._loop.call_later(SWEEP_INTERVAL_MS / 1000, _watch_pool, self._loop, pool)
 
     # ---- responses
 
@@ -389,8 +388,19 @@ class Connection(asyncio.Protocol):
                 self._count()
             elif self._budget.is_exhausted:
                 self._wait_for_turn()
+        elif self._may_read_on():
+            self._has_unread = False
+            self._update_reading()
+            self.data_received(b"")
+        if self._may_read_on():
+            self._wait_for_turn()
         if self.is_reading_paused:
             self._update_reading()
+
+    def _may_read_on(self) -> bool:
+        if not self._has_unread or self.in_hand.batches or self.in_hand.is_full:
+            return False
+        return self.channel.is_open and self.channel.is_writable
 
     def _wait_for_turn(self) -> None:
         """Go on when others had their turn and the budget allows it; once at a time."""
@@ -411,22 +421,18 @@ class Connection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         in_hand = self.in_hand
-        paused = not self.channel.is_writable or in_hand.has_suspended or in_hand.is_full
+        paused = (
+            not self.channel.is_writable
+            or in_hand.has_suspended
+            or in_hand.is_full
+            or self._has_unread
+        )
         if paused != self.is_reading_paused:
             self.is_reading_paused = paused
             if paused:
                 self.transport.pause_reading()
             else:
                 self.transport.resume_reading()
-
-    def _refuse_frame(self, reason: str) -> None:
-        if self.channel.is_open:
-            _log.warning(
-                "malformed frame, connection closed peer=%s reason=%s",
-                self.channel.remote_address,
-                reason,
-            )
-            self.channel.close(f"malformed frame: {reason}")
 
     # ---- memory
 
@@ -491,9 +497,3 @@ class Connection(asyncio.Protocol):
         if self._watch.is_idle(now_ms):
             self._owner.idle(self)
             self.channel.close("idle")
-
-
-def _watch_pool(loop: asyncio.AbstractEventLoop, pool: BusinessPool) -> None:
-    pool.sweep_now()
-    if not pool.release_watch():
-        loop.call_later(SWEEP_INTERVAL_MS / 1000, _watch_pool, loop, pool)

@@ -87,15 +87,17 @@ class Responses:
         size_bytes: of all frames.
         coroutines: processors that are still to run, on the selector's loop.
         later_count: requests whose responses come later, by coroutine or `DeferredResponse`.
+        is_slow: some response was a command: nobody knows what its request has cost.
     """
 
-    __slots__ = ("_channel", "coroutines", "frames", "later_count", "size_bytes")
+    __slots__ = ("_channel", "coroutines", "frames", "is_slow", "later_count", "size_bytes")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.frames: list[Buffer] = []
         self.size_bytes = 0
         self.later_count = 0
+        self.is_slow = False
         self.coroutines: list[
             tuple[RemotingCommand, Awaitable[RemotingCommand | bytes | None]]
         ] = []
@@ -129,6 +131,7 @@ class Responses:
             self.frames += response
             self.size_bytes += sum(map(len, response))
         elif isinstance(response, RemotingCommand):
+            self.is_slow = True
             if self._channel.offers_msgpack:
                 self._channel.offer_msgpack(response)
             frame = encode_command(response)

@@ -3,8 +3,9 @@
 from typing import Protocol
 
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor, Responses, waited_too_long
+from rocketpy.remoting.dispatch import Processor, Responses, overloaded, waited_too_long
 from rocketpy.remoting.in_hand import InHand, request_bytes
 
 FLUSH_BYTES = 1024 * 1024
@@ -73,3 +74,21 @@ class RequestBatch:
         remark = waited_too_long(waited_ms, queued_count)
         responses.refuse([command for _, command in self._work], remark)
         channel.call_soon(self._owner.batch_done, self, responses, [])
+
+
+def hand_over(
+    owner: BatchOwner,
+    pool: BusinessPool,
+    work: list[tuple[Processor, RemotingCommand]],
+    responses: Responses,
+) -> None:
+    """Give requests to a pool, and refuse those that find no place in its queue."""
+    granted = pool.reserve(len(work))
+    if granted < len(work):
+        responses.refuse([command for _, command in work[granted:]], overloaded())
+        work = work[:granted]
+    if work:
+        batch = RequestBatch(owner, work)
+        owner.in_hand.add(batch.count, batch.size_bytes)
+        owner.in_hand.batches[batch] = None
+        pool.submit(batch)

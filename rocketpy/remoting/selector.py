@@ -16,6 +16,7 @@ from rocketpy.remoting.channel import Channel, ChannelListener
 from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.loop_turn import LoopTurn
 from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.transport import reset
 from rocketpy.remoting.write_turns import WriteTurns
@@ -59,6 +60,7 @@ class Selector:
         self.connections: OrderedSet[Connection] = OrderedSet()
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
+        self.turn: LoopTurn
         self.budget = MemoryBudget(memory_limit_bytes)
         self._clock = clock
         self._admission = admission
@@ -74,6 +76,7 @@ class Selector:
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on; call it on the loop's thread."""
         self.loop = loop
+        self.turn = LoopTurn(loop, self.now_ms)
         self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
@@ -196,7 +199,10 @@ class Selector:
         seen_reads = -1
         while quiet_ticks < _QUIET_TICKS and self.connections and self.now_ms() < deadline_ms:
             reads = sum(connection.reads for connection in self.connections)
-            is_busy = any(connection.in_hand.count for connection in self.connections)
+            is_busy = any(
+                one.in_hand.count or one.in_hand.has_suspended or one.unsent_bytes
+                for one in self.connections
+            )
             quiet_ticks = 0 if is_busy or reads != seen_reads else quiet_ticks + 1
             seen_reads = reads
             await asyncio.sleep(_DRAIN_TICK_S)

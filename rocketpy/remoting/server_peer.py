@@ -23,6 +23,7 @@ from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
 from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.loop_turn import LoopTurn
 from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.network import Network
 from rocketpy.remoting.write_turns import WriteTurns
@@ -59,6 +60,7 @@ class PeerContext(Protocol):
     tls: ssl.SSLContext | None
     network: Network
     turns: WriteTurns
+    turn: LoopTurn
     budget: MemoryBudget
     next_opaque: Callable[[], int]
 
@@ -154,6 +156,7 @@ class ServerPeer:
         self.turns = context.turns
         self.budget = context.budget
         self.is_draining = False
+        self.turn = context.turn
         self.connections: OrderedSet[Connection] = OrderedSet()
         self._host, self._port = split_address(address)
         self._context = context

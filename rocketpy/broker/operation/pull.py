@@ -226,6 +226,11 @@ class PullOperation:
         for key in ((topic, queue_id, None), (topic, queue_id, tags_code)):
             suspended.wake(key, lambda one: one.wants(next_offset, tags_code))
 
+    def topic_deleted(self, topic: TopicConfig) -> None:
+        """Let the pulls go on that wait for a topic which is gone: each is told so at once."""
+        for queue_id in range(topic.read_queue_nums):
+            self._suspended.wake((topic.topic_name, queue_id))
+
     def pull(
         self, wanted: PullRequest, owner: Hashable, resume: Callable[[SuspendedPull], None]
     ) -> PullOutcome | None:
@@ -356,17 +361,8 @@ class PullOperation:
         if config.long_polling_enable:
             wait_ms = max(0, min(wanted.suspend_ms or 0, MAX_SUSPEND_MS))
         now_ms = self._clock.monotonic_ms()
-        return self._suspended.suspend(
-            SuspendedPull(
-                wanted,
-                message_filter,
-                owner,
-                now_ms + wait_ms,
-                resume,
-                self._store,
-            ),
-            now_ms,
-        )
+        pull = SuspendedPull(wanted, message_filter, owner, now_ms + wait_ms, resume, self._store)
+        return self._suspended.suspend(pull, now_ms)
 
     def _result(
         self,

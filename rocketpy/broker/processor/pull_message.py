@@ -20,6 +20,7 @@ from rocketpy.broker.operation.pull_request import (
 )
 from rocketpy.broker.processor.pull_response import pull_frame
 from rocketpy.broker.processor.resumption import Resumption
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
@@ -59,6 +60,10 @@ class PullMessageProcessor:
         if not channel.is_open:  # it was lost meanwhile, and is not reported again
             self.on_close(channel)
         return None
+
+    def topic_deleted(self, topic: TopicConfig) -> None:
+        """Answer the pulls that wait for messages of a topic that was deleted."""
+        self._pulls.topic_deleted(topic)
 
     def on_open(self, channel: Channel) -> None:
         """Nothing to do."""

@@ -4,6 +4,7 @@ import threading
 import pytest
 
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError, StartError
+from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
@@ -277,6 +278,27 @@ async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
     again = make_server(listen_port=port)
     await again.start()
     await again.stop()
+
+
+async def test_stop_answers_what_a_slow_reader_has_asked_and_lets_it_out() -> None:
+    """What waits because the peer does not keep up, and what lies unsent, counts as in hand."""
+    server = make_server(write_buffer_high_water_mark=65_536, write_buffer_low_water_mark=4_096)
+    await server.start()
+    peer = await RawPeer.connect(f"127.0.0.1:{server.port}")
+    peer.send(numbered(ECHO, 0))
+    assert (await peer.receive()).code == 0
+    peer.stop_reading()
+    peer.send(*(numbered(BIG, opaque) for opaque in range(1, 61)))
+    (connection,) = server._selectors[0].connections
+    await until(lambda: connection.in_hand.has_suspended and connection.unsent_bytes > 0)
+    stopping = asyncio.create_task(server.stop(5_000))
+    await asyncio.sleep(0.1)  # longer than the server waits for silence
+    peer.read_again()
+    responses = [await peer.receive() for _ in range(60)]
+    assert [response.opaque for response in responses] == list(range(1, 61))
+    assert {response.code for response in responses[-10:]} == {int(ResponseCode.GO_AWAY)}
+    await stopping
+    await peer.close()
 
 
 async def test_stop_does_not_wait_longer_than_its_grace() -> None:

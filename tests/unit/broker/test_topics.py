@@ -78,12 +78,12 @@ def test_what_exists_is_never_replaced_by_auto_creation() -> None:
 
 def test_delete_reports_and_saves() -> None:
     topics, file = table()
-    gone: list[str] = []
+    gone: list[TopicConfig] = []
     topics.on_delete = gone.append
     topics.put(TopicConfig("T"))
     assert topics.delete("T") == TopicConfig("T")
     assert topics.delete("T") is None
-    assert gone == ["T"]
+    assert gone == [TopicConfig("T")]
     assert "T" not in file.value["topicConfigTable"]
 
 

@@ -13,6 +13,7 @@ from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.limits import ConnectionLimits
+from rocketpy.remoting.loop_turn import LoopTurn
 from rocketpy.remoting.memory_budget import MemoryBudget
 from rocketpy.remoting.write_turns import WriteTurns
 
@@ -180,6 +181,7 @@ class FakeOwner:
         self.table = ProcessorTable()
         self.limits = limits
         self.is_draining = False
+        self.turn = LoopTurn(loop, self.now_ms)
         self.clock = ManualClock()
         self.events: list[str] = []
         self.spawned: list[Awaitable[None]] = []

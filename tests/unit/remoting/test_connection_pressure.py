@@ -368,3 +368,64 @@ def test_costly_requests_of_many_connections_take_turns_between_which_others_are
         turns_ms.append(rig.owner.clock.now - began_ms)
     assert max(turns_ms) <= 40, "one connection's slice a turn of the loop, not all of them"
     assert len(codes(rig)) == 40
+
+
+def test_one_costly_request_of_each_of_many_connections_are_served_in_several_turns() -> None:
+    rig = Rig().open()
+
+    def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        rig.owner.clock.now += 13
+        return echo(channel, command)
+
+    rig.owner.table.register(10, costly, None)
+    others = [Connection(rig.owner, rig.loop) for _ in range(199)]  # type: ignore[arg-type]
+    transports = [FakeTransport() for _ in others]
+    for other, transport in zip(others, transports, strict=True):
+        other.connection_made(transport)  # type: ignore[arg-type]
+    data = encode_command(request(10, 1, name="x" * 1_000))
+    began_ms = rig.owner.clock.now
+    for connection in (rig.connection, *others):  # all have sent something when the loop looks
+        connection.data_received(data)
+    assert rig.owner.clock.now - began_ms <= 40
+    assert not transports[-1].is_reading
+    assert others[-1].pending_bytes == len(data), "counted while it waits"
+    while len(transports[-1].writes) == 0:
+        began_ms = rig.owner.clock.now
+        ready, rig.loop._ready = rig.loop._ready, []
+        for callback, arguments in ready:
+            callback(*arguments)
+        assert rig.owner.clock.now - began_ms <= 40
+    assert [len(transport.responses()) for transport in transports] == [1] * 199
+    assert all(transport.is_reading for transport in transports)
+    assert rig.owner.budget.held_bytes == 0
+
+
+def test_what_is_read_later_keeps_its_order_and_its_cut_frames() -> None:
+    rig = Rig().open()
+    rig.owner.table.register(10, echo, None)
+    data = b"".join(encode_command(request(10, opaque)) for opaque in range(3))
+    rig.owner.turn.is_over = True
+    rig.connection.data_received(data[:-5])
+    rig.connection.data_received(data[-5:])
+    assert codes(rig) == []
+    rig.owner.turn.is_over = False
+    rig.loop.run()
+    assert codes(rig) == [(0, 0), (1, 0), (2, 0)]
+    assert rig.transport.is_reading
+    feed(rig, request(10, 3))
+    assert codes(rig)[3:] == [(3, 0)]
+
+
+def test_plain_responses_are_no_reason_to_end_a_turn() -> None:
+    """Nothing is timed for who answers with finished frames: that would cost each send."""
+    rig = Rig().open()
+
+    def frame(channel: Channel, command: RemotingCommand) -> bytes:
+        rig.owner.clock.now += 100
+        return encode_command(make_response(command))
+
+    rig.owner.table.register(10, frame, None)
+    feed(rig, request(10, 1))
+    feed(rig, request(10, 2))
+    assert not rig.owner.turn.is_over
+    assert codes(rig) == [(1, 0), (2, 0)]

@@ -26,6 +26,7 @@ class FakeContext:
         self.tls = None
         self.network: Any = None
         self.turns: Any = None
+        self.turn: Any = None
         self.budget: Any = None
         self.next_opaque = iter(range(1000)).__next__
         self.clock = ManualClock()

@@ -150,6 +150,21 @@ def test_everything_is_checked_again_when_a_pull_goes_on() -> None:
     assert len(kit.suspended) == 0
 
 
+def test_pulls_that_wait_for_a_topic_are_told_at_once_when_it_is_deleted() -> None:
+    kit = Kit()
+    for queue_id in range(4):
+        assert kit.pull("a" if queue_id else "*", queue_id=queue_id) is None
+    deleted = kit.topics.delete("T")
+    assert deleted is not None
+    kit.pulls.topic_deleted(deleted)
+    assert sorted(pull.wanted.queue_id for pull in kit.resumed) == [0, 1, 2, 3]
+    for pull in kit.resumed:
+        outcome = kit.pulls.go_on(pull)
+        assert isinstance(outcome, Refusal)
+        assert outcome.code == 17
+    assert len(kit.suspended) == 0
+
+
 def test_a_resumed_pull_reads_with_the_filter_of_its_request_and_waits_no_more() -> None:
     kit = Kit()
     kit.pull("a")

@@ -30,7 +30,7 @@ class Kit:
         self.topics.put(TopicConfig("T", 4, 4))
         self.store = FakeStore()
         self.admission = SendAdmission(self.topics, config, clock, max_body_bytes=1000)
-        self.topics.on_delete = self.admission.forget
+        self.topics.on_delete = lambda topic: self.admission.forget(topic.topic_name)
         self.announcing: list[Callable[[], None]] = []
         self.counted: list[tuple[str, int, int]] = []
         self.operation = SendOperation(

@@ -45,7 +45,7 @@ class Kit:
             unavailable_reason=lambda: self.reason,
         )
         self.topics.on_change = lambda topic: self.admission.forget(topic.topic_name)
-        self.topics.on_delete = self.admission.forget
+        self.topics.on_delete = lambda topic: self.admission.forget(topic.topic_name)
 
     def admit(self, topic: str, **more: Any) -> TopicSendPolicy | Refusal:
         request = SendRequest(

@@ -1,0 +1,48 @@
+"""How long one turn of an event loop may serve requests whose cost nobody knows."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+TURN_MS = 20
+"""After so long the connections that come next in this turn are served in a later one."""
+
+
+class TurnLoop(Protocol):
+    """What is needed of an event loop."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> object:
+        """Call back in the next turn of the loop."""
+        ...
+
+
+class LoopTurn:
+    """The turn that an event loop is in; used on that loop only.
+
+    A loop reads from every connection that has sent something before it turns. Hundreds of them
+    with one costly request each (a heartbeat of a thousand groups) would keep all others waiting.
+
+    Attributes:
+        is_over: costly requests have taken this turn; what comes now is read later.
+    """
+
+    __slots__ = ("_began_ms", "_loop", "_now_ms", "is_over")
+
+    def __init__(self, loop: TurnLoop, now_ms: Callable[[], int]) -> None:
+        """Watch a loop; `now_ms` is monotonic time."""
+        self._loop = loop
+        self._now_ms = now_ms
+        self._began_ms: int | None = None
+        self.is_over = False
+
+    def look(self) -> None:
+        """Note that a request was served which may have been costly."""
+        now_ms = self._now_ms()
+        if self._began_ms is None:
+            self._began_ms = now_ms
+            self._loop.call_soon(self._turned)
+        elif now_ms - self._began_ms >= TURN_MS:
+            self.is_over = True
+
+    def _turned(self) -> None:
+        self._began_ms = None
+        self.is_over = False
