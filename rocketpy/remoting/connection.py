@@ -18,7 +18,7 @@ Source: NettyServerHandler, NettyClientHandler, NettyRemotingAbstract (5.4.0).
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Protocol, cast
+from typing import cast
 
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
@@ -26,60 +26,26 @@ from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.byte_handler import serve_bytes
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.completed_responses import CompletedResponses
+from rocketpy.remoting.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection_watch import ConnectionWatch
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.dispatch import (
     Processor,
-    ProcessorTable,
     Responses,
     send_away,
 )
-from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, request_bytes
-from rocketpy.remoting.limits import ConnectionLimits
-from rocketpy.remoting.loop_turn import LoopTurn
-from rocketpy.remoting.memory_budget import MemoryBudget
+from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, Taken, request_bytes
+from rocketpy.remoting.late_requests import LOOK_INTERVAL_MS, refuse_late
 from rocketpy.remoting.pool_watch import watch_pool
 from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch, hand_over
 from rocketpy.remoting.transport import WriteTransport
 from rocketpy.remoting.unsent_output import UnsentOutput
-from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
 
 
 _SLICE_MS = 10
 _SLICE_LOOK_REQUESTS = 4  # time is looked at each time so many requests were served
-
-
-class ConnectionOwner(Protocol):
-    """The selector or client a connection belongs to."""
-
-    table: ProcessorTable
-    limits: ConnectionLimits
-    is_draining: bool
-    turn: LoopTurn
-    turns: WriteTurns
-    budget: MemoryBudget
-
-    def now_ms(self) -> int:
-        """Monotonic time, ms."""
-        ...
-
-    def opened(self, connection: "Connection") -> None:
-        """A connection is ready for requests."""
-        ...
-
-    def closed(self, connection: "Connection") -> None:
-        """A connection is gone."""
-        ...
-
-    def idle(self, connection: "Connection") -> None:
-        """A connection is about to be closed for silence."""
-        ...
-
-    def spawn(self, coroutine: Awaitable[None]) -> None:
-        """Run a coroutine on the loop and keep it alive until it ends."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -98,7 +64,9 @@ class Connection(asyncio.Protocol):
         gone: done when the transport is closed.
     """
 
-    def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, owner: "ConnectionOwner[Connection]", loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.channel: Channel
         self.transport: WriteTransport
         self.turns = owner.turns
@@ -124,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._unsent = UnsentOutput()
         self._waits_for_turn = False
         self._has_unread = False
+        self._looks_at_late = False
 
     # ---- asyncio.Protocol
 
@@ -145,8 +114,7 @@ class Connection(asyncio.Protocol):
         if commands:
             self.frame_reads += 1
             if self.is_reading_paused:  # this was on its way when reading stopped
-                self.in_hand.suspend(self.in_hand.number(), commands)
-                self._count()
+                self._keep(commands)
             elif self._budget.is_exhausted:
                 self._suspend(commands)
             else:
@@ -169,6 +137,7 @@ class Connection(asyncio.Protocol):
         """Go on where the slow peer made us stop."""
         self.channel.set_writable(True)
         self._watch.resumed()
+        self.in_hand.wait_anew(self._owner.now_ms())
         self._count()
         self._loop.call_soon(self._go_on)
 
@@ -237,29 +206,49 @@ class Connection(asyncio.Protocol):
         self.frame_reads += served_bytes > 0
         return data[served_bytes:]
 
-    def _dispatch(self, commands: list[RemotingCommand]) -> None:
-        """Serve requests, oldest first; suspend what has to wait."""
+    def _dispatch(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
+        """Serve requests, oldest first; suspend what has to wait, again if it was before."""
         if not self.has_first_command:
             self.has_first_command = True
             self.channel.take_first_request(commands[0])
         if self._owner.is_draining:
             responses = Responses(self.channel)
-            commands = send_away(commands, responses)
+            commands, taken = send_away(commands, responses), None
             self._finish(responses)
         leftover = self._serve(commands)
         if leftover:
             # Numbered after the batches that `_serve` handed over: they came before.
-            self._suspend(leftover)
+            self._suspend(leftover, taken)
         elif self.in_hand.is_full:
             self._update_reading()
 
-    def _suspend(self, commands: list[RemotingCommand]) -> None:
+    def _suspend(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
         """Keep requests until the peer, what is in hand and the budget allow to go on."""
-        self.in_hand.suspend(self.in_hand.number(), commands)
-        self._count()
+        self._keep(commands, taken)
         self._update_reading()
         if self._budget.is_exhausted or self._may_go_on():
             self._wait_for_turn()
+
+    def _keep(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
+        if taken is None:
+            self.in_hand.suspend(self.in_hand.number(), commands, self._owner.now_ms())
+        else:
+            self.in_hand.suspend_again(len(commands), taken)
+        self._count()
+        if not self._looks_at_late:
+            self._looks_at_late = True
+            self._loop.call_later(LOOK_INTERVAL_MS / 1000, self._look_at_late)
+
+    def _look_at_late(self) -> None:
+        """Refuse what waited too long, unless it is the peer who keeps us waiting."""
+        self._looks_at_late = False
+        if self.in_hand.has_suspended and self.channel.is_open:
+            if self.channel.is_writable:
+                responses = Responses(self.channel)
+                refuse_late(self.in_hand, self._owner.table, self._owner.now_ms(), responses)
+                self._finish(responses)
+                self._go_on()
+            self._keep([])
 
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """Serve requests inline or hand them to their pools; return those that have to wait."""
@@ -279,7 +268,7 @@ class Connection(asyncio.Protocol):
             if command.flag & 1:
                 self.take_response(command)
                 continue
-            processor, pool = routes.get(command.code) or self._owner.table.default
+            processor, pool, _ = routes.get(command.code) or self._owner.table.default
             if pool is None:
                 responses.process(processor, command)
                 later_count = responses.later_count
@@ -320,7 +309,7 @@ class Connection(asyncio.Protocol):
         in_hand = self.in_hand
         in_hand.batches.pop(batch, None)
         if self.channel.is_open:
-            in_hand.suspend(batch.number, leftover)
+            in_hand.suspend(batch.number, leftover, self._owner.now_ms())
         # Not below zero even when a deferred response of the batch was set on another thread
         # already: that one is counted off in a later turn of the loop.
         self._done(responses, batch.count, batch.size_bytes)
@@ -384,7 +373,8 @@ class Connection(asyncio.Protocol):
         # Not while batches are out: leftovers of theirs may have come first.
         if in_hand.has_suspended and not in_hand.batches and self.channel.is_open:
             if self._may_go_on():
-                self._dispatch(in_hand.take_suspended())
+                taken = in_hand.take_suspended()
+                self._dispatch(taken.commands, taken)
                 self._count()
             elif self._budget.is_exhausted:
                 self._wait_for_turn()

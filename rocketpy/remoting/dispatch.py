@@ -39,10 +39,17 @@ _LAST_VERSION_WITHOUT_GO_AWAY = 475
 
 
 class Route(NamedTuple):
-    """Where requests of one code go."""
+    """Where requests of one code go.
+
+    Attributes:
+        processor: answers them.
+        pool: where they are answered; None inline.
+        queue_wait_ms: what waits longer before it is served is refused; 0 is no limit.
+    """
 
     processor: Processor
     pool: BusinessPool | None
+    queue_wait_ms: int = 0
 
 
 class ProcessorTable:
@@ -160,7 +167,7 @@ class Responses:
     def refuse(self, commands: Sequence[RemotingCommand], remark: str) -> None:
         """Answer requests with flow control."""
         for command in commands:
-            self.add(command, _busy(self._channel, command, remark))
+            self.add(command, flow_control(self._channel, command, remark))
 
 
 def overloaded() -> str:
@@ -192,7 +199,7 @@ def go_away(command: RemotingCommand) -> RemotingCommand:
     return make_response(command, ResponseCode.GO_AWAY, "please go away")
 
 
-def _busy(channel: Channel, command: RemotingCommand, remark: str) -> RemotingCommand:
+def flow_control(channel: Channel, command: RemotingCommand, remark: str) -> RemotingCommand:
     """Return 530 for RocketPy peers, 2 marked as flow control for everybody else."""
     if channel.is_rocketpy:
         return make_response(command, ResponseCode.TOO_MANY_REQUESTS, remark)
@@ -206,4 +213,6 @@ def _unsupported(_channel: Channel, command: RemotingCommand) -> RemotingCommand
 
 
 def _route(processor: Processor, pool: BusinessPool | None) -> Route:
-    return Route(processor, None if pool is None or pool.runs_inline else pool)
+    if pool is None:
+        return Route(processor, None)
+    return Route(processor, None if pool.runs_inline else pool, pool.queue_wait_ms)

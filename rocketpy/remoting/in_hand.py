@@ -9,7 +9,8 @@ everything suspended is numbered on the loop. The first batch that a slow peer s
 back are the leftovers served again, lowest number first.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from rocketpy.proto.command import RemotingCommand
 
@@ -31,6 +32,26 @@ class Droppable(Protocol):
     def drop(self) -> None:
         """Let go of the requests: nobody waits for their responses any more."""
         ...
+
+
+class _Suspended(NamedTuple):
+    """Requests of one read that wait together."""
+
+    number: int
+    since_ms: int
+    commands: list[RemotingCommand]
+
+
+class Taken(NamedTuple):
+    """Requests that are not suspended any more.
+
+    Attributes:
+        commands: in order.
+        ages: since when they waited, and how many of them, in the same order.
+    """
+
+    commands: list[RemotingCommand]
+    ages: list[tuple[int, int]]
 
 
 class InHand:
@@ -64,7 +85,7 @@ class InHand:
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._next_number = 0
-        self._suspended: list[tuple[int, list[RemotingCommand]]] = []
+        self._suspended: list[_Suspended] = []
         self.count = 0
         self.size_bytes = 0
         self.batches: dict[Droppable, None] = {}  # in the order of their arrival
@@ -76,6 +97,11 @@ class InHand:
     def has_suspended(self) -> bool:
         """Whether requests wait to be served."""
         return bool(self._suspended)
+
+    @property
+    def suspended_count(self) -> int:
+        """How many requests wait to be served."""
+        return sum(len(part.commands) for part in self._suspended)
 
     def is_full_with(self, count: int) -> bool:
         """Return whether so many more would be all that may be in hand."""
@@ -98,19 +124,64 @@ class InHand:
                 or self.size_bytes * 4 > self._max_bytes * 3 > 0
             )
 
-    def suspend(self, number: int, commands: list[RemotingCommand]) -> None:
-        """Keep requests for later; numbers say in which order they came."""
+    def suspend(self, number: int, commands: list[RemotingCommand], since_ms: int) -> None:
+        """Keep requests for later.
+
+        Args:
+            number: says in which order they came.
+            commands: the requests.
+            since_ms: when they began to wait, monotonic.
+        """
         if commands:
-            self._suspended.append((number, commands))
+            self._suspended.append(_Suspended(number, since_ms, commands))
             self.suspended_bytes += sum(map(request_bytes, commands))
 
-    def take_suspended(self) -> list[RemotingCommand]:
+    def suspend_again(self, count: int, taken: "Taken") -> None:
+        """Keep the last ones of requests that were taken; they have waited since they came."""
+        served, start = len(taken.commands) - count, 0
+        for since_ms, part_count in taken.ages:
+            end = start + part_count
+            if end > served:
+                self.suspend(self.number(), taken.commands[max(start, served) : end], since_ms)
+            start = end
+
+    def take_suspended(self) -> "Taken":
         """Return every suspended request in order, and begin anew; only when no batch is out."""
         assert not self.batches
-        self._suspended.sort(key=lambda part: part[0])
-        commands = [command for _, part in self._suspended for command in part]
+        self._suspended.sort(key=lambda part: part.number)
+        parts = self._suspended[:]
         self.clear()
-        return commands
+        return Taken(
+            [command for part in parts for command in part.commands],
+            [(part.since_ms, len(part.commands)) for part in parts],
+        )
+
+    def take_late(
+        self, now_ms: int, limit_ms: Callable[[RemotingCommand], int]
+    ) -> list[tuple[RemotingCommand, int]]:
+        """Return suspended requests that have waited for too long, with how long, and forget them.
+
+        Args:
+            now_ms: monotonic time.
+            limit_ms: how long a request may wait; 0 is no limit.
+        """
+        late: list[tuple[RemotingCommand, int]] = []
+        for part in self._suspended:
+            waited_ms = now_ms - part.since_ms
+            kept: list[RemotingCommand] = []
+            for command in part.commands:
+                if 0 < limit_ms(command) <= waited_ms:
+                    late.append((command, waited_ms))
+                else:
+                    kept.append(command)
+            part.commands[:] = kept
+        self.suspended_bytes -= sum(request_bytes(command) for command, _ in late)
+        self._suspended = [part for part in self._suspended if part.commands]
+        return late
+
+    def wait_anew(self, now_ms: int) -> None:
+        """Count the waiting of suspended requests from now on: it was the peer's until now."""
+        self._suspended = [part._replace(since_ms=now_ms) for part in self._suspended]
 
     def drop(self) -> None:
         """Let go of everything: the connection is gone."""

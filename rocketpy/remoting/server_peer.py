@@ -18,7 +18,8 @@ from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command
 from rocketpy.remoting.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
 from rocketpy.remoting.config import RemotingClientConfig
-from rocketpy.remoting.connection import Connection, ConnectionOwner
+from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.connection_owner import ConnectionOwner
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
@@ -81,7 +82,7 @@ class ClientConnection(Connection):
         is_retired: the server sent GO_AWAY; it closes when its last call ends.
     """
 
-    def __init__(self, peer: "ServerPeer", owner: ConnectionOwner) -> None:
+    def __init__(self, peer: "ServerPeer", owner: ConnectionOwner[Connection]) -> None:
         super().__init__(owner, peer.loop)
         self.has_first_command = True
         self.has_sent = False

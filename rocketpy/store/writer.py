@@ -338,8 +338,13 @@ class MessageWriter:
         if self._gate.refusal is not None:
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         begin_ms = self._lock_begin_ms
-        if begin_ms and self._monotonic_ms() - begin_ms > self._busy_ms:
-            return PutMessageStatus.OS_PAGE_CACHE_BUSY
+        if begin_ms:
+            left_ms = begin_ms + self._busy_ms - self._monotonic_ms()
+            # Nobody waits longer than that for an append that hangs, so that requests which run
+            # on a connection's loop do not stop it.
+            if left_ms < 0 or not self._append_lock.acquire(timeout=left_ms / 1000):
+                return PutMessageStatus.OS_PAGE_CACHE_BUSY
+            self._append_lock.release()
         return None
 
     def _failed(self, status: PutMessageStatus) -> PutMessageResult:

@@ -19,7 +19,7 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Response
+from rocketpy.remoting.dispatch import Response, flow_control
 
 _LONG_NAMES: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
@@ -27,6 +27,7 @@ _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _ONEWAY: Final = 2
 _SUCCESS: Final = 0
 _MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
+_SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 _V3_4_9: Final = 121
 """Clients before this version do not know `maxReconsumeTimes`: what they send is no limit."""
 
@@ -135,6 +136,9 @@ class SendMessageProcessor:
         if request.flag & _ONEWAY:
             return None
         if isinstance(sent, Refusal):
+            if sent.code == _SYSTEM_BUSY:
+                busy = flow_control(channel, request, sent.remark)
+                return self._responses.refusal(request, busy.code, busy.remark or "")
             return self._responses.refusal(request, sent.code, sent.remark)
         if sent.phy_offsets:
             frame = self._responses.general(

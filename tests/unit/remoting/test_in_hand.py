@@ -42,12 +42,12 @@ def test_one_limit_alone() -> None:
 def test_suspended_requests_come_back_in_the_order_they_came() -> None:
     in_hand = InHand(0, 0)
     first, second, third = in_hand.number(), in_hand.number(), in_hand.number()
-    in_hand.suspend(third, commands(4))
-    in_hand.suspend(first, commands(0, 1))
-    in_hand.suspend(second, commands(2, 3))
+    in_hand.suspend(third, commands(4), 0)
+    in_hand.suspend(first, commands(0, 1), 0)
+    in_hand.suspend(second, commands(2, 3), 0)
     in_hand.is_stopped = True
     assert in_hand.suspended_bytes > 0
-    assert [command.opaque for command in in_hand.take_suspended()] == [0, 1, 2, 3, 4]
+    assert [command.opaque for command in in_hand.take_suspended().commands] == [0, 1, 2, 3, 4]
     assert not in_hand.has_suspended
     assert not in_hand.is_stopped
     assert in_hand.suspended_bytes == 0

@@ -1,6 +1,7 @@
 """A put takes what it needs, or is refused alone; only a failed flush stops the store."""
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,35 @@ def test_a_lasting_append_makes_the_store_busy_whatever_the_wall_clock_does() ->
     assert store.put_message(message(b"slow")).status is OK
     assert seen == [(1_001, PutMessageStatus.OS_PAGE_CACHE_BUSY)]
     assert store.lock_time_ms == 0
+
+
+def test_nobody_waits_longer_than_the_limit_for_an_append_that_hangs() -> None:
+    """Sends run on the loop of their connections: all others would wait with them."""
+    kit = Kit(os_page_cache_busy_time_out_mills=30)
+    kit.clock.advance(5_000)
+    store = kit.open()
+    hangs, goes_on = threading.Event(), threading.Event()
+    real = store._writer._log.append
+
+    def hang(*arguments: Any) -> int:
+        hangs.set()
+        assert goes_on.wait(20)
+        return real(*arguments)
+
+    store._log.append = hang  # type: ignore[method-assign, assignment]
+    results: list[PutMessageStatus] = []
+    thread = threading.Thread(
+        target=lambda: results.append(store.put_message(message(b"slow")).status)
+    )
+    thread.start()
+    assert hangs.wait(20)
+    assert store.put_message(message(b"other")).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+    batch = PutBatch(TOPIC, 0, [BatchEntry(b"batch")])
+    assert store.put_batch(batch).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+    goes_on.set()
+    thread.join(20)
+    assert results == [OK]
+    assert store.put_message(message(b"after")).status is OK
 
 
 def test_a_put_counts_what_it_stored_and_what_failed() -> None:

@@ -252,6 +252,18 @@ def test_a_failed_put_becomes_apaches_code(status: PutMessageStatus, code: int) 
     assert response.ext_fields["MSG_REGION"] == "DefaultRegion"
 
 
+def test_a_busy_store_is_flow_control_in_the_words_that_the_peer_knows() -> None:
+    kit = Kit()
+    kit.store.status = PutMessageStatus.OS_PAGE_CACHE_BUSY
+    response = kit.send()
+    assert response.code == 2
+    assert response.remark.startswith("[TOO_MANY_REQUESTS][PC_SYNCHRONIZED]broker busy")
+    kit.channel.is_rocketpy = True
+    response = kit.send()
+    assert response.code == 530
+    assert response.remark.startswith("[PC_SYNCHRONIZED]broker busy")
+
+
 def test_sync_flush_responses_when_durable() -> None:
     kit = Kit(sync_flush=True)
     assert kit.send() is None
