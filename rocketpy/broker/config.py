@@ -80,6 +80,7 @@ class BrokerConfig:
         pop_response_return_actual_retry_topic: a retried message keeps the retry topic's name.
         register_name_server_period: 10,000 to 60,000 ms.
         flush_consumer_offset_interval: how often consumerOffset.json is written.
+        recall_message_enable: whether producers may call timed messages back (370).
         delay_offset_update_version_step: so many delayed messages count up the version of
             delayOffset.json.
         channel_expired_timeout: a client silent for this long is forgotten.
@@ -167,6 +168,7 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = _live(True)
     flush_consumer_offset_interval: int = 5_000
     consumer_offset_update_version_step: int = _live(500, 1)
+    recall_message_enable: bool = _live(False)
     delay_offset_update_version_step: int = option(200, minimum=1)
     channel_expired_timeout: int = 120_000
     server_load_balancer_enable: bool = _live(True)

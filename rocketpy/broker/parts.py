@@ -21,7 +21,7 @@ from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.operation.pull_filters import PullFilters
-from rocketpy.broker.operation.put_transforms import RetryRedirect, unsupported_features
+from rocketpy.broker.operation.put_transforms import RetryRedirect
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
 from rocketpy.broker.operation.send_back import SendBack
@@ -41,6 +41,7 @@ from rocketpy.broker.request_modes import MessageRequestModes
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequests
+from rocketpy.broker.timer.feature import TimerNeeds, TimerPut, build_timer, timer_limits
 from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.feature import build_transactions
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -85,6 +86,7 @@ class BrokerParts:
         internal_put: stores messages of the broker's own making.
         delays_ms: the delay levels, level 1 first.
         postponement: sends messages that are to be delivered later to where they wait.
+        timer_put: stores messages of the broker's own making that are for later.
         features: capabilities beyond plain messages.
         name_servers: registration with the name servers.
         suspended_pulls: pulls that wait for a message.
@@ -138,8 +140,9 @@ class BrokerParts:
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
         self.delays_ms = parse_delay_levels(configs.store.message_delay_level)
-        self.postponement = Postponement(self.delays_ms)
-        self.features = self._build_features(document, rng)
+        self.postponement = Postponement(self.delays_ms, clock, timer_limits(configs.store))
+        self.timer_put = TimerPut(self.internal_put, self.postponement)
+        self.features = self._build_features(document, rng, files)
         self.sends = self._build_sends(rng)
         self.pulls = self._build_pulls()
         self.clients = self._build_clients()
@@ -177,10 +180,14 @@ class BrokerParts:
         return own + tuple(each for one in self.features for each in one.services)
 
     def _build_features(
-        self, document: Callable[[str], JsonFile], rng: random.Random
+        self, document: Callable[[str], JsonFile], rng: random.Random, files: StoreFiles
     ) -> tuple[Feature, ...]:
         """Build the capabilities; their put transforms apply in this order."""
         configs, topics = self.configs, self.topics
+
+        def topic_exists(name: str) -> bool:
+            return topics.get(name) is not None
+
         return (
             Feature(
                 name="consumer filters",
@@ -209,12 +216,24 @@ class BrokerParts:
                 internal_put=self.internal_put,
                 postponement=self.postponement,
                 file=document("delayOffset.json"),
-                topic_exists=lambda name: topics.get(name) is not None,
+                topic_exists=topic_exists,
                 clock=self.clock,
             ),
             self._build_send_back(rng),
+            self._build_timer(topic_exists, files),
             self._build_pop(document("consumerOrderInfo.json"), rng),
         )
+
+    def _build_timer(self, topic_exists: Callable[[str], bool], files: StoreFiles) -> Feature:
+        needs = TimerNeeds(
+            store=self.store,
+            internal_put=self.internal_put,
+            postponement=self.postponement,
+            topic_exists=topic_exists,
+            files=files,
+            clock=self.clock,
+        )
+        return build_timer(self.configs.broker, self.configs.store, needs, self.timer_put)
 
     def _build_pop(self, order_file: JsonFile, rng: random.Random) -> Feature:
         store = self.store
@@ -233,7 +252,9 @@ class BrokerParts:
         needs = PopNeeds(
             store=store,
             put=self.internal_put,
-            timer=DirectTimer(self.internal_put),
+            timer=self.timer_put
+            if self.configs.store.timer_wheel_enable
+            else DirectTimer(self.internal_put),
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,
@@ -276,7 +297,6 @@ class BrokerParts:
             store,
             admission,
             (
-                unsupported_features,
                 RetryRedirect(self.topics, self.groups),
                 *(each for one in self.features for each in one.put_transforms),
             ),

@@ -193,18 +193,12 @@ APACHE_KEYS: Final = frozenset(
 """All of them; names are case-sensitive."""
 
 _NO_REPLICATION: Final = "there is no replication yet"
-_NO_DELAYS: Final = "delayed and timed messages are not supported yet"
 
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "processReplyMessageThreadPoolNums": "request and reply is not supported yet",
         "replyThreadPoolQueueCapacity": "request and reply is not supported yet",
         "storeReplyMessageEnable": "request and reply is not supported yet",
-        "recallMessageEnable": _NO_DELAYS,
-        "mappedFileSizeTimerLog": _NO_DELAYS,
-        "timerWheelEnable": _NO_DELAYS,
-        "timerPrecisionMs": _NO_DELAYS,
-        "timerMaxDelaySec": _NO_DELAYS,
         "enableCalcFilterBitMap": "conditions are evaluated when messages are pulled",
         "enableConsumeQueueExt": "consume queues have no extension files",
         "filterSupportRetry": "a message that is consumed again has passed the filter already",
@@ -231,6 +225,12 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "deleteConsumeQueueFilesInterval": "queue files go as soon as their messages are gone",
         "destroyMapedFileIntervalForcibly": "a file that is read while it goes stays readable",
         "redeleteHangedFileInterval": "a file that is read while it goes stays readable",
+        "timerStopEnqueue": "timed messages always come into the wheel",
+        "timerStopDequeue": "timed messages are always delivered",
+        "timerCongestNumEachSlot": "a slot of the timer wheel takes any number of messages",
+        "timerWarmEnable": "messages are read when they are due",
+        "appendTopicForTimerDeleteKey": "a recall names the message; both forms are understood",
+        "enableScheduleAsyncDeliver": "deliveries never wait for the disk",
         "diskFallRecorded": "how far a consumer is behind is worked out when somebody asks",
     }
 )

@@ -11,6 +11,8 @@ from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
 _GIB = 1 << 30
 _INT_MAX = (1 << 31) - 1
+TIMER_WHEEL_SLOTS = 604_800 * 2
+"""Slots of a timer wheel: twice as many as seven days have seconds."""
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -47,6 +49,13 @@ class MessageStoreConfig:
             store busy.
         message_delay_level: delays of level 1, 2, ... as ``1s 5s ... 2h``.
         flush_delay_offset_interval: how often delayOffset.json is written.
+        timer_wheel_enable: whether messages may ask for a moment of delivery (TIMER_*).
+        timer_precision_ms: time of one slot of the timer wheel; part of a directory's identity.
+            Messages are delivered to the millisecond all the same.
+        timer_max_delay_sec: how far away such a moment may be.
+        timer_roll_window_slot: a message that is due more slots later waits in several pieces.
+        timer_flush_interval_ms: how often the timer's files are brought to disk.
+        mapped_file_size_timer_log: bytes of a timer log file.
         delete_when: hours of the day in which expired files go, ``04`` or ``04;16``.
         file_reserved_time: how long a commit log file is kept after its last change.
         disk_max_used_space_ratio: percentage used from which expired files go at any hour.
@@ -93,6 +102,14 @@ class MessageStoreConfig:
     os_page_cache_busy_time_out_mills: int = option(1_000, unit="ms", minimum=1, live=True)
     message_delay_level: str = option("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
     flush_delay_offset_interval: int = option(10_000, unit="ms", minimum=1)
+    timer_wheel_enable: bool = option(True)
+    timer_precision_ms: int = option(1_000, unit="ms", minimum=100, maximum=1_000)
+    timer_max_delay_sec: int = option(259_200, unit="s", minimum=0)
+    timer_roll_window_slot: int = option(172_800, unit="slots")
+    timer_flush_interval_ms: int = option(1_000, unit="ms", minimum=1)
+    mapped_file_size_timer_log: int = option(
+        100 << 20, unit="bytes", minimum=1024, maximum=_INT_MAX
+    )
     delete_when: str = option("04", live=True)
     file_reserved_time: int = option(72, unit="hours", minimum=0, live=True)
     disk_max_used_space_ratio: int = option(75, unit="%", minimum=0, maximum=100, live=True)
@@ -123,6 +140,8 @@ class MessageStoreConfig:
                 f"brokerRole: {self.broker_role} is not supported: there is no replication yet; "
                 "expected ASYNC_MASTER"
             )
+        if self.timer_precision_ms not in {100, 200, 500, 1_000}:
+            raise ValueError("timerPrecisionMs: expected 100, 200, 500 or 1000")
         if not self.store_path_root_dir.strip():
             raise ValueError("storePathRootDir: must not be empty; expected a directory")
         parse_delay_levels(self.message_delay_level)
@@ -142,6 +161,14 @@ class MessageStoreConfig:
     def commit_log_directory(self) -> str:
         """Where the commit log files are."""
         return self.store_path_commit_log or f"{self.store_path_root_dir}/commitlog"
+
+    @property
+    def timer_roll_window_slots(self) -> int:
+        """`timer_roll_window_slot`; what cannot be becomes the longest that can, as with Apache."""
+        longest = TIMER_WHEEL_SLOTS // 2 - 60
+        return (
+            self.timer_roll_window_slot if 2 <= self.timer_roll_window_slot <= longest else longest
+        )
 
     @property
     def consume_queue_file_bytes(self) -> int:

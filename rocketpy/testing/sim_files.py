@@ -497,4 +497,4 @@ class SimFiles:
 
 
 def _has_data(content: bytes | bytearray | memoryview) -> bool:
-    return bytes(content).strip(b"\0") != b""
+    return bytes(content) != bytes(len(content))

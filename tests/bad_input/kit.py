@@ -40,6 +40,7 @@ _EXPECTED_PATH = re.compile(
     r"|/commitlog(/\d{20})?"
     r"|/consumequeue(/[%|a-zA-Z0-9_-]+(/\d+(/\d{20})?)?)?"
     r"|/index(/\d{17})?"
+    r"|/timerwheel|/timerlog(/\d{20})?|/config/timercheck(\.tmp)?"
     r"|/config(/([a-zA-Z]+\.json(\.bak|\.tmp)?|live\.properties))?"
     r"|/[a-z.]+)?"
     r"|namesrv(/(kvConfig\.json(\.bak|\.tmp)?|live\.properties))?"

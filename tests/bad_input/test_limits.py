@@ -1,11 +1,13 @@
 """Numbers and sizes beyond what a request may say."""
 
 import struct
+import time
 
 import orjson
 import pytest
 
 from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.recall_handle import RecallHandle
 from tests.bad_input.kit import World, send_header
 
 BODY_LIMIT = 4 << 20
@@ -126,6 +128,69 @@ def test_delay_level_that_does_not_exist(world: World, level: str, queue_id: int
         before = store.max_offset("SCHEDULE_TOPIC_XXXX", 17)
         assert peer.send(b"x", i=f"UNIQ_KEY\1u\2DELAY\1{level}\2").code == 0
         assert store.max_offset("SCHEDULE_TOPIC_XXXX", 17) - before == (queue_id is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TIMER_DELAY_SEC", "soon"),
+        ("TIMER_DELAY_SEC", "259201"),
+        ("TIMER_DELAY_MS", "1.5"),
+        ("TIMER_DELAY_MS", "9" * 5_000),
+        ("TIMER_DELIVER_MS", "9223372036854775807"),
+        ("TIMER_DELIVER_MS", "9223372036854775808"),
+    ],
+)
+def test_moment_of_delivery_that_cannot_be(world: World, name: str, value: str) -> None:
+    with world.staying_well(), world.peer() as peer:
+        response = peer.send(b"x", i=f"UNIQ_KEY\1u\2{name}\1{value}\2")
+        assert response.code == 13
+        assert "timer message illegal" in (response.remark or "")
+
+
+@pytest.mark.parametrize("value", ["-9223372036854775808", "-1", "0", "1"])
+def test_moment_of_delivery_that_is_over(world: World, value: str) -> None:
+    store = world.cluster.brokers[0].parts.store
+    with world.staying_well(), world.peer() as peer:
+        before = store.max_offset("Bad", 0)
+        assert peer.send(b"x", i=f"UNIQ_KEY\1u\2TIMER_DELIVER_MS\1{value}\2").code == 0
+        assert store.max_offset("Bad", 0) == before + 1
+
+
+def test_timed_half_message(world: World) -> None:
+    store = world.cluster.brokers[0].parts.store
+    with world.staying_well(), world.peer() as peer:
+        half = "UNIQ_KEY\1u\2TRAN_MSG\1true\2PGROUP\1P\2TIMER_DELAY_SEC\0015\2"
+        before = store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+        assert peer.send(b"x", f="4", i=half).code == 0
+        assert store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == before + 1
+
+
+def test_recall_that_means_nothing(world: World) -> None:
+    ext = {"producerGroup": "P", "topic": "Bad"}
+    later = str(world.cluster.brokers[0].parts.clock.time_ms() + 60_000)
+    other = RecallHandle("Other", "broker-a", later, "id").encode()
+    with world.staying_well(), world.peer() as peer:
+        assert peer.call(370, {**ext, "recallHandle": "x"}).code == 16
+        assert peer.call(25, body=b"recallMessageEnable=true\n").code == 0
+        for handle in ("", "x", "*" * 9_000, other, RecallHandle("Bad", "x", "1", "i").encode()):
+            assert peer.call(370, {**ext, "recallHandle": handle}).code == 604
+        assert peer.call(370, {**ext, "topic": "None", "recallHandle": other}).code == 17
+        assert peer.call(370, ext).code == 1
+
+
+def test_many_messages_of_one_moment(world: World) -> None:
+    broker = world.cluster.brokers[0]
+    moment = broker.parts.clock.time_ms() // 1_000 * 1_000 + 3_000
+    with world.staying_well(), world.peer() as peer:
+        before = broker.parts.store.max_offset("Bad", 3)
+        for number in range(2_000):
+            properties = f"UNIQ_KEY\1u{number}\2TIMER_DELIVER_MS\1{moment}\2"
+            assert peer.send(b"%d" % number, e="3", i=properties).code == 0
+        until = time.monotonic() + 60
+        while broker.parts.store.max_offset("Bad", 3) < before + 2_000:
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"])

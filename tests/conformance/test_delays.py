@@ -43,3 +43,40 @@ def test_a_restart_loses_no_delayed_message(run: Callable[..., Any]) -> None:
             await world.until(lambda: world.message_count("t") == 1)
 
     run(case)
+
+
+def test_timed_messages_come_to_the_moment(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> None:
+        world.create_topic("t", queues=2)
+        received: dict[bytes, int] = {}
+
+        async def handle(message: ReceivedMessage) -> None:
+            received[message.body] = world.clock.time_ms()
+
+        async with world.client() as client:
+            await client.consumer("t", group="g", handler=handle, start="earliest").start()
+            producer = client.producer()
+            wanted = {}
+            for delay_ms in (2_350, 400, 1_100):
+                body = b"%d" % delay_ms
+                wanted[body] = world.clock.time_ms() + delay_ms
+                sent = await producer.send("t", body, delay=delay_ms / 1_000)
+                assert sent.recall_handle
+            await world.until(lambda: len(received) == 3)
+        assert [*received] == sorted(received, key=int)
+        for body, came_ms in received.items():
+            assert came_ms >= wanted[body]
+
+    run(case)
+
+
+def test_a_restart_loses_no_timed_message(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> None:
+        world.create_topic("t")
+        async with world.client() as client:
+            producer = client.producer()
+            await producer.send("t", b"x", delay=1.5)
+            await world.restart_broker()
+            await world.until(lambda: world.message_count("t") == 1)
+
+    run(case)

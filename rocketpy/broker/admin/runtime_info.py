@@ -69,7 +69,6 @@ class RuntimeInfoAdmin:
             **self._broker_info(),
             **self._totals(),
             **self._pools(),
-            **_timer_info(),
         }
         for feature in self._features:
             if feature.runtime_info is not None:
@@ -126,17 +125,6 @@ class RuntimeInfoAdmin:
             if wait_key:
                 found[wait_key] = str(statistics.head_wait_ms if statistics else 0)
         return found
-
-
-def _timer_info() -> dict[str, str]:
-    """Keys that listings of a cluster cannot do without; nothing is ever behind without a timer."""
-    return {
-        "timerReadBehind": "0",
-        "timerOffsetBehind": "0",
-        "timerCongestNum": "0",
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
-    }
 
 
 def _flag(value: bool) -> str:

@@ -1,18 +1,22 @@
 """Messages that are to be delivered later: they wait in a topic of the system.
 
-A message with a delay level waits in SCHEDULE_TOPIC_XXXX, in the queue of its level. Where it
-belongs stands in REAL_TOPIC and REAL_QID; the other properties stay as they are.
+A message with a delay level waits in SCHEDULE_TOPIC_XXXX, in the queue of its level; a message with
+a moment (TIMER_*) in rmq_sys_wheel_timer, and in TIMER_OUT_MS stands from when on it is due. Where
+it belongs stands in REAL_TOPIC and REAL_QID; the other properties stay as they are. A level counts
+before a moment.
 
 Whoever stores a message of the broker's own making (a retry, a decided transaction) asks
 `Postponement.postpone` before the put, as a send does.
 
-Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage (5.4.0).
+Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage, transformTimerMessage (5.4.0).
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from rocketpy.broker.operation.moment import slot_ms, wanted_ms
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.proto.codes import ResponseCode
@@ -20,15 +24,18 @@ from rocketpy.proto.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRANSACTION_PREPARED,
     encode_properties,
     parse_properties,
 )
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage
 
 TIMER_PROPERTIES: Final = (
@@ -71,15 +78,36 @@ def refuse_later_in_batch(properties: Mapping[str, str]) -> Refusal | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerLimits:
+    """What timed messages may ask for.
+
+    Attributes:
+        is_enabled: whether there are any.
+        precision_ms: time of one slot of the timer wheel.
+        max_delay_ms: how far away a moment may be.
+    """
+
+    is_enabled: bool = True
+    precision_ms: int = 1_000
+    max_delay_ms: int = 259_200_000
+
+
 class Postponement:
     """Sends messages that are to be delivered later to where they wait; safe from any thread.
 
     Args:
         delays_ms: the delays, level 1 first.
+        clock: time.
+        timers: what timed messages may ask for.
     """
 
-    def __init__(self, delays_ms: tuple[int, ...]) -> None:
+    def __init__(
+        self, delays_ms: tuple[int, ...], clock: Clock, timers: TimerLimits | None = None
+    ) -> None:
+        self.timers = timers or TimerLimits()
         self._max_level = len(delays_ms)
+        self._clock = clock
 
     def postpone(self, message: PutMessage) -> Refusal | None:
         """Change a message, in place, when its properties ask for a later delivery.
@@ -104,7 +132,35 @@ class Postponement:
             return level
         if level:
             self.delay(message, properties, level)
+            return None
+        if not any(name in properties for name in TIMER_PROPERTIES):
+            return None
+        if message.topic == TIMER_TOPIC or PROPERTY_TIMER_OUT_MS in properties:
+            return None  # it waited before
+        return self._wait_for_moment(message, properties)
+
+    def _wait_for_moment(self, message: PutMessage, properties: dict[str, str]) -> Refusal | None:
+        timers = self.timers
+        if not timers.is_enabled:
+            remark = "accurate timer message is not enabled, timerWheelEnable is false"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        now_ms = self._clock.time_ms()
+        deliver_ms = wanted_ms(properties, now_ms)
+        if deliver_ms is None or deliver_ms - now_ms > timers.max_delay_ms:
+            return self._illegal()
+        if deliver_ms <= now_ms:
+            return self._illegal() if PROPERTY_TIMER_DEL_UNIQKEY in properties else None
+        properties[PROPERTY_TIMER_OUT_MS] = str(slot_ms(deliver_ms, timers.precision_ms))
+        _store_in(message, properties, TIMER_TOPIC, 0)
         return None
+
+    def _illegal(self) -> Refusal:
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{self.timers.max_delay_ms}ms; or if set del msg, the delay time should be bigger "
+            "than the current time",
+        )
 
     def delay(self, message: PutMessage, properties: dict[str, str], level: int) -> None:
         """Let a message wait for a delay level, in place.

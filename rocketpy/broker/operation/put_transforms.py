@@ -10,7 +10,7 @@ Source: HookUtils, SendMessageProcessor.handleRetryAndDLQ (5.4.0).
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from rocketpy.broker.operation.postponement import TIMER_PROPERTIES
+from rocketpy.broker.operation.postponement import refuse_later_in_batch
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -35,20 +35,6 @@ into the message.
 DLQ_QUEUE_NUMS: Final = 1
 
 
-def refuse_unsupported(properties: Mapping[str, str]) -> Refusal | None:
-    """Refuse what this version cannot do, rather than store it as something else.
-
-    Args:
-        properties: of one message.
-    """
-    if any(properties.get(name) for name in TIMER_PROPERTIES):
-        return Refusal(
-            ResponseCode.MESSAGE_ILLEGAL,
-            "this broker version does not support timed messages (TIMER_*)",
-        )
-    return None
-
-
 def refuse_in_batch(properties: Mapping[str, str]) -> Refusal | None:
     """Refuse what a message of a batch, or the batch, must not ask for.
 
@@ -57,14 +43,7 @@ def refuse_in_batch(properties: Mapping[str, str]) -> Refusal | None:
     """
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be transactional")
-    return refuse_unsupported(properties)
-
-
-def unsupported_features(
-    _message: PutMessage, properties: dict[str, str], _request: SendRequest
-) -> Refusal | None:
-    """Refuse timers. A `PutTransform`."""
-    return refuse_unsupported(properties)
+    return refuse_later_in_batch(properties)
 
 
 class RetryRedirect:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.postponement import refuse_later_in_batch
 from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
@@ -32,13 +31,16 @@ from rocketpy.proto.properties import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
+    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
     parse_properties,
 )
+from rocketpy.proto.recall_handle import RecallHandle
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
+from rocketpy.proto.topic_names import RETRY_PREFIX, TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import (
@@ -120,6 +122,7 @@ class SendOperation:
         self._scan = PropertyScanner().scan
         self._own: dict[str, str] = {}
         self._own_bytes = b""
+        self._broker_name = config.broker_name
         self.configure(config)
 
     def configure(self, config: BrokerConfig) -> None:
@@ -130,6 +133,7 @@ class SendOperation:
             PROPERTY_CLUSTER: config.broker_cluster_name,
         }
         self._own_bytes = encode_properties(self._own)
+        self._broker_name = config.broker_name
 
     def send_plain(  # noqa: PLR0913, PLR0917 - values in hand; a request object costs too much
         self,
@@ -262,7 +266,10 @@ class SendOperation:
                 refused = transform(message, full, request)
                 if refused is not None:
                     return refused
-        return self._store_one(policy, message, queue_id, uniq_key)
+        sent = self._store_one(policy, message, queue_id, uniq_key)
+        if message.topic == TIMER_TOPIC and isinstance(sent, Sent):
+            return sent._replace(recall_handle=self._recall_handle(message, request.topic))
+        return sent
 
     def _store_one(
         self, policy: TopicSendPolicy, message: PutMessage, queue_id: int, uniq_key: str
@@ -279,7 +286,16 @@ class SendOperation:
         self._count(topic, 1, size_bytes)
         durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
         # As `Sent(...)`, without its Python frame.
-        return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, False, ()))
+        return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, False, (), ""))
+
+    def _recall_handle(self, message: PutMessage, topic: str) -> str:
+        """Return with what a timed message can be called back; empty for a retry."""
+        if topic.startswith(RETRY_PREFIX):
+            return ""
+        properties = parse_properties(message.properties)
+        moment = int(properties[PROPERTY_TIMER_OUT_MS]) + 1  # of its slot, which begins before it
+        name = self._broker_name
+        return RecallHandle(topic, name, str(moment), message.uniq_key or "").encode()
 
     def _undo_if_deleted(self, topic: str) -> Refusal | None:
         """Drop the queue that a message made which was put while its topic was deleted."""
@@ -297,7 +313,7 @@ class SendOperation:
         if refused is not None:
             return refused
         own = parse_properties(request.properties)
-        refused = refuse_in_batch(own) or refuse_later_in_batch(own)
+        refused = refuse_in_batch(own)
         if refused is not None:
             return refused
         try:
@@ -350,7 +366,7 @@ class SendOperation:
                 uniq_key, shape, keys = scanned
             else:
                 properties = parse_properties(given)
-                refused = refuse_in_batch(properties) or refuse_later_in_batch(properties)
+                refused = refuse_in_batch(properties)
                 if refused is not None:
                     return refused
                 uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional

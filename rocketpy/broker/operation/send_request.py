@@ -52,6 +52,7 @@ class Sent(NamedTuple):
         durable_at: the sender is answered once the log is on disk up to here; 0: at once.
         is_new_topic: the sender is answered once the name servers know the topic.
         phy_offsets: of each record of a batch; empty for a single message.
+        recall_handle: with which a timed message can be called back; empty for others.
     """
 
     phy_offset: int
@@ -61,3 +62,4 @@ class Sent(NamedTuple):
     durable_at: int = 0
     is_new_topic: bool = False
     phy_offsets: tuple[int, ...] = ()
+    recall_handle: str = ""

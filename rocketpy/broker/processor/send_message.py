@@ -95,7 +95,7 @@ class SendMessageProcessor:
             reconsume_times,
         )
         if isinstance(sent, Sent):
-            phy_offset, queue_id, queue_offset, uniq_key, durable_at, _, _ = sent
+            phy_offset, queue_id, queue_offset, uniq_key, durable_at, *_ = sent
             if not durable_at and not request.flag & _ONEWAY:
                 return self._responses.frame(
                     request, _SUCCESS, phy_offset, queue_id, queue_offset, uniq_key
@@ -140,14 +140,15 @@ class SendMessageProcessor:
                 busy = flow_control(channel, request, sent.remark)
                 return self._responses.refusal(request, busy.code, busy.remark or "")
             return self._responses.refusal(request, sent.code, sent.remark)
-        if sent.phy_offsets:
+        if sent.phy_offsets or sent.recall_handle:
             frame = self._responses.general(
                 request,
                 _SUCCESS,
-                self._responses.msg_ids(sent.phy_offsets),
+                self._responses.msg_ids(sent.phy_offsets or (sent.phy_offset,)),
                 sent.queue_id,
                 sent.queue_offset,
                 sent.uniq_key,
+                recall_handle=sent.recall_handle,
             )
         else:
             frame = self._responses.frame(

@@ -172,8 +172,13 @@ class SendResponses:
         queue_offset: int,
         transaction_id: str,
         remark: str | None = None,
+        *,
+        recall_handle: str = "",
     ) -> bytes:
-        """The same response by the general encoder; also for batches, whose id is a list of ids."""
+        """The same response by the general encoder.
+
+        Also for batches, whose id is a list of ids, and for what can be called back.
+        """
         ext_fields = {
             "MSG_REGION": self._region,
             "TRACE_ON": self._trace,
@@ -182,6 +187,8 @@ class SendResponses:
             "queueOffset": str(queue_offset),
             "transactionId": transaction_id,
         }
+        if recall_handle:
+            ext_fields["recallHandle"] = recall_handle
         return encode_command(make_response(request, code, remark, ext_fields))
 
     def refusal(self, request: RemotingCommand, code: int, remark: str) -> RemotingCommand:

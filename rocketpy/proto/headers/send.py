@@ -68,6 +68,26 @@ class SendMessageResponseHeader(Header):
 
 
 @header
+class RecallMessageRequestHeader(Header):
+    """Request 370, RECALL_MESSAGE."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+    bname: str | None = None
+
+
+@header
+class RecallMessageResponseHeader(Header):
+    """Response to 370, RECALL_MESSAGE; `region_id` goes under the property's name."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"region_id": PROPERTY_MSG_REGION}
+
+    msg_id: str | None = None
+    region_id: str | None = None
+
+
+@header
 class ConsumerSendMsgBackRequestHeader(Header):
     """Request 36, CONSUMER_SEND_MSG_BACK."""
 

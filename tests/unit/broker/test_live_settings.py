@@ -96,6 +96,11 @@ class Kit:
         assert response is not None
         return CommandReader().feed(bytes(response))[0].code
 
+    def recall(self) -> int:
+        """Call something back with a handle that is none; the response's code."""
+        response = self.ask(RequestCode.RECALL_MESSAGE, {"topic": "T", "recallHandle": "x"})
+        return int(response.code)
+
     def pull_of_new_group(self) -> Any:
         return self.pull(self.new_name())
 
@@ -287,6 +292,7 @@ CASES: list[Case] = [
         3_000,
         PutMessageStatus.PUT_OK,
     ),
+    ("recallMessageEnable", lambda kit: kit.recall(), 16, "true", 604),
     ("deleteWhen", lambda kit: kit.policy.delete_hours, {4}, "2;16", {2, 16}),
     ("fileReservedTime", lambda kit: kit.policy.file_reserved_ms, 259_200_000, 1, 3_600_000),
     ("diskMaxUsedSpaceRatio", lambda kit: kit.policy.max_used_ratio, 0.75, 50, 0.5),

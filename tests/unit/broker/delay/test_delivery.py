@@ -52,7 +52,7 @@ class Kit:
         self.store = self.disk.open()
         self.picky = _PickyStore(self.store)
         delays_ms = parse_delay_levels(self.disk.config.message_delay_level)
-        self.postponement = Postponement(delays_ms)
+        self.postponement = Postponement(delays_ms, self.clock)
         self.offsets = DelayOffsets(
             JsonFile(PATH, self.disk.files),
             self.clock,

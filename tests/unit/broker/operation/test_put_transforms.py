@@ -6,7 +6,6 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.put_transforms import (
     RetryRedirect,
     refuse_in_batch,
-    refuse_unsupported,
 )
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -28,8 +27,8 @@ REQUEST = SendRequest("%RETRY%g", 0, b"x", b"", b"", "p", 0, 0, 0)
         ({"TIMER_DELIVER_MS": "1"}, 13),
     ],
 )
-def test_what_is_not_there_yet_is_refused(properties: dict[str, str], code: int | None) -> None:
-    refused = refuse_unsupported(properties)
+def test_a_batch_cannot_wait(properties: dict[str, str], code: int | None) -> None:
+    refused = refuse_in_batch(properties)
     assert (None if refused is None else refused.code) == code
 
 

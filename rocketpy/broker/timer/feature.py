@@ -1,0 +1,200 @@
+"""What timed messages add to a broker.
+
+Source: TimerMessageStore, RecallMessageProcessor, AdminBrokerProcessor.getTimerCheckPoint (5.4.0).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.feature import Feature
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.postponement import Postponement, TimerLimits
+from rocketpy.broker.operation.recall import RecallOperation
+from rocketpy.broker.processor.recall_message import RecallMessageProcessor
+from rocketpy.broker.request_table import RequestTable
+from rocketpy.broker.timer.rates import CountRate
+from rocketpy.broker.timer.service import Store, TimerFlush, TimerService
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
+from rocketpy.remoting.channel import Channel
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
+from rocketpy.store.timer.state import TimerState
+
+_NO_TIMER: Final = {
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerNeeds:
+    """What timed messages need of a broker.
+
+    Attributes:
+        store: where the messages wait.
+        internal_put: stores what is due.
+        postponement: sends messages to where they wait.
+        topic_exists: whether the broker still has a topic.
+        files: the file system.
+        clock: time.
+    """
+
+    store: Store
+    internal_put: InternalPut
+    postponement: Postponement
+    topic_exists: Callable[[str], bool]
+    files: StoreFiles
+    clock: Clock
+
+
+def timer_limits(config: MessageStoreConfig) -> TimerLimits:
+    """Return what timed messages may ask for.
+
+    Args:
+        config: the store's settings.
+    """
+    return TimerLimits(
+        is_enabled=config.timer_wheel_enable,
+        precision_ms=config.timer_precision_ms,
+        max_delay_ms=config.timer_max_delay_sec * 1_000,
+    )
+
+
+class TimerPut:
+    """Stores messages of the broker's own making that are for later.
+
+    Args:
+        put: stores messages.
+        postponement: sends them to where they wait.
+    """
+
+    def __init__(self, put: InternalPut, postponement: Postponement) -> None:
+        self._put = put
+        self._postponement = postponement
+        self.timer: TimerService | None = None
+
+    def put_at(
+        self, message: PutMessage, properties: dict[str, str], deliver_ms: int
+    ) -> PutMessageResult:
+        """Store a message that is to be delivered at a moment, or at once when that is over.
+
+        Args:
+            message: where it belongs; changed in place.
+            properties: its properties.
+            deliver_ms: when, wall time.
+        """
+        properties[PROPERTY_TIMER_DELIVER_MS] = str(deliver_ms)
+        message.properties = encode_properties(properties)
+        if self._postponement.postpone(message) is not None:
+            return PutMessageResult(PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL)
+        return self._put.put(message)
+
+    def is_behind(self) -> bool:
+        """Whether timed messages are delivered late."""
+        return self.timer is not None and self.timer.is_behind
+
+
+def build_timer(
+    config: BrokerConfig,
+    store_config: MessageStoreConfig,
+    needs: TimerNeeds,
+    timer_put: TimerPut,
+) -> Feature:
+    """Build timed messages.
+
+    Args:
+        config: the broker's settings.
+        store_config: how the timer's files are kept.
+        needs: see there.
+        timer_put: gets the timer.
+    """
+    processor, configure = _build_recalls(config, needs)
+    if not store_config.timer_wheel_enable:
+        return Feature(
+            name="timer",
+            add_requests=lambda table: table.add("send", processor.processors),
+            configure=configure,
+            runtime_info=lambda: _NO_TIMER,
+        )
+    state = TimerState(
+        Path(store_config.store_path_root_dir),
+        precision_ms=store_config.timer_precision_ms,
+        log_file_bytes=store_config.mapped_file_size_timer_log,
+        files=needs.files,
+        clock=needs.clock,
+    )
+    timer = timer_put.timer = TimerService(
+        needs.store,
+        needs.internal_put,
+        state,
+        roll_window_slots=store_config.timer_roll_window_slots,
+        topic_exists=needs.topic_exists,
+        clock=needs.clock,
+    )
+    flush = TimerFlush(timer, state, needs.store, store_config.timer_flush_interval_ms)
+
+    def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """60: the timer's checkpoint, for slaves."""
+        return make_response(request, body=state.marks.encode())
+
+    def add_requests(table: RequestTable) -> None:
+        table.add("send", processor.processors)
+        table.add("adminBroker", {RequestCode.GET_TIMER_CHECK_POINT: checkpoint})
+
+    return Feature(
+        name="timer",
+        services=(timer, flush),
+        states=(timer,),
+        add_requests=add_requests,
+        configure=configure,
+        runtime_info=_TimerFigures(timer, state, needs.clock).runtime_info,
+    )
+
+
+def _build_recalls(
+    config: BrokerConfig, needs: TimerNeeds
+) -> tuple[RecallMessageProcessor, Callable[[BrokerConfig], None]]:
+    """Build what answers recalls, and what tells it of changed settings."""
+    recalls = RecallOperation(
+        needs.internal_put,
+        needs.postponement,
+        topic_exists=needs.topic_exists,
+        config=config,
+        clock=needs.clock,
+    )
+    processor = RecallMessageProcessor(recalls, config.region_id)
+
+    def configure(config: BrokerConfig) -> None:
+        recalls.configure(config)
+        processor.region_id = config.region_id
+
+    return processor, configure
+
+
+class _TimerFigures:
+    """What the timer adds to the runtime information."""
+
+    def __init__(self, timer: TimerService, state: TimerState, clock: Clock) -> None:
+        self._timer = timer
+        self._state = state
+        self._enqueue = CountRate(clock, lambda: timer.enqueued_count)
+        self._dequeue = CountRate(clock, lambda: timer.dequeued_count)
+
+    def runtime_info(self) -> dict[str, str]:
+        return {
+            "timerReadBehind": str(self._timer.read_behind_ms // 1_000),
+            "timerOffsetBehind": str(self._timer.queue_behind),
+            "timerCongestNum": str(self._state.pending_count),
+            "timerEnqueueTps": str(self._enqueue.per_second()),
+            "timerDequeueTps": str(self._dequeue.per_second()),
+        }

@@ -1,0 +1,491 @@
+"""Takes timed messages from their queue into the wheel, and delivers them when they are due.
+
+One service does both, a bounded amount of work a step; another one brings the files to disk.
+
+Invariants:
+    - a message is never delivered before its moment;
+    - the first undelivered slot and the queue offset get into the checkpoint when what was made
+      of the messages before them is on disk: units in the log, deliveries in the commit log. A
+      crash delivers twice rather than not at all;
+    - a slot is emptied only after that.
+
+Source: TimerMessageStore (enqueue, dequeue, doPut, TimerFlushService) (5.4.0).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import structlog
+
+from rocketpy.broker.delay.delivery import NEVER_STORED, delivered
+from rocketpy.broker.durable_progress import DurableProgress
+from rocketpy.broker.internal_put import InternalPut, copy_of
+from rocketpy.broker.operation.moment import decimal
+from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.timer.slot_reader import Due, SlotReader
+from rocketpy.errors import CorruptRecordError, StoreError
+from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.properties import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_DEQUEUE_MS,
+    PROPERTY_TIMER_ENQUEUE_MS,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TIMER_ROLL_TIMES,
+    encode_properties,
+)
+from rocketpy.proto.tags import java_string_hash
+from rocketpy.proto.topic_names import TIMER_TOPIC
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, PutMessageStatus
+from rocketpy.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerUnit
+from rocketpy.store.timer.state import TimerState
+
+_log = structlog.get_logger(__name__)
+
+_POLL_MS: Final = 100
+_RETRY_MS: Final = 100
+_SHORT_MS: Final = 1_000
+"""After the timer's files could not be written."""
+_BATCH: Final = 32
+_MOST_WORK: Final = 64
+_READ_WORK: Final = 16
+"""What reading on costs, in deliveries."""
+_MOST_SLOTS: Final = 100_000
+"""Slots that one step looks over when there is nothing in them."""
+_QUIET_MS: Final = 10_000
+_LONG_MAX: Final = (1 << 63) - 1
+_BEHIND_MS: Final = 2_000
+
+
+class Store(Protocol):
+    """What the timer needs of the message store."""
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int,
+        filter: MessageFilter | None = None,  # noqa: A002 - as the store has it
+    ) -> GetMessageResult:
+        """Read messages of a queue."""
+        ...
+
+    def look_message(self, phy_offset: int) -> memoryview | None:
+        """Return the record at a physical offset."""
+        ...
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset, -1 without a queue."""
+        ...
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset after the last message."""
+        ...
+
+    @property
+    def flushed_phy_offset(self) -> int:
+        """Up to where the commit log is on disk."""
+        ...
+
+    @property
+    def min_phy_offset(self) -> int:
+        """Where the commit log begins."""
+        ...
+
+    @property
+    def max_phy_offset(self) -> int:
+        """Where the commit log ends."""
+        ...
+
+    def flush_log(self) -> bool:
+        """Bring the commit log to disk."""
+        ...
+
+
+class TimerService:
+    """The background service that fills the wheel and empties it; see the module.
+
+    Args:
+        store: where the messages wait.
+        put: stores what is due.
+        state: the timer's files.
+        roll_window_slots: a message that is due later waits in several pieces.
+        topic_exists: whether the broker still has a topic.
+        clock: time.
+    """
+
+    name = "Timer"
+
+    def __init__(
+        self,
+        store: Store,
+        put: InternalPut,
+        state: TimerState,
+        *,
+        roll_window_slots: int,
+        topic_exists: Callable[[str], bool],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._put = put
+        self._state = state
+        self._window_ms = roll_window_slots * state.precision_ms
+        self._half_window_ms = roll_window_slots // 2 * state.precision_ms
+        self._third_window_ms = roll_window_slots // 3 * state.precision_ms
+        self._topic_exists = topic_exists
+        self._clock = clock
+        self._queue = SystemQueue(store, TIMER_TOPIC, 0)
+        self._offsets = DurableProgress(0, lambda: store.flushed_phy_offset)
+        self._slots = DurableProgress(0, lambda: store.flushed_phy_offset)
+        self._reader: SlotReader | None = None
+        self._done: deque[int] = deque()
+        self._redo_before = 0
+        self._redo_ms = 0
+        self._quiet_until_ms = 0
+        self._behind_ms = 0
+        self.enqueued_count = 0
+        self.dequeued_count = 0
+
+    # -- life ------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the files, and go on where the last process was.
+
+        Raises:
+            StoreError: a file does not fit the configuration.
+        """
+        with self._state.lock:
+            first_ms = self._state.load(self._store.max_phy_offset)
+            marks = self._state.marks
+            precision_ms = self._state.precision_ms
+            now_ms = self._clock.time_ms() // precision_ms * precision_ms
+            read_ms = marks.read_ms // precision_ms * precision_ms or now_ms
+            # Nothing waits between the last slot that was read and the first that has something.
+            self._slots.reset(max(read_ms, min(now_ms, now_ms if first_ms is None else first_ms)))
+            offset = min(marks.queue_offset, marks.master_queue_offset)
+            if self._state.is_cut_short:
+                self._redo_before, self._redo_ms, offset = offset, read_ms, 0
+            # A power cut may have cost the last messages: those to come are new ones.
+            self._offsets.reset(min(offset, self._queue.max_offset))
+
+    def persist(self) -> None:
+        """Bring everything to disk at the end, so that nothing is delivered twice.
+
+        Raises:
+            StoreError: it cannot be written; the last checkpoint counts.
+            OSError: the disk failed.
+        """
+        self._store.flush_log()
+        with self._state.lock:
+            if self._reader is not None:
+                self._state.mark_delivered(self._reader.delivered_positions())
+            self._clear_durable()
+        try:
+            self._state.flush(self.progress, is_last=True)
+        finally:
+            self._state.close()
+
+    def progress(self) -> tuple[int, int]:
+        """First slot that is not delivered, and queue offset, both as far as is on disk."""
+        return self._slots.durable, self._offsets.durable
+
+    # -- what others ask -------------------------------------------------------------------
+
+    @property
+    def queue_behind(self) -> int:
+        """Messages that are not in the wheel yet."""
+        return max(0, self._queue.max_offset - self._offsets.position)
+
+    @property
+    def read_behind_ms(self) -> int:
+        """How long ago the slot began that is delivered now."""
+        return max(0, self._clock.time_ms() - self._slots.position)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages are delivered late, or come late into the wheel."""
+        return (
+            self.read_behind_ms >= self._state.precision_ms + _BEHIND_MS
+            or self._behind_ms >= _BEHIND_MS
+        )
+
+    # -- the service -----------------------------------------------------------------------
+
+    def step(self, now_ms: int) -> int:
+        """Do what is due; see `rocketpy.runtime.service.Service.step`."""
+        wall_ms = self._clock.time_ms()
+        with self._state.lock:
+            self._clear_durable()
+            waits_ms = self._dequeue(wall_ms, now_ms)
+            try:
+                waits_ms = min(waits_ms, self._enqueue(wall_ms, now_ms))
+                self._state.write()
+            except (StoreError, OSError) as error:
+                self._complain(now_ms, "timed messages wait for the timer's files", str(error))
+                waits_ms = min(max(waits_ms, 1), _SHORT_MS)
+        return now_ms + waits_ms
+
+    def _complain(self, now_ms: int, event: str, reason: str) -> None:
+        if now_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now_ms + _QUIET_MS
+            _log.warning(event, reason=reason)
+
+    def _clear_durable(self) -> None:
+        while self._done and self._done[0] * self._state.precision_ms < self._slots.durable:
+            self._state.clear(self._done.popleft())
+
+    # -- into the wheel --------------------------------------------------------------------
+
+    def _enqueue(self, wall_ms: int, now_ms: int) -> int:
+        """Take a few messages into the wheel; return the pause until the next look."""
+        position, low, high = (
+            self._offsets.position,
+            self._queue.min_offset,
+            self._queue.max_offset,
+        )
+        if low >= 0 and not low <= position <= high:
+            _log.warning("the timer's queue offset was outside of its queue", offset=position)
+            position = min(max(position, low), high)
+            self._offsets.reset(position)
+        if position >= high:
+            self._behind_ms = 0
+            return _POLL_MS
+        found = self._queue.read(position, _BATCH)
+        for stored in found.messages:
+            phy_end = self._enqueue_one(stored, wall_ms, now_ms)
+            if phy_end is None:
+                return _RETRY_MS
+            read_end = stored.phy_offset + stored.store_size_bytes
+            self._offsets.advance(stored.queue_offset + 1, max(phy_end, read_end))
+        if self._offsets.position < found.next_offset <= high:
+            self._offsets.advance(found.next_offset)
+        elif not found.messages:
+            return _POLL_MS
+        if found.messages:
+            self._behind_ms = wall_ms - found.messages[-1].store_timestamp_ms
+        return 0
+
+    def _enqueue_one(self, stored: MessageExt, wall_ms: int, now_ms: int) -> int | None:
+        """Take one message in.
+
+        Returns:
+            Physical offset after what was stored for it, 0 for nothing, None to try it again.
+        """
+        out_ms = decimal(stored.properties.get(PROPERTY_TIMER_OUT_MS))
+        if out_ms is None:
+            return self._passed_over(stored, "it does not say when it is due")
+        self.enqueued_count += 1
+        precision_ms = self._state.precision_ms
+        write_ms = wall_ms // precision_ms * precision_ms
+        if stored.queue_offset < self._redo_before and out_ms < self._redo_ms:
+            return 0  # it was delivered before the log was lost
+        if out_ms < write_ms:
+            return self._deliver(stored, _LONG_MAX, now_ms, is_rolled=False)
+        if not self._state.was_logged(stored.phy_offset):
+            self._add(stored, out_ms, write_ms)
+        return 0
+
+    def _add(self, stored: MessageExt, out_ms: int, write_ms: int) -> None:
+        magic, due_ms = MAGIC_DEFAULT, out_ms
+        surplus_ms = out_ms - write_ms - self._window_ms
+        if surplus_ms >= 0:
+            magic |= MAGIC_ROLL
+            # Half a window leaves enough for the last piece.
+            half = surplus_ms < self._third_window_ms
+            due_ms = write_ms + (self._half_window_ms if half else self._window_ms)
+        if PROPERTY_TIMER_DEL_UNIQKEY in stored.properties:
+            magic |= MAGIC_DELETE
+        topic = stored.properties.get(PROPERTY_REAL_TOPIC, "")
+        unit = TimerUnit(
+            -1,
+            magic,
+            write_ms,
+            due_ms - write_ms,
+            stored.phy_offset,
+            stored.store_size_bytes,
+            java_string_hash(topic),
+        )
+        position = self._state.add(unit)
+        start_ms = due_ms // self._state.precision_ms * self._state.precision_ms
+        reader = self._reader
+        if reader is not None and reader.start_ms == start_ms:
+            reader.add(position, unit)
+        elif start_ms < self._slots.position:  # the wall clock went back
+            if reader is not None:
+                self._state.mark_delivered(reader.delivered_positions())
+                self._reader = None
+            tick = start_ms // self._state.precision_ms
+            self._done = deque(each for each in self._done if each < tick)
+            self._slots.reset(start_ms)
+
+    # -- out of the wheel ------------------------------------------------------------------
+
+    def _dequeue(self, wall_ms: int, now_ms: int) -> int:
+        """Deliver a few messages that are due; return the pause until the next look."""
+        reader = self._reader or self._next_reader(wall_ms)
+        if reader is None:
+            precision_ms = self._state.precision_ms
+            behind = wall_ms // precision_ms * precision_ms - self._slots.position
+            return 0 if behind > 0 else precision_ms - wall_ms % precision_ms
+        work = 0
+        while work < _MOST_WORK:
+            due = reader.take(wall_ms)
+            if due is not None:
+                work += 1
+                if not self._deliver_unit(reader, due, now_ms):
+                    return _RETRY_MS
+            elif reader.read_on(wall_ms):
+                work += _READ_WORK
+            else:
+                break
+        if work >= _MOST_WORK:
+            return 0
+        if reader.is_done and wall_ms >= reader.end_ms:
+            self._done.append(reader.tick)
+            self._slots.advance(reader.end_ms)
+            self._state.forget_before(reader.tick)
+            self._reader = None
+            return 0
+        return max(0, reader.next_ms - wall_ms)
+
+    def _next_reader(self, wall_ms: int) -> SlotReader | None:
+        """Go on to the next slot that has something, up to that of this moment."""
+        precision_ms = self._state.precision_ms
+        tick = before = self._slots.position // precision_ms
+        now_tick = wall_ms // precision_ms
+        if tick > now_tick:
+            return None
+        tick, slot = self._state.first_from(tick, min(now_tick, tick + _MOST_SLOTS))
+        if tick > before:
+            self._slots.advance(tick * precision_ms)
+            self._state.forget_before(tick)
+        if slot is not None:
+            self._reader = SlotReader(slot, self._state, self._message_of)
+        return self._reader
+
+    def _message_of(self, unit: TimerUnit) -> MessageExt | None:
+        """Read the message of a unit; None when it is not there.
+
+        After a power cut a unit may be left of a message that is not: what was stored in its
+        place since then is another one.
+        """
+        record = self._store.look_message(unit.phy_offset)
+        if record is None or len(record) != unit.size_bytes:
+            return None
+        try:
+            message = decode_message(record, inflate=False)
+        except CorruptRecordError as error:
+            _log.error("a damaged timed message is passed over", error=str(error))
+            return None
+        out_ms = decimal(message.properties.get(PROPERTY_TIMER_OUT_MS))
+        if message.topic != TIMER_TOPIC or out_ms is None:
+            return None
+        precision_ms = self._state.precision_ms
+        waits_on = unit.is_rolled and out_ms >= unit.due_ms
+        fits = waits_on or out_ms // precision_ms == unit.due_ms // precision_ms
+        return message if fits else None
+
+    def _deliver_unit(self, reader: SlotReader, due: Due, now_ms: int) -> bool:
+        """Deliver the message of a unit; False when it must be tried again."""
+        stored = self._message_of(due.unit)
+        phy_end: int | None = 0
+        if stored is None:
+            _log.error("a timed message is gone", phy_offset=due.unit.phy_offset)
+        elif due.unit.is_rolled or not reader.is_recalled(stored):
+            phy_end = self._deliver(stored, due.unit.write_ms, now_ms, is_rolled=due.unit.is_rolled)
+        if phy_end is None:
+            reader.give_back(due)
+            return False
+        self.dequeued_count += 1
+        if phy_end:
+            self._slots.advance(self._slots.position, phy_end)
+        return True
+
+    def _deliver(
+        self, stored: MessageExt, enqueue_ms: int, now_ms: int, *, is_rolled: bool
+    ) -> int | None:
+        """Store a message where it belongs, or again in the timer's queue.
+
+        Returns:
+            Physical offset after it, 0 when it is passed over, None when it must be tried again.
+        """
+        properties = stored.properties
+        bare = dict(properties)
+        properties[PROPERTY_TIMER_ENQUEUE_MS] = str(enqueue_ms)
+        properties[PROPERTY_TIMER_DEQUEUE_MS] = str(self._clock.time_ms())
+        message: PutMessage | str
+        if is_rolled:
+            times = decimal(properties.get(PROPERTY_TIMER_ROLL_TIMES)) or 0
+            properties[PROPERTY_TIMER_ROLL_TIMES] = str(times + 1)
+            message = copy_of(stored, TIMER_TOPIC, 0, properties)
+        elif PROPERTY_TIMER_DEL_UNIQKEY in properties:
+            return 0  # a recall that came too late
+        else:
+            message = delivered(stored)
+        if isinstance(message, str):
+            return self._passed_over(stored, message)
+        if not self._topic_exists(message.topic):
+            return self._passed_over(stored, "its topic was deleted")
+        if len(message.properties) > MAX_PROPERTIES_BYTES:
+            message.properties = encode_properties(bare)  # as long as they were when it was sent
+        result = self._put.put(message)
+        if result.status is PutMessageStatus.PUT_OK:
+            return result.phy_end
+        if result.status in NEVER_STORED:
+            return self._passed_over(stored, f"it cannot be stored: {result.status.value}")
+        self._complain(
+            now_ms,
+            "a timed message cannot be delivered now, it is tried again",
+            result.status.value,
+        )
+        return None
+
+    @staticmethod
+    def _passed_over(stored: MessageExt, reason: str) -> int:
+        _log.error(
+            "a timed message is passed over",
+            phy_offset=stored.phy_offset,
+            properties=str(stored.properties)[:256],
+            reason=reason,
+        )
+        return 0
+
+
+class TimerFlush:
+    """The background service that brings the timer's files to disk, and deletes old ones.
+
+    Args:
+        timer: its progress goes into the checkpoint.
+        state: the files.
+        store: says which messages are gone.
+        interval_ms: pause between two flushes.
+    """
+
+    name = "TimerFlush"
+    _CLEAN_MS: Final = 30_000
+
+    def __init__(
+        self, timer: TimerService, state: TimerState, store: Store, interval_ms: int
+    ) -> None:
+        self._timer = timer
+        self._state = state
+        self._store = store
+        self._interval_ms = interval_ms
+        self._clean_ms = 0
+
+    def step(self, now_ms: int) -> int:
+        """Flush; see `rocketpy.runtime.service.Service.step`."""
+        try:
+            self._state.flush(self._timer.progress)
+        except (StoreError, OSError) as error:
+            _log.error("the timer's files cannot be written", error=str(error))
+        if now_ms >= self._clean_ms:
+            self._clean_ms = now_ms + self._CLEAN_MS
+            with self._state.lock:
+                self._state.remove_before(self._store.min_phy_offset)
+        return now_ms + self._interval_ms

@@ -1,0 +1,233 @@
+"""Reads one slot of the timer wheel: what is due next, of any number of messages.
+
+The units of a slot are a chain from the last one back to the first. The chain is walked twice: once
+to find its length and the recalls, which count before any message is delivered, and then piece by
+piece from its beginning, so that the memory it takes is bounded whatever its length.
+
+Messages of the piece at hand are sorted by the exact moment they are due, as long as that lies
+ahead; after the slot's end they come in the order they were stored in.
+
+Source: TimerMessageStore.dequeue (5.4.0).
+"""
+
+import heapq
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from rocketpy.broker.operation.moment import due_ms
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.properties import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_UNIQ_KEY,
+)
+from rocketpy.store.timer.log import TimerUnit
+from rocketpy.store.timer.wheel import Slot
+
+_log = structlog.get_logger(__name__)
+
+_PIECE: Final = 65_536
+"""Units whose positions are in memory: 512 KiB."""
+_MOST_READY: Final = 8_192
+"""Messages whose moment is known before they are due."""
+_WALK: Final = 2_048
+_LOOK: Final = 64
+
+
+class Units(Protocol):
+    """What a reader needs of the timer's files."""
+
+    @property
+    def precision_ms(self) -> int:
+        """Time of one slot."""
+        ...
+
+    def unit(self, position: int) -> TimerUnit | None:
+        """Return a unit, or None."""
+        ...
+
+
+class Due(NamedTuple):
+    """One message to deliver.
+
+    Attributes:
+        due_ms: when.
+        position: of its unit.
+        unit: the unit.
+    """
+
+    due_ms: int
+    position: int
+    unit: TimerUnit
+
+
+class SlotReader:
+    """One slot; the owner holds the lock of the timer's files.
+
+    Args:
+        slot: the slot.
+        units: the timer log.
+        message_at: reads a message from the commit log; None when it is not there.
+
+    Attributes:
+        start_ms: where the slot begins.
+        end_ms: where it ends.
+    """
+
+    def __init__(
+        self, slot: Slot, units: Units, message_at: Callable[[TimerUnit], MessageExt | None]
+    ) -> None:
+        self.tick = slot.tick
+        self.start_ms = slot.tick * units.precision_ms
+        self.end_ms = self.start_ms + units.precision_ms
+        self._units = units
+        self._message_at = message_at
+        self._recalled: set[str] = set()
+        self._ready: list[Due] = []
+        self._late: deque[int] = deque()
+        self._last = slot.last
+        self._next_position = 0
+        self._wall_ms = 0
+        self._work = self._read(slot.last)
+        self._is_read = False
+
+    def add(self, position: int, unit: TimerUnit) -> None:
+        """Take a unit that came to the slot after the reader was made."""
+        if unit.is_recall:
+            self._recall(unit)
+        else:
+            self._late.append(position)
+
+    def is_recalled(self, message: MessageExt) -> bool:
+        """Whether a message of the slot was called back."""
+        if not self._recalled:
+            return False
+        key = message.properties.get(PROPERTY_UNIQ_KEY, "")
+        # A broker before 5.4 names the topic too.
+        topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
+        return key in self._recalled or f"{topic}+{key}" in self._recalled
+
+    def read_on(self, wall_ms: int) -> bool:
+        """Look at a few more units; return whether there is more to look at now."""
+        self._wall_ms = wall_ms
+        if not self._is_read and not (len(self._ready) >= _MOST_READY and not self._is_over):
+            self._is_read = next(self._work, None) is None
+            return True
+        while self._late and len(self._ready) < _MOST_READY:
+            self._look(self._late.popleft())
+        return False
+
+    @property
+    def _is_over(self) -> bool:
+        return self._wall_ms >= self.end_ms
+
+    def take(self, wall_ms: int) -> Due | None:
+        """Return the next message that is due, and take it out."""
+        self._wall_ms = wall_ms
+        if self._ready and self._ready[0].due_ms <= self._wall_ms:
+            return heapq.heappop(self._ready)
+        return None
+
+    def give_back(self, due: Due) -> None:
+        """Take a message again that could not be delivered now."""
+        heapq.heappush(self._ready, due)
+
+    @property
+    def next_ms(self) -> int:
+        """When to go on: when something is due, or the slot is over."""
+        return self._ready[0].due_ms if self._ready else self.end_ms
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every unit that came so far was taken."""
+        return self._is_read and not self._ready and not self._late
+
+    def delivered_positions(self) -> Iterator[int]:
+        """Yield the units of messages that were taken, for those who read the slot again."""
+        waiting = {each.position for each in self._ready} | set(self._late)
+        first_unread = self._next_position if not self._is_read else None
+        for position, unit in self._chain(self._last):
+            if position in waiting or unit.is_recall:
+                continue
+            if first_unread is None or position < first_unread:
+                yield position
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def _chain(self, last: int, stop: int = -1) -> Iterator[tuple[int, TimerUnit]]:
+        """Yield units from the last one back, without the one at `stop`."""
+        position = last
+        while position > stop:
+            unit = self._units.unit(position)
+            if unit is None or unit.due_ms // self._units.precision_ms != self.tick:
+                _log.error("a chain of the timer log is broken", position=position, slot=self.tick)
+                return
+            yield position, unit
+            if unit.prev_position >= position:
+                return
+            position = unit.prev_position
+
+    def _read(self, last: int) -> Iterator[bool]:
+        """Read all of the slot, and pause after each few units."""
+        marks = [last]
+        recalls: list[TimerUnit] = []
+        for count, (_, unit) in enumerate(self._chain(last), 1):
+            if unit.is_recall:
+                recalls.append(unit)
+                if len(recalls) >= _LOOK:
+                    self._recall_all(recalls)
+                    yield True
+            if count % _PIECE == 0 and unit.prev_position >= 0:
+                marks.append(unit.prev_position)
+            if count % _WALK == 0:
+                yield True
+        self._recall_all(recalls)
+        while marks:
+            yield from self._read_piece(marks.pop(), _PIECE)
+
+    def _read_piece(self, last: int, limit: int) -> Iterator[bool]:
+        positions = array("q")
+        for count, (position, _) in enumerate(self._chain(last), 1):
+            positions.append(position)
+            if count % _WALK == 0:
+                yield True
+            if count == limit:
+                break
+        positions.reverse()
+        for count, position in enumerate(positions, 1):
+            self._next_position = position
+            self._look(position)
+            self._next_position = position + 1
+            if count % _LOOK == 0 or len(self._ready) >= _MOST_READY:
+                yield True
+
+    def _look(self, position: int) -> None:
+        unit = self._units.unit(position)
+        if unit is None or unit.is_recall:
+            return
+        due = self.start_ms if unit.is_rolled else self.end_ms
+        if not unit.is_rolled and not self._is_over:
+            message = self._message_at(unit)
+            if message is not None:
+                due = due_ms(
+                    message.properties,
+                    message.store_timestamp_ms,
+                    self.start_ms,
+                    self._units.precision_ms,
+                )
+        heapq.heappush(self._ready, Due(due, position, unit))
+
+    def _recall_all(self, units: list[TimerUnit]) -> None:
+        for unit in units:
+            self._recall(unit)
+        units.clear()
+
+    def _recall(self, unit: TimerUnit) -> None:
+        message = self._message_at(unit)
+        key = None if message is None else message.properties.get(PROPERTY_TIMER_DEL_UNIQKEY)
+        if key:
+            self._recalled.add(key)

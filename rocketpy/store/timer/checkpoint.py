@@ -1,0 +1,94 @@
+"""The timer checkpoint, ``config/timercheck``: up to where the timer's work is on disk.
+
+4,096 bytes, big-endian, zeros where nothing is named::
+
+    0          8           16             24             32            40          48        56
+    | read ms  | log       | queue offset | the master's | version:    | timestamp | counter |
+    |          | position  |              | queue offset | state       |           |         |
+
+``read`` is the first slot of the wheel that is not delivered; units before the log position and
+their slots are on disk; messages of the timer's queue before the queue offset are in the log.
+
+Source: TimerCheckpoint (5.4.0).
+"""
+
+import logging
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rocketpy.store.files import StoreFiles
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_BYTES: Final = 4096
+_VALUES: Final = struct.Struct(">qqqqqqq")
+
+
+class TimerMarks(NamedTuple):
+    """What the file says.
+
+    Attributes:
+        read_ms: the first slot that is not delivered; 0: unknown.
+        log_position: units before it, and their slots, are on disk.
+        queue_offset: messages before it need not be looked at again.
+        master_queue_offset: the same, of the master.
+        state_version: epoch of the broker set.
+        timestamp_ms: when the version last changed.
+        counter: how often it changed.
+    """
+
+    read_ms: int = 0
+    log_position: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+
+    def encode(self) -> bytes:
+        """As it stands in the file and on the wire."""
+        return _VALUES.pack(*self)
+
+
+class TimerCheckpoint:
+    """The file; one thread writes."""
+
+    def __init__(self, path: Path, files: StoreFiles) -> None:
+        self._path = path
+        self._files = files
+
+    def load(self) -> TimerMarks:
+        """Read the file; one that is missing or cut says nothing."""
+        if not self._files.exists(self._path):
+            return TimerMarks()
+        data = self._files.read_bytes(self._path)
+        if len(data) < _VALUES.size:
+            logger.warning("the timer checkpoint is cut and not used: bytes=%d", len(data))
+            return TimerMarks()
+        marks = TimerMarks(*_VALUES.unpack_from(data))
+        if min(marks[:4]) < 0:
+            logger.warning("the timer checkpoint makes no sense and is not used: %s", marks)
+            return TimerMarks()
+        return marks
+
+    def save(self, marks: TimerMarks) -> None:
+        """Bring marks to disk; a power cut leaves the old ones or the new ones.
+
+        Raises:
+            DiskFullError: no space.
+            OSError: the disk failed.
+        """
+        data = marks.encode().ljust(CHECKPOINT_BYTES, b"\0")
+        if self._files.exists(self._path) and self._files.size_bytes(self._path) == len(data):
+            file = self._files.open_file(self._path)
+            try:
+                file.write(0, data)
+                file.flush()
+            finally:
+                file.close()
+        else:
+            beside = self._path.with_name(self._path.name + ".tmp")
+            self._files.write_bytes(beside, data)
+            self._files.rename(beside, self._path)
+            self._files.sync_directories()

@@ -1,0 +1,274 @@
+"""Wheel, log and checkpoint of the timer together: recovery, adding units, bringing all to disk.
+
+A flush goes log, wheel, checkpoint: each vouches only for what is on disk before it. So after a
+crash the units behind the checkpoint are looked at again and their slots set once more, and what
+is no unit any more is cut off; the messages behind the checkpoint's queue offset are read again.
+
+Source: TimerMessageStore.recover, recoverAndRevise, prepareTimerCheckPoint (5.4.0).
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rocketpy.errors import ResourceShortError
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.timer.checkpoint import TimerCheckpoint, TimerMarks
+from rocketpy.store.timer.log import MAGIC_DELETE, UNIT_BYTES, TimerLog, TimerUnit
+from rocketpy.store.timer.wheel import Slot, TimerWheel
+
+logger = logging.getLogger(__name__)
+
+
+class TimerState:
+    """The files of the timer. Callers hold `lock`, but for `flush` and `close`.
+
+    Args:
+        root: the store directory.
+        precision_ms: time of one slot of the wheel.
+        log_file_bytes: length of a file of the timer log.
+        files: the file system.
+        clock: stamps the checkpoint's version.
+
+    Attributes:
+        lock: held by whoever reads or adds.
+        marks: what the checkpoint says, on disk.
+        pending_count: units that wait, recalls taken off.
+        is_cut_short: whether the log ends before the checkpoint says: units were lost, and the
+            messages that had one must be read again.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        precision_ms: int,
+        log_file_bytes: int,
+        files: StoreFiles,
+        clock: Clock,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.marks = TimerMarks()
+        self.pending_count = 0
+        self.is_cut_short = False
+        self._clock = clock
+        self._flush_lock = threading.Lock()
+        self._wheel = TimerWheel(root / "timerwheel", precision_ms, files)
+        self._log = TimerLog(root / "timerlog", log_file_bytes, files)
+        self._checkpoint = TimerCheckpoint(root / "config" / "timercheck", files)
+        self._logged: set[int] = set()
+        self._can_flush = True
+
+    # -- life ------------------------------------------------------------------------------
+
+    def load(self, max_phy_offset: int) -> int | None:
+        """Read the files and mend what a crash left; return the first slot's time, if any.
+
+        Args:
+            max_phy_offset: where the commit log ends; units of messages beyond are cut off.
+
+        Raises:
+            StoreFormatError: a file does not fit the configuration.
+            OSError: the disk failed.
+        """
+        self._can_flush = True
+        self.marks = self._checkpoint.load()
+        has_wheel = self._wheel.load()
+        self._log.load()
+        read_tick = self._wheel.tick(self.marks.read_ms)
+        start = self.marks.log_position if has_wheel else 0
+        end = self._recover_log(start, read_tick, max_phy_offset)
+        self._log.cut(end)
+        self.is_cut_short = end < self.marks.log_position
+        if self.is_cut_short:
+            logger.error("the timer log ends too early: its messages are read again: end=%d", end)
+        self.pending_count = 0
+        first, beyond = None, []
+        for slot in self._wheel.slots():
+            if slot.tick < read_tick:
+                continue
+            self.pending_count += max(0, slot.num)
+            first = slot.tick if first is None else min(first, slot.tick)
+            if slot.last >= end:
+                beyond.append(slot)
+        if beyond:
+            self._mend(beyond, end)
+        logger.info(
+            "timer is loaded: log_end=%d queue_offset=%d pending=%d",
+            end,
+            self.marks.queue_offset,
+            self.pending_count,
+        )
+        return None if first is None else first * self._wheel.precision_ms
+
+    def _recover_log(self, start: int, read_tick: int, max_phy_offset: int) -> int:
+        """Set the slots of the units behind the checkpoint; return where the units end."""
+        log, wheel = self._log, self._wheel
+        start = log.unit_boundary(start)
+        end = start
+        for position, unit in log.scan(start):
+            if unit.phy_offset + unit.size_bytes > max_phy_offset:
+                break  # a power cut took the message
+            end = position + UNIT_BYTES
+            if position >= self.marks.log_position:
+                self._logged.add(unit.phy_offset)
+            if wheel.tick(unit.due_ms) >= read_tick:
+                self._revise(position, unit)
+        return end
+
+    def _revise(self, position: int, unit: TimerUnit) -> None:
+        tick = self._wheel.tick(unit.due_ms)
+        slot = self._wheel.get(tick)
+        if slot is None:
+            self._wheel.put(Slot(tick, position, position, _count(unit)))
+        elif position > slot.last:
+            self._wheel.put(slot._replace(last=position, num=slot.num + _count(unit)))
+
+    def _mend(self, beyond: Iterable[Slot], end: int) -> None:
+        """Let slots end where the log does: the wheel was written, and the log was not."""
+        ticks = {slot.tick for slot in beyond}
+        starts = [slot.first for slot in beyond if 0 <= slot.first < end]
+        logger.warning("slots of the timer wheel named units that are gone: slots=%d", len(ticks))
+        for tick in ticks:
+            self._wheel.clear(tick)
+        for position, unit in self._log.scan(min(starts, default=end)):
+            if self._wheel.tick(unit.due_ms) in ticks:
+                self._revise(position, unit)
+
+    def close(self) -> None:
+        """Let go of the files; `flush` comes before."""
+        with self.lock:
+            self._log.close()
+            self._wheel.close()
+
+    # -- units -----------------------------------------------------------------------------
+
+    @property
+    def precision_ms(self) -> int:
+        """Time of one slot."""
+        return self._wheel.precision_ms
+
+    def was_logged(self, phy_offset: int) -> bool:
+        """Whether a message behind the checkpoint had its unit before the last end."""
+        if phy_offset in self._logged:
+            self._logged.discard(phy_offset)
+            return True
+        return False
+
+    def add(self, unit: TimerUnit) -> int:
+        """Append a unit to its slot; return its position. Its ``prev_position`` is set here.
+
+        Raises:
+            DiskFullError: no space for another file; nothing changed.
+        """
+        tick = self._wheel.tick(unit.due_ms)
+        slot = self._wheel.get(tick)
+        if slot is None:
+            position = self._log.append(unit._replace(prev_position=-1))
+            self._wheel.put(Slot(tick, position, position, _count(unit)))
+        else:
+            position = self._log.append(unit._replace(prev_position=slot.last))
+            self._wheel.put(slot._replace(last=position, num=slot.num + _count(unit)))
+        self.pending_count += _count(unit)
+        return position
+
+    def write(self) -> None:
+        """Hand what was added to the system.
+
+        Raises:
+            DiskFullError: no space; it waits in memory.
+        """
+        self._log.write()
+
+    def first_from(self, tick: int, last_tick: int) -> tuple[int, Slot | None]:
+        """Return the first moment that has a slot, and the slot; the last one when none has."""
+        return self._wheel.first_from(tick, last_tick)
+
+    def unit(self, position: int) -> TimerUnit | None:
+        """Return a unit, or None."""
+        return self._log.unit(position)
+
+    def clear(self, tick: int) -> None:
+        """Empty a slot: its messages are delivered, and on disk."""
+        slot = self._wheel.get(tick)
+        if slot is not None:
+            self.pending_count = max(0, self.pending_count - max(0, slot.num))
+            self._wheel.clear(tick)
+
+    def forget_before(self, tick: int) -> None:
+        """Let go of memory that only the past needs."""
+        self._wheel.forget_before(tick)
+
+    def mark_delivered(self, positions: Iterable[int]) -> None:
+        """Let units be passed over by whoever reads their slot again, Apache too.
+
+        Raises:
+            DiskFullError: no space.
+        """
+        self._log.write()
+        self._log.mark(positions, MAGIC_DELETE | 1)
+
+    def remove_before(self, min_phy_offset: int) -> int:
+        """Delete log files whose messages are gone; return how many."""
+        return self._log.remove_before(min_phy_offset)
+
+    # -- disk ------------------------------------------------------------------------------
+
+    def flush(self, progress: Callable[[], tuple[int, int]], *, is_last: bool = False) -> None:
+        """Bring everything to disk, and then the checkpoint.
+
+        Nothing is written while only time goes by: where reading begins says less than which
+        slots are set.
+
+        Args:
+            progress: asked, under the lock, for the first slot that is not delivered (ms) and
+                for the queue offset, both as far as what they stand for is on disk.
+            is_last: write it also when only time went by.
+
+        Raises:
+            DiskFullError: no space; it is tried again.
+            OSError: the disk failed: the checkpoint stays where it is until the next start.
+        """
+        if not self._can_flush:
+            return
+        with self._flush_lock:
+            with self.lock:
+                self._log.write()
+                units, pages = self._log.pending_flush(), self._wheel.pending_pages()
+                read_ms, queue_offset = progress()
+                is_idle = units.is_empty and pages.is_empty
+            if is_idle and not is_last and queue_offset == self.marks.queue_offset:
+                return
+            ok = False
+            try:
+                units.run()
+                pages.run()
+                ok = True
+                self._save(read_ms, units.end, queue_offset)
+            except ResourceShortError:
+                raise
+            except OSError:
+                self._can_flush = False
+                raise
+            finally:
+                with self.lock:
+                    self._wheel.flushed(ok=ok)
+
+    def _save(self, read_ms: int, log_position: int, queue_offset: int) -> None:
+        old = self.marks
+        new = old._replace(
+            read_ms=read_ms,
+            log_position=log_position,
+            queue_offset=queue_offset,
+            master_queue_offset=queue_offset,
+        )
+        if new != old:
+            new = new._replace(counter=old.counter + 1, timestamp_ms=self._clock.time_ms())
+            self._checkpoint.save(new)
+            self.marks = new
+
+
+def _count(unit: TimerUnit) -> int:
+    return -1 if unit.magic & MAGIC_DELETE else 1

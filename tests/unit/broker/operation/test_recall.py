@@ -1,0 +1,104 @@
+"""Calling timed messages back."""
+
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.postponement import Postponement
+from rocketpy.broker.operation.recall import Recalled, RecallOperation, RecallRequest
+from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.recall_handle import RecallHandle
+from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
+from rocketpy.testing.sim_clock import SimClock
+
+HOST = b"\x7f\0\0\1\0\0\0\1"
+
+
+class _Store:
+    status = PutMessageStatus.PUT_OK
+
+    def __init__(self) -> None:
+        self.puts: list[PutMessage] = []
+
+    def put_message(self, message: PutMessage) -> PutMessageResult:
+        self.puts.append(message)
+        return PutMessageResult(self.status, 100, 50)
+
+    def when_durable(self, phy_end: int, callback: Any) -> None:
+        callback(phy_end == 150)
+
+
+class Kit:
+    def __init__(self, **config: Any) -> None:
+        self.store, self.clock = _Store(), SimClock()
+        self.operation = RecallOperation(
+            InternalPut(self.store, lambda _topic, _count, _size: None),
+            Postponement((1_000,), self.clock),
+            topic_exists=lambda topic: topic == "T",
+            config=BrokerConfig(broker_name="b", **{"recall_message_enable": True, **config}),
+            clock=self.clock,
+        )
+
+    def recall(self, handle: str | None = None, topic: str = "T", later_ms: int = 5_001) -> Any:
+        if handle is None:
+            handle = RecallHandle("T", "b", str(self.clock.time_ms() + later_ms), "ID").encode()
+        return self.operation.recall(RecallRequest(topic, handle, "g", HOST))
+
+
+def test_a_recall_waits_in_the_slot_of_its_message() -> None:
+    kit = Kit()
+    assert kit.recall() == Recalled("ID", 150)
+    (put,) = kit.store.puts
+    assert (put.topic, put.queue_id, put.body, put.born_host) == (
+        "rmq_sys_wheel_timer", 0, b"0", HOST
+    )  # fmt: skip
+    found = parse_properties(put.properties)
+    assert found["TIMER_DEL_UNIQKEY"] == found["UNIQ_KEY"] == "ID"
+    assert found["TIMER_OUT_MS"] == str(kit.clock.time_ms() + 5_000)
+    assert (found["REAL_TOPIC"], found["TAGS"], found["PGROUP"]) == ("T", "_RECALL_TAG_", "g")
+    told: list[bool] = []
+    kit.operation.when_durable(Recalled("ID", 150), told.append)
+    assert told == [True]
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "code"),
+    [
+        ({"recall_message_enable": False}, {}, 16),
+        ({"broker_permission": 4}, {}, 14),
+        ({"start_accept_send_request_time_stamp": 1 << 60}, {}, 14),
+        ({}, {"topic": "Unknown"}, 17),
+        ({}, {"handle": "x"}, 604),
+        ({}, {"handle": ""}, 604),
+        ({}, {"handle": RecallHandle("Other", "b", "1", "ID").encode()}, 604),
+        ({}, {"handle": RecallHandle("T", "other", "1", "ID").encode()}, 604),
+        ({}, {"handle": RecallHandle("T", "b", "soon", "ID").encode()}, 604),
+        ({}, {"handle": RecallHandle("T", "b", "9" * 30, "ID").encode()}, 604),
+        ({}, {"later_ms": 0}, 604),
+        ({}, {"later_ms": 259_200_000}, 604),
+    ],
+)
+def test_refused(config: dict[str, Any], changes: dict[str, Any], code: int) -> None:
+    kit = Kit(**config)
+    refused = kit.recall(**changes)
+    assert isinstance(refused, Refusal)
+    assert refused.code == code
+    assert kit.store.puts == []
+
+
+def test_a_store_that_takes_nothing_is_said() -> None:
+    kit = Kit()
+    kit.store.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+    refused = kit.recall()
+    assert isinstance(refused, Refusal)
+    assert refused.code == 1
+
+
+def test_settings_change_while_it_runs() -> None:
+    kit = Kit(recall_message_enable=False)
+    assert isinstance(kit.recall(), Refusal)
+    kit.operation.configure(BrokerConfig(broker_name="b", recall_message_enable=True))
+    assert isinstance(kit.recall(), Recalled)

@@ -1,0 +1,156 @@
+"""One slot of the wheel, unit by unit."""
+
+import random
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.timer.slot_reader import Due, SlotReader
+from rocketpy.proto.message import MessageExt
+from rocketpy.store.timer.log import TimerUnit
+from rocketpy.store.timer.wheel import Slot
+
+START = 1_800_000_000_000
+
+
+class Units:
+    precision_ms = 1_000
+
+    def __init__(self) -> None:
+        self.units: list[TimerUnit] = []
+        self.messages: dict[int, MessageExt] = {}
+        self.looked_at = 0
+
+    def unit(self, position: int) -> TimerUnit | None:
+        return self.units[position] if 0 <= position < len(self.units) else None
+
+    def add(self, key: str, magic: int = 1, **properties: Any) -> int:
+        position = len(self.units)
+        unit = TimerUnit(position - 1, magic, START - 5_000, 5_000, position, 10, 0)
+        self.units.append(unit)
+        self.messages[position] = MessageExt(properties={"UNIQ_KEY": key, **properties})
+        return position
+
+    def message(self, unit: TimerUnit) -> MessageExt | None:
+        self.looked_at += 1
+        return self.messages.get(unit.phy_offset)
+
+    def reader(self) -> SlotReader:
+        last = len(self.units) - 1
+        return SlotReader(Slot(START // 1_000, 0, last, last + 1), self, self.message)
+
+
+def read_all(reader: SlotReader, wall_ms: int) -> list[Due]:
+    found: list[Due] = []
+    more = True
+    while more:
+        more = reader.read_on(wall_ms)
+        while (due := reader.take(wall_ms)) is not None:
+            found.append(due)
+            more = True
+    return found
+
+
+def test_messages_come_by_their_moment_and_then_in_order() -> None:
+    rng, units = random.Random(3), Units()
+    moments = [START + rng.randrange(1, 1_001) for _ in range(200)]
+    for number, moment in enumerate(moments):
+        units.add(f"K{number}", TIMER_DELIVER_MS=str(moment))
+    reader = units.reader()
+    assert read_all(reader, START) == []
+    early = read_all(reader, START + 500)
+    assert [each.due_ms for each in early] == sorted(
+        each for each in moments if each <= START + 500
+    )
+    assert reader.next_ms == min(each for each in moments if each > START + 500)
+    assert sorted(reader.delivered_positions()) == sorted(each.position for each in early)
+    rest = read_all(reader, START + 1_000)
+    assert len(early) + len(rest) == 200
+    assert reader.is_done
+
+
+@pytest.mark.parametrize(
+    ("properties", "due_ms"),
+    [
+        ({"TIMER_DELIVER_MS": str(START + 1)}, START + 1),
+        ({"TIMER_DELIVER_MS": str(START + 1_000)}, START + 1_000),
+        ({"TIMER_DELIVER_MS": str(START)}, START + 1_000),
+        ({"TIMER_DELIVER_MS": str(START + 1_001)}, START + 1_000),
+        ({"TIMER_DELIVER_MS": "?"}, START + 1_000),
+        ({"TIMER_DELAY_SEC": "7"}, START + 1_000),
+        ({}, START + 1_000),
+    ],
+)
+def test_what_does_not_fit_the_slot_is_due_at_its_end(
+    properties: dict[str, Any], due_ms: int
+) -> None:
+    units = Units()
+    units.add("K", **properties)
+    reader = units.reader()
+    assert read_all(reader, START) == []
+    assert reader.next_ms == due_ms
+
+
+def test_after_the_slots_end_no_message_is_read_for_its_moment() -> None:
+    units = Units()
+    for number in range(500):
+        units.add(f"K{number}", TIMER_DELIVER_MS=str(START + 1_000 - number))
+    found = read_all(units.reader(), START + 1_000)
+    assert [each.position for each in found] == list(range(500))
+    assert units.looked_at == 0
+
+
+def test_recalls_count_before_everything_and_also_when_they_come_late() -> None:
+    units = Units()
+    for key in "abcd":
+        units.add(key)
+    units.add("x", magic=5, TIMER_DEL_UNIQKEY="a")
+    units.add("y", magic=5, TIMER_DEL_UNIQKEY="T+b")
+    units.add("z", magic=5)
+    reader = units.reader()
+    read_all(reader, START)
+    late = units.add("w", magic=5, TIMER_DEL_UNIQKEY="c")
+    reader.add(late, units.units[late])
+    normal = units.add("e")
+    reader.add(normal, units.units[normal])
+    found = read_all(reader, START + 1_000)
+    assert [each.position for each in found] == [0, 1, 2, 3, normal]
+    messages = [units.messages[each.position] for each in found]
+    messages[1].properties["REAL_TOPIC"] = "T"
+    assert [reader.is_recalled(each) for each in messages] == [True, True, True, False, False]
+
+
+def test_a_message_that_was_given_back_comes_again() -> None:
+    units = Units()
+    units.add("a")
+    reader = units.reader()
+    (due,) = read_all(reader, START + 1_000)
+    assert reader.is_done
+    reader.give_back(due)
+    assert not reader.is_done
+    assert list(reader.delivered_positions()) == []
+    assert reader.take(START + 1_000) == due
+
+
+@pytest.mark.parametrize("damage", [{"prev_position": 9}, {"write_ms": START}, {"delay_ms": 0}])
+def test_a_broken_chain_ends_there(damage: dict[str, int]) -> None:
+    units = Units()
+    for key in "abc":
+        units.add(key)
+    units.units[1] = units.units[1]._replace(**damage)
+    found = read_all(units.reader(), START + 1_000)
+    assert 2 in [each.position for each in found]
+    assert len(found) in {1, 2}
+
+
+def test_memory_is_bounded_whatever_the_slot_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketpy.broker.timer.slot_reader._PIECE", 64)
+    monkeypatch.setattr("rocketpy.broker.timer.slot_reader._MOST_READY", 16)
+    units = Units()
+    for number in range(2_000):
+        units.add(f"K{number}", TIMER_DELIVER_MS=str(START + 1_000))
+    reader = units.reader()
+    assert read_all(reader, START) == []
+    assert len(reader._ready) == 16
+    found = [each.position for each in read_all(reader, START + 1_000)]
+    assert found == list(range(2_000))
