@@ -251,3 +251,18 @@ async def test_the_trace_of_a_message_is_read_back(tmp_path: Path) -> None:
             assert {record.msg_id for record in records} == {sent.msg_id}
             assert [record.group for record in records] == ["senders", "g", "g"]
         assert await admin.trace("nobody") == []
+
+
+def test_blocking_sends_wait_for_a_broker_that_restarts(tmp_path: Path) -> None:
+    with ClusterThread(tmp_path) as cluster, connect_sync(cluster.namesrv, group="s") as client:
+        with client.producer(timeout_s=30) as producer:
+            producer.send("orders", b"0")
+            restart = threading.Thread(target=cluster.restart_broker)
+            restart.start()
+            sent = 1
+            while restart.is_alive():
+                producer.send("orders", b"x")
+                sent += 1
+            restart.join()
+            producer.send("orders", b"last")
+        assert cluster.message_count("orders") >= sent + 1
