@@ -18,6 +18,7 @@ from rocketpy.client.pull_consumer import PullConsumer
 from rocketpy.client.push_consumer import Consumer
 from rocketpy.client.seams import Remoting
 from rocketpy.errors import ClosedError
+from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
@@ -101,6 +102,9 @@ class Client:
                 raise failures[0]
         await instance.close()
 
+    def _group(self, group: str) -> str:
+        return wrap_namespace(self.config.namespace, group or self.config.group)
+
     @method_options(ProducerConfig)
     def producer(self, config: ProducerConfig) -> Producer:
         """Return a producer; it shares this client's connections.
@@ -111,7 +115,7 @@ class Client:
             ClosedError: the client is not started.
         """
         instance = self._running()
-        producer = Producer(instance, config.group or self.config.group, config)
+        producer = Producer(instance, self._group(config.group), config)
         instance.add_producer(producer.group, producer)
         self._parts.append(producer)
         return producer
@@ -127,7 +131,7 @@ class Client:
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        consumer = Consumer(self._running(), config.group or self.config.group, config)
+        consumer = Consumer(self._running(), self._group(config.group), config)
         self._parts.append(consumer)
         return consumer
 
@@ -140,7 +144,7 @@ class Client:
         Raises:
             ClosedError: the client is not started.
         """
-        consumer = PullConsumer(self._running(), config.group or self.config.group, config)
+        consumer = PullConsumer(self._running(), self._group(config.group), config)
         self._parts.append(consumer)
         return consumer
 

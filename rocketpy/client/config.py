@@ -107,6 +107,8 @@ class ClientConfig(Checked):
         name_servers: `"host:9876;host2:9876"` or a sequence; None takes `NAMESRV_ADDR` from
             the environment.
         group: the group of producers and consumers that name none themselves.
+        namespace: topics and groups are those of this namespace (`namespace%topic` to brokers);
+            names in queues (`MessageQueue`) are the brokers' ones.
         remoting: settings of the connections (TLS, limits); None for the defaults.
         instance_name: the part of the client id after `ip@`; empty means process id and time.
         client_ip: the part of the client id before `@`; empty means this machine's address.
@@ -122,6 +124,7 @@ class ClientConfig(Checked):
 
     name_servers: str | Sequence[str] | None = field(default=None, kw_only=False)
     group: str = "DEFAULT_GROUP"
+    namespace: str = ""
     remoting: RemotingClientConfig | None = None
     instance_name: str = ""
     client_ip: str = ""

@@ -32,6 +32,7 @@ from rocketpy.proto.bodies.heartbeat import (
 from rocketpy.proto.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.proto.subscription import SubscriptionData
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class PushMember:
         self.group = group
         self.wake_rebalance = wake
         self._instance = instance
+        self._namespace = instance.config.namespace
         self._config = config
         self._subscriptions = subscriptions
         self._readers = readers
@@ -123,7 +125,10 @@ class PushMember:
         return running_info(
             self._readers.queues,
             self._subscriptions.values(),
-            {topic: self._stats.report(topic) for topic in self._subscriptions},
+            {
+                topic: self._stats.report(unwrap_namespace(self._namespace, topic))
+                for topic in self._subscriptions
+            },
             push_properties(
                 self._instance.name_servers.addresses,
                 self._config.concurrency,
@@ -139,7 +144,8 @@ class PushMember:
         if self._invoke is None:
             return nobody_handles("this consumer has no handler to call")
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
-        received = ReceivedMessage(message, queue, serializer=self._config.serializer)
+        serializer, namespace = self._config.serializer, self._namespace
+        received = ReceivedMessage(message, queue, serializer=serializer, namespace=namespace)
         return await consume_and_report(self._invoke, received, self._instance.clock)
 
 

@@ -9,6 +9,7 @@ from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.proto.properties import (
     PROPERTY_DLQ_ORIGIN_TOPIC,
     PROPERTY_ORIGIN_MESSAGE_ID,
@@ -74,6 +75,7 @@ class ReceivedMessage:
         queue: where it came from.
         serializer: reads the body in `decode`; None for plain bytes.
         settlement: takes the outcome; None for a message that nobody waits for.
+        namespace: of the client; `topic` is without it.
     """
 
     __slots__ = ("_serializer", "_settlement", "body", "ext", "queue", "retries", "topic")
@@ -85,6 +87,7 @@ class ReceivedMessage:
         *,
         serializer: Serializer | None = None,
         settlement: Settlement | None = None,
+        namespace: str = "",
     ) -> None:
         self.ext = ext
         self.body: bytes = ext.body
@@ -92,6 +95,8 @@ class ReceivedMessage:
         self.topic: str = ext.topic
         if self.topic.startswith(RETRY_PREFIX):
             self.topic = ext.properties.get(PROPERTY_RETRY_TOPIC, self.topic)
+        if namespace:
+            self.topic = unwrap_namespace(namespace, self.topic)
         self.retries: int = ext.reconsume_times
         self._serializer = serializer
         self._settlement = settlement

@@ -77,10 +77,12 @@ class ProcessQueue:
         serializer: for `message.decode()`.
         give_back: what `message.nack()` calls; None when that is impossible.
         total: what all queues of the consumer count in; None without a common limit.
+        namespace: of the client; topics of messages are without it.
     """
 
     __slots__ = (
-        "_give_back", "_idle_waiter", "_leaving", "_serializer", "_space_waiter", "_started",
+        "_give_back", "_idle_waiter", "_leaving", "_namespace",
+        "_serializer", "_space_waiter", "_started",
         "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
         "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "paused",
         "pulled_at_ms", "pulled_end_offset", "queue", "size_bytes",
@@ -94,10 +96,12 @@ class ProcessQueue:
         serializer: Serializer | None = None,
         give_back: "GiveBack | None" = None,
         total: CacheTotal | None = None,
+        namespace: str = "",
     ) -> None:
         self.queue = queue
         self.limits = limits
         self._serializer = serializer
+        self._namespace = namespace
         self._give_back = give_back
         self._total = total
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
@@ -119,7 +123,13 @@ class ProcessQueue:
 
     def receive(self, ext: MessageExt) -> ReceivedMessage:
         """Return a stored message as what users get; it is not put in here yet."""
-        return ReceivedMessage(ext, self.queue, serializer=self._serializer, settlement=self)
+        return ReceivedMessage(
+            ext,
+            self.queue,
+            serializer=self._serializer,
+            settlement=self,
+            namespace=self._namespace,
+        )
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
         """Add what a pull brought, in the order of the offsets."""

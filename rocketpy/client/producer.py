@@ -33,6 +33,8 @@ from rocketpy.errors import ClosedError, IllegalMessageError, RocketPyError, Too
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 
 logger = logging.getLogger(__name__)
@@ -64,6 +66,7 @@ class Producer:
         self.group = checked_group(group)
         self.config = config
         self._instance = instance
+        self._namespace = instance.config.namespace
         self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
         self._started: SendTransport | None = None
         self._tracer: Tracer | None = None
@@ -71,7 +74,7 @@ class Producer:
         self._closed = False
         self._ends = TransactionEnds(instance.api, instance.routes, self.group)
         self._checks = (
-            CheckAnswers(config.tx_checker, self._ends, config.serializer)
+            CheckAnswers(config.tx_checker, self._ends, config.serializer, self._namespace)
             if config.tx_checker is not None
             else None
         )
@@ -185,6 +188,8 @@ class Producer:
         """
         transport = self._transport()
         topic, body, options = _unpacked(topic, body, options)
+        if self._namespace:
+            topic, options = self._named(topic, options)
         check_send_topic(topic)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         task = asyncio.get_running_loop().create_task(
@@ -233,16 +238,18 @@ class Producer:
         transport = self._transport()
         if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):
             raise IllegalMessageError("messages of a batch cannot be delayed")
+        own_topic = topic
+        if self._namespace:
+            topic, options = self._named(topic, options)
         check_send_topic(topic)
         messages = []
         for item in bodies:
             of_item, data = options, item
             if isinstance(item, Message):
                 item_topic, data, of_item = _unpacked(item, None, options)
-                if item_topic != topic:
-                    raise IllegalMessageError(
-                        f"a batch has one topic, not {topic} and {item_topic}"
-                    )
+                if item_topic != own_topic:
+                    reason = f"a batch has one topic, not {own_topic} and {item_topic}"
+                    raise IllegalMessageError(reason)
             msg_id = self._instance.next_msg_id()
             messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
         results: list[SendResult] = []
@@ -306,6 +313,8 @@ class Producer:
         topic, body, options = _unpacked(topic, body, options)
         if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):
             raise IllegalMessageError("a transactional message cannot be delayed")
+        if self._namespace:
+            topic, options = self._named(topic, options)
         check_send_topic(topic)
         properties = half_properties(self.group, check_after_s)
         options = {**options, "properties": {**options.get("properties", {}), **properties}}
@@ -365,9 +374,16 @@ class Producer:
     ) -> asyncio.Future[SendResult]:
         if not isinstance(topic, str):
             topic, body, options = _unpacked(topic, body, options)
+        if self._namespace:
+            topic, options = self._named(topic, options)
         check_send_topic(topic)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         return self._launch(transport, topic, message, options, is_pipelined=is_pipelined)
+
+    def _named(self, topic: str, options: SendOptions) -> tuple[str, SendOptions]:
+        """Put a message into the namespace."""
+        properties = {**options.get("properties", {}), PROPERTY_INSTANCE_ID: self._namespace}
+        return wrap_namespace(self._namespace, topic), {**options, "properties": properties}
 
     def _launch(
         self,

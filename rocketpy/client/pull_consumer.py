@@ -30,6 +30,7 @@ from rocketpy.client.rebalance import Rebalancer
 from rocketpy.client.start_position import StartFinder
 from rocketpy.errors import ClientError, ClosedError, NoRouteError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 
 logger = logging.getLogger(__name__)
@@ -156,7 +157,8 @@ class PullConsumer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, empty when nobody serves it."""
-        return list(await self._instance.routes.subscribe_queues(topic))
+        full_name = wrap_namespace(self._instance.config.namespace, topic)
+        return list(await self._instance.routes.subscribe_queues(full_name))
 
     async def subscribe(
         self,
@@ -178,6 +180,7 @@ class PullConsumer:
             NoNameServerError: none responds.
             BrokerError: a broker does not take the condition.
         """
+        topic = wrap_namespace(self._instance.config.namespace, topic)
         self._check_running()
         if self._readers.queues and not self._subscribes:
             raise ClientError("subscribe and assign cannot be mixed")
@@ -364,7 +367,11 @@ class PullConsumer:
 
     def _make_queue(self, queue: MessageQueue) -> ProcessQueue:
         return ProcessQueue(
-            queue, self._limits, serializer=self.config.serializer, total=self._total
+            queue,
+            self._limits,
+            serializer=self.config.serializer,
+            total=self._total,
+            namespace=self._instance.config.namespace,
         )
 
     def _subscription(self, topic: str) -> SubscriptionData:

@@ -40,6 +40,7 @@ from rocketpy.client.start_position import StartFinder
 from rocketpy.client.tracer import Tracer
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.topic_names import retry_topic
 from rocketpy.proto.trace import CONSUMED
@@ -183,6 +184,7 @@ class Consumer:
             ExpressionError: `sql` is no condition; says where.
             ConfigError: the name or the filter is not usable.
         """
+        topic = wrap_namespace(self._instance.config.namespace, topic)
         version = self._instance.next_sub_version()
         self._subscriptions[topic] = checked_subscription(topic, filter, sql, version)
         if self._running:
@@ -364,6 +366,7 @@ class Consumer:
             self._limits,
             serializer=self.config.serializer,
             give_back=self._returns.give_back,
+            namespace=self._instance.config.namespace,
         )
 
     async def _release(self, entry: ProcessQueue) -> bool:

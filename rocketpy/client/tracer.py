@@ -25,6 +25,7 @@ from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
+from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.proto.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
@@ -90,7 +91,8 @@ class Tracer:
     def __init__(self, instance: Instance, group: str, role: str, topic: str) -> None:
         self.dropped = 0
         self._instance = instance
-        self._group = group
+        self._namespace = instance.config.namespace
+        self._group = unwrap_namespace(self._namespace, group)
         self._topic = topic
         self._config = ProducerConfig(timeout_s=5.0, max_message_bytes=4 * _MAX_BODY_BYTES)
         own_group = f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_numbers)}"
@@ -128,7 +130,7 @@ class Tracer:
                 time_ms=time_ms,
                 region=result.region_id,
                 group=self._group,
-                topic=topic,
+                topic=unwrap_namespace(self._namespace, topic),
                 msg_id=result.msg_id,
                 tag=properties.get(PROPERTY_TAGS, ""),
                 keys=properties.get(PROPERTY_KEYS, ""),
@@ -148,7 +150,7 @@ class Tracer:
                 time_ms=self._instance.clock.time_ms(),
                 region="DefaultRegion",
                 group=self._group,
-                topic=end.topic or "",
+                topic=unwrap_namespace(self._namespace, end.topic or ""),
                 msg_id=end.msg_id,
                 broker=broker,
                 transaction_id=end.transaction_id or "",

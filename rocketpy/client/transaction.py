@@ -276,10 +276,14 @@ class CheckAnswers:
         checker: says how a local transaction ended.
         ends: tells the broker.
         serializer: reads bodies in `message.decode()`.
+        namespace: of the client.
     """
 
-    def __init__(self, checker: TxChecker, ends: TransactionEnds, serializer: Serializer) -> None:
+    def __init__(
+        self, checker: TxChecker, ends: TransactionEnds, serializer: Serializer, namespace: str = ""
+    ) -> None:
         self._checker = checker
+        self._namespace = namespace
         self._ends = ends
         self._serializer = serializer
         self._slots = asyncio.Semaphore(_CHECKS_AT_A_TIME)
@@ -315,7 +319,8 @@ class CheckAnswers:
 
     async def _check(self, message: MessageExt, broker_name: str) -> tuple[TxState, str | None]:
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
-        received = ReceivedMessage(message, queue, serializer=self._serializer)
+        serializer, namespace = self._serializer, self._namespace
+        received = ReceivedMessage(message, queue, serializer=serializer, namespace=namespace)
         try:
             if inspect.iscoroutinefunction(self._checker):
                 state = await self._checker(received)

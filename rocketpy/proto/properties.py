@@ -43,6 +43,7 @@ PROPERTY_FIRST_POP_TIME: Final = "1ST_POP_TIME"
 PROPERTY_MSG_REGION: Final = "MSG_REGION"
 PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
 PROPERTY_CLUSTER: Final = "CLUSTER"
+PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
 
 SYSTEM_PROPERTIES: Final = frozenset(
     {
@@ -77,6 +78,7 @@ SYSTEM_PROPERTIES: Final = frozenset(
         PROPERTY_MSG_REGION,
         PROPERTY_TRACE_SWITCH,
         PROPERTY_CLUSTER,
+        PROPERTY_INSTANCE_ID,
         # Names of which nothing but this set knows yet.
         "CONSUME_START_TIME",
         "CORRELATION_ID",

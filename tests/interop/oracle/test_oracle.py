@@ -9,6 +9,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.client.credentials import Credentials, RequestSigner
 from rocketpy.proto.command import make_request
+from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.trace import encode_trace
 from rocketpy.sql92.bloom import BloomFilter
@@ -105,3 +106,20 @@ def test_trace_records_are_read_and_written_alike() -> None:
     ours = "".join(encode_trace(record) for record, _ in CASES)
     (answer,) = ask([f"trace {word(ours)}"])
     assert base64.b64decode(answer).decode() == ours
+
+
+def test_names_in_a_namespace_are_those_of_the_official_client() -> None:
+    rng = random.Random(5)
+    parts = ["ns", "n", "%", "%RETRY%", "%DLQ%", "T", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_x", "TBW102"]
+    parts += ["CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER", "SCHEDULE_TOPIC_XXXX", "ns%T"]
+    cases = [
+        (rng.choice(["ns", "n", "MQ_INST_1"]), "".join(rng.choices(parts, k=rng.randint(1, 3))))
+        for _ in range(400)
+    ]
+    answers = ask(f"namespace {word(namespace)} {word(name)}" for namespace, name in cases)
+    different = [
+        (case, expected)
+        for case, expected in zip(cases, answers, strict=True)
+        if f"{wrap_namespace(*case)} {unwrap_namespace(*case)}" != expected
+    ]
+    assert not different

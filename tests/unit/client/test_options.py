@@ -224,8 +224,18 @@ async def asked_for(cluster: Cluster, options: dict[str, Any]) -> int:
         return (cluster.clock.monotonic_ms() - began) // 1000
 
 
+async def asked_of(cluster: Cluster, options: dict[str, Any]) -> list[str]:
+    for topic in ("ns%t", "t"):
+        cluster.create_topic(topic, 1)
+    async with cluster.client(**options) as client:
+        await client.producer().send("t", b"x")
+    (sent,) = cluster.of_code(SEND)
+    return [sent.ext_fields["b"], sent.ext_fields["a"]]
+
+
 CLIENT: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "instance_name": ("i", "j", client_id, "10.0.0.1@i", "10.0.0.1@j"),
+    "namespace": ("", "ns", asked_of, ["t", "g"], ["ns%t", "ns%g"]),
     "unit_name": ("", "u", client_id, "10.0.0.1@i", "10.0.0.1@i@u"),
     "api_timeout_ms": (1_000, 4_000, asked_for, 1, 4),
     "route_refresh_interval_ms": (10_000, 40_000, route_pause, 10, 40),

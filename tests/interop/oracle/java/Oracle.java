@@ -14,6 +14,7 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.util.BloomFilter;
+import org.apache.rocketmq.remoting.protocol.NamespaceUtil;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /** Answers, line by line, what Apache's own classes make of something. Texts travel as base64. */
@@ -37,6 +38,8 @@ public class Oracle {
                 return bloom.getM() + " " + bloom.getK() + " " + Arrays.toString(bloom.calcBitPositions(text(words[3]))).replaceAll("[\\[\\],]", "");
             case "sign":
                 return sign(text(words[1]), text(words[2]), text(words[3]), text(words[4]), Base64.getDecoder().decode(words[5]));
+            case "namespace":
+                return NamespaceUtil.wrapNamespace(text(words[1]), text(words[2])) + " " + NamespaceUtil.withoutNamespace(text(words[2]), text(words[1]));
             case "trace":
                 return trace(text(words[1]));
             case "filters":
