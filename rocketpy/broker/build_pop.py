@@ -31,7 +31,7 @@ from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import TopicTable
-from rocketpy.proto.subscription import is_tag_type
+from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore
@@ -237,8 +237,8 @@ def _filters() -> MakeFilter:
     expressions = ExpressionCache()
 
     def make_filter(expression: str, expression_type: str | None) -> MessageFilter | None:
-        if not is_tag_type(expression_type):
+        if not is_tag_type(expression_type) and expression_type != EXPRESSION_SQL92:
             raise ValueError(f"this broker does not filter by {expression_type}")
-        return expressions.filter_of(expression)
+        return expressions.filter_of(expression, expression_type)
 
     return make_filter

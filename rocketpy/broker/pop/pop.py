@@ -21,6 +21,7 @@ from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS
 from rocketpy.broker.pop.take import QueueTaker
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
 from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.subscription import EXPRESSION_SQL92
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
 from rocketpy.runtime.clock import Clock
@@ -99,6 +100,10 @@ class PopOperation:
         refused = self._check(wanted)
         if refused is not None:
             return refused
+        kind = wanted.expression_type
+        if kind == EXPRESSION_SQL92 and not self._config.enable_property_filter:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         try:
             message_filter = self._make_filter(wanted.expression or "*", wanted.expression_type)
         except ValueError as error:

@@ -171,3 +171,19 @@ def test_a_group_that_is_reset_pops_from_there() -> None:
         return (await popper.pop()).bodies
 
     assert simulate(case, queues=1) == [b"1", b"2"]
+
+
+def test_a_condition_takes_what_meets_it() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> None:
+        for number in range(6):
+            await send(cluster, 1, number, headers={"n": str(number)})
+        wanted = {"exp": "n BETWEEN 2 AND 3", "expType": "SQL92"}
+        found = await popper.pop(**wanted)
+        assert sorted(found.bodies) == [b"2", b"3"]
+        wrong = await popper.pop(exp="n >", expType="SQL92")
+        assert (wrong.code, "at character 4" in (wrong.remark or "")) == (23, True)
+        parts = cluster.brokers[0].broker.parts
+        parts.configs.update({"enablePropertyFilter": "false"})
+        assert (await popper.pop(**wanted)).code == 1
+
+    simulate(case, queues=1)
