@@ -66,7 +66,8 @@ _SHORT: Final = struct.Struct(">h")
 _SIZE_MAGIC: Final = struct.Struct(">ii")
 _HEAD_BYTES: Final = _SIZE_MAGIC.size
 _STORE_TIMESTAMP_AT: Final = 48 + V4_HOST_BYTES
-_BODY_LENGTH_AT: Final = _V4_FIXED.size - _INT.size
+_MAGIC_FLAG_BODY: Final = struct.Struct(">4xi28xi44xi")
+"""Magic, system flag and body length, with IPv4 hosts."""
 _V6_EXTRA_BYTES: Final = V6_HOST_BYTES - V4_HOST_BYTES
 _TOPIC_FIELDS_LIMIT: Final = 65_536
 
@@ -332,18 +333,18 @@ def topic_span(
 
 
 def properties_of(record: ReadBuffer) -> bytes:
-    """Return the properties of a record that begins the buffer; it must be a whole one."""
-    at = _BODY_LENGTH_AT
-    hosts = _INT.unpack_from(record, SYS_FLAG_AT)[0] & HOST_FLAGS
-    if hosts:
-        at = _FIXED_BY_HOSTS[hosts].size - _INT.size
-    at += _INT.size + _INT.unpack_from(record, at)[0]
-    if _INT.unpack_from(record, MAGIC_AT)[0] == MAGIC_V1:
+    """Return the properties of one record, which is the whole buffer."""
+    magic, sys_flag, body_bytes = _MAGIC_FLAG_BODY.unpack_from(record)
+    at = _V4_FIXED.size
+    if sys_flag & HOST_FLAGS:
+        at = _FIXED_BY_HOSTS[sys_flag & HOST_FLAGS].size
+        body_bytes = _INT.unpack_from(record, at - _INT.size)[0]
+    at += body_bytes
+    if magic == MAGIC_V1:
         at += 1 + record[at]
     else:
         at += 2 + _SHORT.unpack_from(record, at)[0]
-    start: int = at + 2
-    return bytes(record[start : start + _SHORT.unpack_from(record, at)[0]])
+    return bytes(record[at + 2 :])
 
 
 def record_store_timestamp_ms(buffer: ReadBuffer, position: int) -> int:

@@ -38,7 +38,8 @@ class Condition:
         self.expression = expression
         self.names = frozenset(parser.names)
         self._evaluate = node.evaluate
-        self._keys = [(name, b"\x02%s\x01" % name.encode()) for name in sorted(self.names)]
+        keys = [(name, b"\x02%b\x01" % name.encode()) for name in sorted(self.names)]
+        self._keys = [(name, key, len(key)) for name, key in keys]
 
     @property
     def size_bytes(self) -> int:
@@ -62,17 +63,19 @@ class Condition:
 
     def matches_stored(self, properties: bytes) -> bool:
         """The same, by the properties as a record stores them: only those it mentions are read."""
-        searched = b"\x02" + properties
+        searched = b"\x02%b\x02" % properties
         found: dict[str, str] = {}
-        for name, key in self._keys:
+        for name, key, key_bytes in self._keys:
             at = searched.rfind(key)
             if at >= 0:
-                start = at + len(key)
-                end = searched.find(b"\x02", start)
-                value = searched[start:] if end < 0 else searched[start:end]
+                start = at + key_bytes
+                value = searched[start : searched.index(b"\x02", start)]
                 if value:
                     found[name] = value.decode("utf-8", "replace")
-        return self.matches(found)
+        try:
+            return self._evaluate(found.get) is True
+        except MismatchError:
+            return False
 
 
 def compile_condition(expression: str) -> Condition:

@@ -42,6 +42,8 @@ class Long(int):
 
 def to_integer(text: str) -> int:
     """Read a text as Integer.valueOf does; raises MismatchError."""
+    if len(text) < _SURELY_WHOLE_CHARS and text.isdecimal() and text.isascii():
+        return int(text)
     return _whole(text, MAX_INTEGER)
 
 
@@ -132,8 +134,6 @@ def _converted(text: str, kind: type) -> Value:
 
 
 def _whole(text: str, highest: int) -> int:
-    if len(text) < _SURELY_WHOLE_CHARS and text.isdecimal() and text.isascii():
-        return int(text)
     if len(text) > _MAX_WHOLE_CHARS:
         text = _without_leading_zeros(text)
     if not _WHOLE.fullmatch(text) or max(text) > "\uffff":

@@ -266,7 +266,20 @@ def between(node: Node, low: Node, high: Node) -> Node:
     is_fixed = low.is_literal and high.is_literal and low.is_number and high.is_number
     if is_fixed and compare(high.value, low.value) < 0:
         raise Refused(f"BETWEEN needs the lower value first, not {low.value} and {high.value}")
-    return all_of([relation(node, ">=", low), relation(node, "<=", high)])
+    both = [relation(node, ">=", low), relation(node, "<=", high)]
+    if node.kind is Kind.PROPERTY and type(low.value) is type(high.value) is int:
+        return _boolean(_within(str(node.value), low.value, high.value), node)
+    return all_of(both)
+
+
+def _within(name: str, lowest: int, highest: int) -> Evaluate:
+    """Read a property once for both ends."""
+
+    def within(get: Get) -> Value:
+        text = get(name)
+        return None if text is None else lowest <= to_integer(text) <= highest
+
+    return within
 
 
 def not_between(node: Node, low: Node, high: Node) -> Node:

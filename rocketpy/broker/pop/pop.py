@@ -21,9 +21,9 @@ from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS
 from rocketpy.broker.pop.take import QueueTaker
 from rocketpy.broker.pop.waiters import PopWaiters, Waiting, keys_of
 from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.subscription import EXPRESSION_SQL92
 from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
+from rocketpy.proto.subscription import EXPRESSION_SQL92
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import MessageFilter
 
