@@ -220,3 +220,22 @@ def test_a_topic_that_comes_after_its_consumer_is_read_within_seconds(
         return got
 
     assert run_simulated(case) == [b"0"]
+
+
+def test_a_condition_holds_over_a_restart_of_the_broker(run: Callable[..., Any]) -> None:
+    async def case(world: World) -> list[bytes]:
+        world.create_topic("t", queues=1)
+        got: list[bytes] = []
+        async with world.client() as client:
+            producer = client.producer(timeout_s=30)
+            options = {"group": "c", "start": "earliest", "handler": collect(got)}
+            async with client.consumer("t", sql="n BETWEEN 3 AND 7", **options):
+                for number in range(10):
+                    if number == 5:
+                        await world.until(lambda: b"4" in got)
+                        await world.restart_broker()
+                    await producer.send("t", b"%d" % number, headers={"n": str(number)})
+                await world.until(lambda: b"7" in got)
+        return sorted(set(got))
+
+    assert run(case) == [b"3", b"4", b"5", b"6", b"7"]
