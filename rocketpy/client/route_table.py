@@ -26,13 +26,15 @@ from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
+MAX_QUEUES = 65_536
+"""More queues a topic has in no cluster; a route that names more is not believed."""
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
     """Return the queues a producer may write to, sorted.
 
     Raises:
-        BadBodyError: the order of the queues cannot be read.
+        BadBodyError: the order of the queues cannot be read, or there are too many.
     """
     if route.order_topic_conf:
         try:
@@ -41,6 +43,7 @@ def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...
             raise BadBodyError(
                 f"order of topic {topic} is {route.order_topic_conf!r}: {error}"
             ) from None
+    _check_count(topic, (queue.write_queue_nums for queue in route.queue_datas))
     with_master = {
         broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
     }
@@ -55,16 +58,27 @@ def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...
 
 
 def _ordered_queues(topic: str, order: str) -> tuple[MessageQueue, ...]:
-    pairs = (part.split(":") for part in order.split(";") if ":" in part)
+    pairs = [part.split(":") for part in order.split(";") if ":" in part]
+    counts = [(name, int(count)) for name, count in pairs]
+    _check_count(topic, (count for _, count in counts))
     return tuple(
-        MessageQueue(topic, name, queue_id)
-        for name, count in pairs
-        for queue_id in range(int(count))
+        MessageQueue(topic, name, queue_id) for name, count in counts for queue_id in range(count)
     )
 
 
+def _check_count(topic: str, counts: Iterable[int]) -> None:
+    """Refuse to make millions of queues because a name server says so."""
+    if sum(max(0, count) for count in counts) > MAX_QUEUES:
+        raise BadBodyError(f"the route of topic {topic} has more than {MAX_QUEUES} queues")
+
+
 def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
-    """Return the queues a consumer may read, sorted."""
+    """Return the queues a consumer may read, sorted.
+
+    Raises:
+        BadBodyError: there are too many.
+    """
+    _check_count(topic, (queue.read_queue_nums for queue in route.queue_datas))
     return tuple(
         sorted_queues(
             MessageQueue(topic, queue.broker_name, queue_id)
@@ -209,11 +223,12 @@ class RouteTable:
             self._store(topic, route)
 
     def _store(self, topic: str, route: TopicRouteData) -> None:
-        writable = publish_queues(topic, route)  # may fail, and then nothing changes
+        # Both may fail, and then nothing changes.
+        writable, readable = publish_queues(topic, route), subscribe_queues(topic, route)
         self._routes[topic] = route
         self._remember_brokers(route)
         self._publish[topic] = writable
-        self._subscribe[topic] = subscribe_queues(topic, route)
+        self._subscribe[topic] = readable
         logger.info("route of %s changed: %d queues", topic, len(self._subscribe[topic]))
         for listener in self.on_change:
             listener(topic)

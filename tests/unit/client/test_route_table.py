@@ -95,6 +95,29 @@ async def test_an_order_nobody_can_read_is_a_bad_body_and_the_route_stays(order:
     assert ids(await kit.table.subscribe_queues("u")) == [("b", 0), ("b", 1)]
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        route("b", queues=2**31 - 1),
+        route("b", queues=40_000, order_topic_conf="b:1"),
+        route("b", order_topic_conf="b:65536;a:1"),
+        route("b", order_topic_conf=";".join(["b:2147483647"] * 100)),
+    ],
+    ids=["queues", "queues_to_read", "order", "long_order"],
+)
+async def test_millions_of_queues_are_not_believed_and_the_route_stays(
+    hostile: TopicRouteData,
+) -> None:
+    kit = Kit()
+    kit.remoting.routes = {"t": route("a")}
+    known = await kit.table.publish_queues("t")
+    hostile.queue_datas = hostile.queue_datas * 2
+    kit.remoting.routes["t"] = hostile
+    with pytest.raises(BadBodyError, match="more than 65536 queues"):
+        await kit.table.refresh_all()
+    assert await kit.table.publish_queues("t") == known
+
+
 async def test_callers_at_once_share_one_request() -> None:
     kit = Kit()
     kit.remoting.routes["t"] = route("a")
