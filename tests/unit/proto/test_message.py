@@ -14,6 +14,7 @@ from rocketpy.proto.message import (
     encode_batch,
     encode_message,
     host_to_bytes,
+    iter_batch,
 )
 from rocketpy.proto.sys_flag import CompressionType, with_compression
 
@@ -147,3 +148,24 @@ def test_batch_lengths_that_do_not_add_up(at, value):
     struct.pack_into(">i", body, at, value)
     with pytest.raises(BadBodyError):
         decode_batch(bytes(body))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[(100, 20)] * 32, [(0, 0)] * 3, [(5, 5)], [(5, 6), (6, 5)], [(5, 5), (5, 5), (5, 6)]],
+    ids=["one_shape", "empty", "single", "one_size", "mixed"],
+)
+def test_batches_of_one_shape_are_taken_apart_as_others_are(shapes):
+    items = [
+        BatchItem(number, bytes([number]) * body, b"p" * properties)
+        for number, (body, properties) in enumerate(shapes)
+    ]
+    data = encode_batch(items)
+    assert list(map(BatchItem._make, iter_batch(data))) == items
+    for cut in range(1, len(data), 7):
+        try:
+            read = list(iter_batch(data[:cut]))
+        except BadBodyError:
+            continue
+        assert read == [tuple(item) for item in items[: len(read)]]
+        assert len(encode_batch(items[: len(read)])) == cut

@@ -177,3 +177,28 @@ def test_a_number_that_does_not_fit_writes_nothing():
     with pytest.raises(struct.error):
         pack(buffer, 0, queue_id=1 << 40)
     assert buffer == bytes(300)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[(10, 4)] * 5, [(10, 4), (10, 5), (11, 4)], [(0, 0)] * 3, [(3, 0)], [(9, 5), (8, 6)]],
+    ids=["one_shape", "mixed", "empty", "single", "one_size"],
+)
+def test_a_run_is_what_its_records_are_one_by_one(shapes):
+    records = [
+        (number, body_crc(b"b" * body), b"b" * body, bytes([65 + number]) * properties)
+        for number, (body, properties) in enumerate(shapes)
+    ]
+    run, single = bytearray(2_000), bytearray(2_000)
+    field = topic_field("Topic")
+    offsets, sizes = pack_run(run, 7, records, 3, 50, 900, 1, 11, V4, 12, V4, 2, field)
+    position = 7
+    for number, (flag, crc, body, properties) in enumerate(records):
+        size = record_size(len(body), len(field), len(properties), 0)
+        assert (offsets[number], sizes[number]) == (900 + position - 7, size)
+        pack_record(
+            single, position, size, crc, 3, flag, 50 + number, 900 + position - 7, 1, 11, V4, 12,
+            V4, 2, 0, body, field, properties,
+        )  # fmt: skip
+        position += size
+    assert run == single
