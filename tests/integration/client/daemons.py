@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import random
 import signal
 import socket
 import subprocess
@@ -19,10 +20,17 @@ _INSIDE = "127.0.0.2"  # where a broker listens whose clients come through a pro
 
 
 def free_port() -> int:
-    """Return a port that is free on all of loopback."""
-    with socket.create_server(("0.0.0.0", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    """Return a port free on all of loopback, below those that the system gives to connections.
+
+    A broker that was killed finds it free again.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("0.0.0.0", port)),
+        ):
+            return port
 
 
 class Daemon:
