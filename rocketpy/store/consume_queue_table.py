@@ -113,12 +113,19 @@ class ConsumeQueueTable:
         Raises:
             StoreFormatError: a file that does not belong there.
         """
-        for topic in self._files.list_directories(self._directory):
-            for name in self._files.list_directories(self._directory / topic):
-                if name.isdigit():
-                    queue = self._make(topic, int(name))
-                    queue.load(after_crash=after_crash)
-                    self._topics.setdefault(topic, {})[int(name)] = queue
+        topics = self._files.list_directories(self._directory)
+        names = self._files.each(
+            lambda topic: self._files.list_directories(self._directory / topic), topics
+        )
+        queues = [
+            self._make(topic, int(name))
+            for topic, ids in zip(topics, names, strict=True)
+            for name in ids
+            if name.isdigit()
+        ]
+        self._files.each(lambda queue: queue.load(after_crash=after_crash), queues)
+        for queue in queues:
+            self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
 
     def load_batch(self, log_end: int) -> None:
         """Read the bounds of the batch queues on disk.

@@ -28,7 +28,6 @@ SECTOR_BYTES: Final = 512
 _PAGE_BYTES: Final = 4096
 _HUGE_BYTES: Final = 1 << 40
 
-
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -286,9 +285,15 @@ class SimFiles:
             raise ResourceShortError(f"cannot create {path}: exists")
         self.make_directories(path.parent)
         self._take_descriptor(path)
-        node = _Node(bytearray(size_bytes), self._clock.time_ms())
+        return _SimRegion(self, path, self._create(path, size_bytes))
+
+    def _create(self, path: Path, size_bytes: int) -> _Node:
+        """Create a file, and then give it its length: a kill in between leaves it empty."""
+        node = _Node(bytearray(), self._clock.time_ms())
         self._change(lambda names: names.__setitem__(path, node), node)
-        return _SimRegion(self, path, node)
+        self.before("truncate", path)
+        node.memory, node.disk = bytearray(size_bytes), bytearray(size_bytes)
+        return node
 
     def open(self, path: Path) -> _SimRegion:
         """See `rocketpy.store.files.StoreFiles.open`."""
@@ -304,8 +309,7 @@ class SimFiles:
     def create_file(self, path: Path, size_bytes: int) -> _SimFile:
         """See `rocketpy.store.files.StoreFiles.create_file`."""
         self.make_directories(path.parent)
-        node = _Node(bytearray(size_bytes), self._clock.time_ms())
-        self._change(lambda names: names.__setitem__(path, node), node)
+        node = self._create(path, size_bytes)
         self.open_files += 1
         return _SimFile(self, path, node)
 
@@ -325,19 +329,14 @@ class SimFiles:
 
     def list_files(self, directory: Path) -> list[str]:
         """See `rocketpy.store.files.StoreFiles.list_files`."""
-        return sorted(
-            path.name
-            for path, node in self._names.items()
-            if node is not None and path.parent == directory
-        )
+        return sorted(path.name for path in self._inside(directory) if self._names[path])
 
     def list_directories(self, directory: Path) -> list[str]:
         """See `rocketpy.store.files.StoreFiles.list_directories`."""
-        return sorted(
-            path.name
-            for path, node in self._names.items()
-            if node is None and path.parent == directory
-        )
+        return sorted(path.name for path in self._inside(directory) if not self._names[path])
+
+    def _inside(self, directory: Path) -> list[Path]:
+        return [path for path in self._names if path.parent == directory]
 
     def make_directories(self, directory: Path) -> None:
         """See `rocketpy.store.files.StoreFiles.make_directories`."""

@@ -1,12 +1,19 @@
 """Kills, power cuts, full disks and failing flushes take nothing that was promised."""
 
+import dataclasses
 import errno
+import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
 from rocketpy.errors import ResourceShortError
+from rocketpy.proto.message import decode_message
+from rocketpy.runtime.clock import SystemClock
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.store.retention import DiskRatios
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies, message, put_many
@@ -394,3 +401,37 @@ def test_a_deletion_without_a_descriptor_is_on_disk_after_another_call(
     assert store.delete_topics([TOPIC]) == 0
     kit.files.power_cut(random.Random(1))
     assert kit.open().max_offset(TOPIC, 0) == 0
+
+
+def test_a_kill_while_a_queue_file_is_made_leaves_it_empty_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Between its creation and its length; entries come to disk after both, so none was in it."""
+    config = MessageStoreConfig(store_path_root_dir=str(tmp_path / "killed"))
+    config = dataclasses.replace(config, mapped_file_size_commit_log=1 << 16)
+    store = MessageStore(config, clock=SystemClock())
+    store.open()
+    for number in range(3):
+        store.put_message(PutMessage(f"Topic-{number}", 2, b"%d" % number))
+    file_bytes = config.consume_queue_file_bytes
+
+    def die(_fd: int, size_bytes: int) -> None:
+        assert size_bytes == file_bytes
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "ftruncate", die)
+    with pytest.raises(KeyboardInterrupt):
+        store._table.flush()
+    monkeypatch.undo()
+    shutil.copytree(tmp_path / "killed", tmp_path / "left")
+    store.close()
+    (empty,) = (tmp_path / "left/consumequeue").rglob("0*")
+    assert empty.stat().st_size == 0
+    config = dataclasses.replace(config, store_path_root_dir=str(tmp_path / "left"))
+    again = MessageStore(config, clock=SystemClock())
+    again.open()
+    assert "an empty last file is removed" in caplog.text
+    for number in range(3):
+        result = again.get_message(f"Topic-{number}", 2, 0, 32, 1 << 20)
+        assert [decode_message(each).body for each in result.buffers] == [b"%d" % number]
+    again.close()
