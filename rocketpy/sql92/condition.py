@@ -67,11 +67,13 @@ class Condition:
         found: dict[str, str] = {}
         for name, key, key_bytes in self._keys:
             at = searched.rfind(key)
-            if at >= 0:
+            while at >= 0:  # the last one that has a value counts
                 start = at + key_bytes
                 value = searched[start : searched.index(b"\x02", start)]
                 if value:
                     found[name] = value.decode("utf-8", "replace")
+                    break
+                at = searched.rfind(key, 0, at)
         try:
             return self._evaluate(found.get) is True
         except MismatchError:

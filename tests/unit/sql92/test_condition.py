@@ -39,4 +39,5 @@ def test_only_what_is_mentioned_is_read_of_the_stored_properties() -> None:
     assert condition.matches_stored(b"aa\x019\x02a\x011\x02ba\x013\x02b\x012\x02")
     assert condition.matches_stored(b"a\x019\x02b\x012\x02a\x011"), "the last one counts"
     assert not condition.matches_stored(b"c\x01a\x01\x02b\x012\x02")
+    assert condition.matches_stored(b"a\x011\x02b\x012\x02a\x01\x02"), "no value is none at all"
     assert not condition.matches_stored(b"")

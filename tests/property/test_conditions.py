@@ -1,0 +1,46 @@
+"""Any text is a condition or says where it is none; any condition takes a message or does not."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketpy.errors import ExpressionError
+from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.trace import decode_traces, encode_trace
+from rocketpy.sql92.condition import Condition
+
+WORDS = st.sampled_from(
+    ["a", "b", "NOT", "AND", "or", "(", ")", "=", "<>", ">", "<=", "'x'", "''", "'", "1", "2.5",
+     "9L", "-", "+", "IS", "NULL", "IN", ",", "BETWEEN", "CONTAINS", "TRUE", "--", "/*", "*/"]
+)  # fmt: skip
+TEXTS = st.lists(WORDS, max_size=60).map(" ".join) | st.text(max_size=200)
+VALUES = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1
+)
+PROPERTIES = st.dictionaries(st.sampled_from(["a", "b", "ab", "A"]), VALUES)
+
+
+@given(TEXTS, PROPERTIES)
+def test_any_text_is_a_condition_or_says_where_it_is_none(
+    text: str, properties: dict[str, str]
+) -> None:
+    try:
+        condition = Condition(text)
+    except ExpressionError as error:
+        position = error.position
+    else:
+        position = 0
+        taken = condition.matches(properties)
+        assert condition.matches_stored(encode_properties(properties)) is taken
+    assert 0 <= position <= len(text)
+
+
+@given(st.binary(max_size=300))
+def test_any_properties_can_be_looked_at(stored: bytes) -> None:
+    condition = Condition("a = 'x' OR b > 5 OR a IS NULL AND b CONTAINS 'y'")
+    assert condition.matches_stored(stored) is condition.matches(parse_properties(stored))
+
+
+@given(st.text(max_size=300) | st.lists(st.text(max_size=9)).map("\x01".join))
+def test_any_text_may_stand_in_a_trace_message(text: str) -> None:
+    for record in decode_traces(text) + decode_traces(f"Pub\x01{text}\x02"):
+        assert decode_traces(encode_trace(record))
