@@ -1,5 +1,7 @@
 """``rocketpy message``: find single messages."""
 
+from dataclasses import asdict
+
 import click
 
 from rocketpy import admin as rocketpy_admin
@@ -15,8 +17,10 @@ from rocketpy.cli.common import (
 from rocketpy.cli.render import message_row, printable, show
 from rocketpy.errors import QueryNotFoundError
 from rocketpy.proto.message import MessageExt
+from rocketpy.proto.trace import TRACE_TOPIC, TraceRecord
 
 _COLUMNS = ("broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
+_TRACE_COLUMNS = ("kind", "time_ms", "group", "cost_ms", "success", "msg_id")
 _LONG_MAX = (1 << 63) - 1
 
 
@@ -120,3 +124,27 @@ def _time_ms(position: Position | None, default: int) -> int:
     if position is None or isinstance(position, str):
         return default
     return int(position.timestamp() * 1000)
+
+
+@command.command("trace", epilog="Example: rocketpy message trace AC1100012A9F...")
+@click.argument("message_id", metavar="ID")
+@click.option("--topic", default=TRACE_TOPIC, show_default=True, help="The trace topic.")
+@namesrv_option
+@output_option
+def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
+    """Show what producers and consumers recorded of a message (trace=True).
+
+    ID is the producer's id (msg_id), or one of the message's keys. Exit code 1 when there is no
+    record: nobody recorded anything, or not yet.
+    """
+
+    async def work() -> list[TraceRecord]:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            return await admin.trace(message_id, topic=topic)
+
+    rows = [{"kind": record.kind, **asdict(record)} for record in run(work())]
+    if output == "json":
+        show(rows, output)
+    else:
+        show([{name: row.get(name, "") for name in _TRACE_COLUMNS} for row in rows], output)
+    return 0 if rows else 1

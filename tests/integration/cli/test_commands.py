@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketpy.sync import connect
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.cli.conftest import Cli
 
@@ -248,3 +249,14 @@ def test_a_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert done.stderr.startswith("rocketpy: brokerIP1: the host name 'no..host' cannot be resolv")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_trace_of_a_message(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
+    cli("message", "trace", "anything", code=1)
+    with connect(rocketpy_cluster.namesrv, group="senders") as client:
+        with client.producer(trace=True) as producer:
+            sent = producer.send("traced", b"x", keys="k1")
+    [row] = cli.json("message", "trace", "k1")
+    assert (row["kind"], row["group"], row["msg_id"]) == ("Pub", "senders", sent.msg_id)
+    assert sent.msg_id in cli("message", "trace", sent.msg_id)
+    cli("message", "trace", "nobody", code=1)
