@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from rocketpy.client.message import ReceivedMessage as ReceivedMessage
     from rocketpy.client.outcomes import Retry as Retry
     from rocketpy.client.outcomes import ToDLQ as ToDLQ
+    from rocketpy.client.pop_consumer import PopConsumer as PopConsumer
+    from rocketpy.client.popped_message import PoppedMessage as PoppedMessage
     from rocketpy.client.producer import Producer as Producer
     from rocketpy.client.pull_consumer import PullConsumer as PullConsumer
     from rocketpy.client.push_consumer import Consumer as Consumer
@@ -62,6 +64,8 @@ _HOME = {
     "Credentials": "client.credentials",
     "Message": "client.message",
     "MessageQueue": "proto.message_queue",
+    "PopConsumer": "client.pop_consumer",
+    "PoppedMessage": "client.popped_message",
     "Producer": "client.producer",
     "PullConsumer": "client.pull_consumer",
     "ReceivedMessage": "client.message",

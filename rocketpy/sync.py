@@ -34,6 +34,8 @@ from rocketpy.client.health import ClientHealth
 from rocketpy.client.message import Message, ReceivedMessage
 from rocketpy.client.options import function_options
 from rocketpy.client.outgoing import SendOptions
+from rocketpy.client.pop_consumer import PopConsumer as AsyncPopConsumer
+from rocketpy.client.popped_message import PoppedMessage
 from rocketpy.client.producer import Producer as AsyncProducer
 from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.push_consumer import Consumer as AsyncConsumer
@@ -43,7 +45,15 @@ from rocketpy.client.transaction import TxState
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
 
-__all__ = ["Client", "Consumer", "Producer", "PullConsumer", "Transaction", "connect"]
+__all__ = [
+    "Client",
+    "Consumer",
+    "PopConsumer",
+    "Producer",
+    "PullConsumer",
+    "Transaction",
+    "connect",
+]
 
 
 class _Closing(Protocol):
@@ -298,6 +308,48 @@ class PullConsumer(_Face[AsyncPullConsumer]):
         return self._thread.call(lambda: self._wrapped.assignment)
 
 
+class PopConsumer(_Face[AsyncPopConsumer]):
+    """Pops a group's messages; see `rocketpy.PopConsumer`."""
+
+    start = _blocking(AsyncPopConsumer.start)
+    subscribe = _blocking(AsyncPopConsumer.subscribe)
+    health = _blocking(AsyncPopConsumer.health)
+    wait_closed = _blocking(AsyncPopConsumer.wait_closed)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """What this member pops; queue id -1 is all of a broker."""
+        return self._thread.call(lambda: self._wrapped.assignment)
+
+    def __iter__(self) -> Iterator[PoppedMessage]:
+        messages = aiter(self._wrapped)
+
+        async def following() -> PoppedMessage:
+            return await anext(messages)
+
+        while True:
+            try:
+                yield self._thread.run(following())
+            except StopAsyncIteration:
+                return
+
+    def ack(self, message: PoppedMessage) -> None:
+        """Tell the broker that a message is done."""
+        self._thread.run(message.ack())
+
+    def nack(self, message: PoppedMessage, *, delay_s: float | None = None) -> None:
+        """Give a message back, to be delivered again later."""
+        self._thread.run(message.nack(delay_s=delay_s))
+
+    def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
+        """Keep a message for so many seconds from now on."""
+        self._thread.run(message.change_invisible(seconds))
+
+
 def _making(
     method: Callable[Concatenate[AsyncClient, P], A], face: Callable[[_LoopThread, A], F]
 ) -> Callable[Concatenate["Client", P], F]:
@@ -354,6 +406,7 @@ class Client:
     producer = _making(AsyncClient.producer, Producer)
     consumer = _making(AsyncClient.consumer, Consumer)
     pull_consumer = _making(AsyncClient.pull_consumer, PullConsumer)
+    pop_consumer = _making(AsyncClient.pop_consumer, PopConsumer)
 
     @property
     def client_id(self) -> str:

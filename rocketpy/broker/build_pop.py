@@ -8,7 +8,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
-from rocketpy.broker.filters import ExpressionCache
+from rocketpy.broker.filters import ConsumerFilter, ExpressionCache
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.pop.ack import AckOperation
 from rocketpy.broker.pop.checks import PopChecks
@@ -35,7 +35,6 @@ from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.results import MessageFilter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +45,7 @@ class PopNeeds:
         store: the message store.
         put: stores messages that come back.
         timer: stores check points and acks for later.
+        has_timer: whether the timer runs.
         topics: topic table.
         groups: group table.
         offsets: committed offsets.
@@ -60,6 +60,7 @@ class PopNeeds:
     store: MessageStore
     put: InternalPut
     timer: Timer
+    has_timer: bool
     topics: TopicTable
     groups: SubscriptionGroupTable
     offsets: ConsumerOffsets
@@ -104,6 +105,7 @@ def build_pop(
         waiters=waiters,
         make_filter=_filters(),
         revive_queue_nums=config.revive_queue_num,
+        has_timer=needs.has_timer,
         config=config,
         clock=clock,
         rng=rng,
@@ -236,9 +238,9 @@ def _filters() -> MakeFilter:
     """A reader of expressions with a memory of its own."""
     expressions = ExpressionCache()
 
-    def make_filter(expression: str, expression_type: str | None) -> MessageFilter | None:
+    def make_filter(expression: str, expression_type: str | None) -> ConsumerFilter | None:
         if not is_tag_type(expression_type) and expression_type != EXPRESSION_SQL92:
-            raise ValueError(f"this broker does not filter by {expression_type}")
+            raise ValueError(f"this broker does not filter by {str(expression_type)[:32]!r}")
         return expressions.filter_of(expression, expression_type)
 
     return make_filter

@@ -27,7 +27,6 @@ from rocketpy.broker.operation.send_admission import SendAdmission
 from rocketpy.broker.operation.send_back import SendBack
 from rocketpy.broker.page_cache_estimate import PageCacheEstimate
 from rocketpy.broker.pools import build_pools
-from rocketpy.broker.pop.direct_timer import DirectTimer
 from rocketpy.broker.pop.waiters import Listener
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
@@ -252,9 +251,8 @@ class BrokerParts:
         needs = PopNeeds(
             store=store,
             put=self.internal_put,
-            timer=self.timer_put
-            if self.configs.store.timer_wheel_enable
-            else DirectTimer(self.internal_put),
+            timer=self.timer_put,
+            has_timer=self.configs.store.timer_wheel_enable,
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,

@@ -8,11 +8,18 @@ from types import TracebackType
 from typing import Self
 
 from rocketpy.client.checks import checked_group
-from rocketpy.client.config import ClientConfig, ConsumerConfig, ProducerConfig, PullConsumerConfig
+from rocketpy.client.config import (
+    ClientConfig,
+    ConsumerConfig,
+    PopConsumerConfig,
+    ProducerConfig,
+    PullConsumerConfig,
+)
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.options import function_options, method_options
+from rocketpy.client.pop_consumer import PopConsumer
 from rocketpy.client.producer import Producer
 from rocketpy.client.pull_consumer import PullConsumer
 from rocketpy.client.push_consumer import Consumer
@@ -51,7 +58,7 @@ class Client:
         self._make_remoting = make_remoting
         self._process_id = os.getpid() if process_id is None else process_id
         self._instance: Instance | None = None
-        self._parts: list[Producer | Consumer | PullConsumer] = []
+        self._parts: list[Producer | Consumer | PullConsumer | PopConsumer] = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -145,6 +152,21 @@ class Client:
             ClosedError: the client is not started.
         """
         consumer = PullConsumer(self._running(), self._group(config.group), config)
+        self._parts.append(consumer)
+        return consumer
+
+    @method_options(PopConsumerConfig)
+    def pop_consumer(self, config: PopConsumerConfig) -> PopConsumer:
+        """Return a member of a group that pops: brokers deal out messages, not queues.
+
+        Takes the fields of `rocketpy.client.config.PopConsumerConfig` as keyword arguments; the
+        topic may come without its name. `async with` (or `start`) joins the group.
+
+        Raises:
+            ClosedError: the client is not started.
+            ConfigError: a name or setting is not usable.
+        """
+        consumer = PopConsumer(self._running(), self._group(config.group), config)
         self._parts.append(consumer)
         return consumer
 

@@ -19,6 +19,7 @@ from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.client.transaction import TxChecker
 from rocketpy.errors import ConfigError
 from rocketpy.proto.allocation import Allocation
+from rocketpy.proto.pop import MAX_POP_COUNT
 from rocketpy.proto.properties import PROPERTY_SHARDING_KEY
 from rocketpy.proto.trace import TRACE_TOPIC
 from rocketpy.remoting.config import RemotingClientConfig
@@ -26,6 +27,7 @@ from rocketpy.remoting.config import RemotingClientConfig
 FlowControlRetry = Literal["backoff", "immediate", "none"]
 LatencyProfile = Literal["4.x", "5.x"]
 Compression = Literal["zlib", "lz4", "zstd"]
+MAX_INVISIBLE_S: Final = 3 * 24 * 3_600
 StartPosition = Literal["latest", "earliest"] | datetime | int
 
 _CHOICES: Final = {
@@ -68,6 +70,10 @@ _MINIMUM: Final = {
     "local_retry_ms": 1,
     "suspend_queue_ms": 10,
     "auto_commit_interval_ms": 0,
+    "invisible_s": 1,
+    "poll_ms": 0,
+    "max_in_hand": 1,
+    "error_pause_ms": 1,
 }
 
 
@@ -315,3 +321,66 @@ class PullConsumerConfig(Checked):
     pull_timeout_ms: int = 30_000
     pull_error_pause_ms: int = 1_000
     rebalance_interval_ms: int = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopConsumerConfig(Checked):
+    """Settings of a pop consumer; as `ConsumerConfig` where the names agree.
+
+    Attributes:
+        topic: one topic or several.
+        group: its group; empty means the client's. All of its members must pop.
+        filter: tags, `"a || b"` or `"*"`.
+        sql: instead of tags, a condition on properties.
+        handler: called with each message (or list, when `batch` is above 1); without one,
+            iterate over the consumer.
+        start: where a group without an offset begins: `"latest"` or `"earliest"`.
+        ordered: one message of a queue after the other: nobody of the group gets a queue while
+            messages of it are in hand.
+        concurrency: handlers that run at the same time.
+        batch: messages a handler gets at once; above 1 it gets a list.
+        invisible_s: how long a message is ours before another gets it, seconds; at most 3 days.
+        renew: keep messages that are in hand for longer than that.
+        max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
+        serializer: reads bodies in `message.decode()` and for handlers of two parameters.
+        pop_batch: messages a pop asks for, at most 32.
+        poll_ms: how long a broker may wait for a message.
+        max_in_hand: messages popped and not settled: above it, popping pauses.
+        error_pause_ms: pause after a pop that failed.
+        rebalance_interval_ms: pause between two questions what to pop.
+        stop_timeout_s: how long a stop waits for handlers in hand.
+    """
+
+    topic: str | Sequence[str] = field(kw_only=False)
+    group: str = ""
+    filter: str = "*"
+    sql: str = ""
+    handler: Handler | None = None
+    start: Literal["latest", "earliest"] = "latest"
+    ordered: bool = False
+    concurrency: int = 20
+    batch: int = 1
+    invisible_s: float = 60.0
+    renew: bool = False
+    max_retries: int = -1
+    serializer: Serializer = PLAIN
+    pop_batch: int = 32
+    poll_ms: int = 15_000
+    max_in_hand: int = 96
+    error_pause_ms: int = 1_000
+    rebalance_interval_ms: int = 20_000
+    stop_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigError: one cannot be used; names the option.
+        """
+        Checked.__post_init__(self)
+        if not 1 <= self.pop_batch <= MAX_POP_COUNT:
+            raise ConfigError(f"a pop asks for 1 to {MAX_POP_COUNT} messages", key="pop_batch")
+        if self.invisible_s > MAX_INVISIBLE_S:
+            raise ConfigError("a message stays invisible for 3 days at most", key="invisible_s")
+        if self.start not in {"latest", "earliest"}:
+            raise ConfigError(f"{self.start!r} is not latest or earliest", key="start")

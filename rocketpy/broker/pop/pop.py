@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.filters import ConsumerFilter
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import PopChecks
 from rocketpy.broker.pop.queue_locks import GroupQueue
@@ -25,14 +26,13 @@ from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
 from rocketpy.proto.subscription import EXPRESSION_SQL92
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.results import MessageFilter
 
 LATE_MS: Final = 500
 """A request that comes so long after its own poll time was given up by its client."""
 
 
 PopOutcome: TypeAlias = Popped | Refusal
-MakeFilter: TypeAlias = Callable[[str, str | None], MessageFilter | None]
+MakeFilter: TypeAlias = Callable[[str, str | None], ConsumerFilter | None]
 """Expression and its type to a filter; None takes everything. Raises ValueError."""
 
 
@@ -46,6 +46,7 @@ class PopOperation:
         waiters: where pops wait.
         make_filter: reads expressions.
         revive_queue_nums: queues that check points are spread over.
+        has_timer: whether check points can wait; nothing is popped otherwise.
         config: the broker's settings; see `configure`.
         clock: time.
         rng: chooses where to begin.
@@ -60,6 +61,7 @@ class PopOperation:
         waiters: PopWaiters,
         make_filter: MakeFilter,
         revive_queue_nums: int,
+        has_timer: bool,
         config: BrokerConfig,
         clock: Clock,
         rng: random.Random,
@@ -70,6 +72,7 @@ class PopOperation:
         self._waiters = waiters
         self._make_filter = make_filter
         self._revive_queue_nums = revive_queue_nums
+        self._has_timer = has_timer
         self._config = config
         self._clock = clock
         self._rng = rng
@@ -137,6 +140,12 @@ class PopOperation:
                 f"{MAX_POP_COUNT}"
             )
             return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if not self._has_timer:
+            remark = (
+                f"the broker[{config.broker_name}] pop message is forbidden because "
+                "timerWheelEnable is false"
+            )
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         refused = self._checks.check(wanted.topic, wanted.queue_id, wanted.group)
         if refused is None and not 0 <= wanted.invisible_ms <= MAX_INVISIBLE_MS:
             remark = f"invisibleTime is 0 to {MAX_INVISIBLE_MS} ms, not {wanted.invisible_ms}"
@@ -146,7 +155,7 @@ class PopOperation:
     def _pop(
         self,
         wanted: PopRequest,
-        message_filter: MessageFilter | None,
+        message_filter: ConsumerFilter | None,
         owner: Hashable,
         resume: Callable[[Waiting], None],
     ) -> PopOutcome | None:

@@ -39,6 +39,10 @@ class PopStore(QueueEnds, Protocol):
         """End of what is on disk."""
         ...
 
+    def flush_log(self) -> bool:
+        """Bring everything appended so far to disk."""
+        ...
+
 
 class RecentMessages(Protocol):
     """Tells recent messages from old ones."""
@@ -163,7 +167,9 @@ class PopPositions:
         """Nothing to read: the committed offsets are."""
 
     def persist(self) -> None:
-        """Commit what the last flush of the log vouches for."""
+        """Bring the check points to disk, and commit what they vouch for."""
+        if self._unsettled:
+            self._store.flush_log()
         self.settle()
 
     def _settle(self, advance: _Advance) -> None:

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from rocketpy.broker.filters import ConsumerFilter
 from rocketpy.broker.operation.pull import MAX_PULL_BYTES
-from rocketpy.store.results import MessageFilter, PutMessageStatus
+from rocketpy.store.results import PutMessageStatus
 
 
 class PopRequest(NamedTuple):
@@ -105,7 +106,7 @@ class PopInHand:
     def __init__(
         self,
         wanted: PopRequest,
-        message_filter: MessageFilter | None,
+        message_filter: ConsumerFilter | None,
         revive_queue_id: int,
         time_ms: int,
     ) -> None:

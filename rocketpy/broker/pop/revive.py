@@ -12,6 +12,7 @@ Source: PopReviveService.java (5.4.0).
 """
 
 import collections
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -30,6 +31,7 @@ from rocketpy.proto.pop import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECK_POINT_TAG,
+    MAX_POP_COUNT,
     REVIVE_GROUP,
     normal_topic,
 )
@@ -45,6 +47,8 @@ from rocketpy.store.results import PutMessageStatus
 
 MAX_PENDING: Final = 20_000
 """Check points of one revive queue in memory, some 600 bytes each."""
+MAX_EARLY_ACKS: Final = 5_000
+"""Acks of one revive queue that lie before their check point, or belong to none."""
 QUIET_MS: Final = 3_000
 """Without a message for so long, everything up to now has been read."""
 DUE_AFTER_MS: Final = CHECK_POINT_LEAD_MS + 1_000
@@ -196,6 +200,7 @@ class ReviveQueue:
         self._clock = clock
         self._max_pending = max_pending
         self._points: dict[_Key, CheckPoint] = {}
+        self._early: dict[_Key, list[int]] = {}
         self._done: collections.deque[_Done] = collections.deque()
         self._read_offset = -1
         self._passed_over: int | None = None
@@ -260,16 +265,21 @@ class ReviveQueue:
         if self._passed_over is not None:
             return  # it is read again with those before it
         point.revive_offset = revive_offset
-        self._points[_key(point)] = point
+        key = _key(point)
+        self._points[key] = point
+        _apply(point, self._early.pop(key, ()))
 
     def _take_ack(self, ack: PopAck) -> None:
-        point = self._points.get(_key(ack))
-        if point is None:
+        key = _key(ack)
+        offsets = [ack.offset] if ack.offsets is None else ack.offsets
+        point = self._points.get(key)
+        if point is not None:
+            _apply(point, offsets)
             return
-        for offset in [ack.offset] if ack.offsets is None else ack.offsets:
-            index = point.index_of(offset)
-            if index >= 0:
-                point.bit_map |= 1 << index
+        # A late timer delivers an ack at once whose check point it has not come to yet.
+        self._early[key] = [*self._early.pop(key, ()), *offsets][-MAX_POP_COUNT:]
+        if len(self._early) > MAX_EARLY_ACKS:
+            del self._early[next(iter(self._early))]
 
     def _revive_due(self) -> bool:
         """Deal with check points in the order in which they lie; whether more are due."""
@@ -332,3 +342,11 @@ def _key(one: CheckPoint | PopAck) -> _Key:
         one.pop_time_ms,
         one.broker_name,
     )
+
+
+def _apply(point: CheckPoint, offsets: Iterable[int]) -> None:
+    """Note which messages of a check point are acked."""
+    for offset in offsets:
+        index = point.index_of(offset)
+        if index >= 0:
+            point.bit_map |= 1 << index

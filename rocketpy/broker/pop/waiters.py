@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from rocketpy.broker.filters import ConsumerFilter
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.suspended_requests import SuspendedRequest, SuspendedRequests
-from rocketpy.store.results import MessageFilter
 
 ANY_QUEUE: Final = -1
 
@@ -52,10 +52,11 @@ class Waiting(SuspendedRequest):
         deadline_ms: int,
         source: Source,
         *,
-        message_filter: MessageFilter | None,
+        message_filter: ConsumerFilter | None,
         on_resume: Callable[["Waiting"], None],
     ) -> None:
-        super().__init__(keys, owner, deadline_ms)
+        size_bytes = 0 if message_filter is None else message_filter.size_bytes
+        super().__init__(keys, owner, deadline_ms, size_bytes)
         self.wanted = wanted
         self.filter = message_filter
         self.on_resume = on_resume

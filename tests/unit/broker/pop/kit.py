@@ -9,7 +9,7 @@ from typing import Any
 from rocketpy.proto.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.message import MessageExt, decode_messages
-from rocketpy.proto.pop import PopHandle, parse_queue_values
+from rocketpy.proto.pop import PopHandle, parse_queue_values, retry_mark
 from rocketpy.proto.properties import PROPERTY_POP_CK
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
@@ -29,11 +29,11 @@ class PopResponse:
             if PROPERTY_POP_CK in message.properties:
                 continue
             message.properties[PROPERTY_POP_CK] = PopHandle(
-                starts["0", str(message.queue_id)][0],
+                starts[retry_mark(message.topic), str(message.queue_id)][0],
                 int(self.fields["popTime"]),
                 int(self.fields["invisibleTime"]),
                 int(self.fields["reviveQid"]),
-                "0",
+                retry_mark(message.topic),
                 broker_name,
                 message.queue_id,
                 message.queue_offset,

@@ -76,9 +76,9 @@ def test_batch_ack_and_change_of_the_invisible_time() -> None:
         changed = await popper.change(later, 40_000)
         assert changed.code == 0
         assert changed.ext_fields["invisibleTime"] == "40000"
-        await after(15)
+        await after(8)
         assert (await popper.pop()).bodies == [sooner.body]
-        await after(20)
+        await after(30)
         assert later.body not in (await popper.pop()).bodies
         await after(10)
         assert later.body in (await popper.pop(maxMsgNums=32)).bodies
@@ -187,3 +187,23 @@ def test_a_condition_takes_what_meets_it() -> None:
         assert (await popper.pop(**wanted)).code == 1
 
     simulate(case, queues=1)
+
+
+def test_without_a_timer_nothing_is_popped() -> None:
+    async def case(_cluster: SimCluster, popper: Popper) -> int:
+        return (await popper.pop()).code
+
+    assert simulate(case, timerWheelEnable="false") == 1
+
+
+def test_retry_topics_are_of_the_second_kind_and_named_when_asked_for() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> str:
+        await send(cluster, 1)
+        await popper.pop()
+        await after(15)
+        message = (await popper.pop()).messages[0]
+        assert cluster.message_count("%RETRY%g+T") == 1
+        return message.topic
+
+    found = simulate(case, enableRetryTopicV2="true", popResponseReturnActualRetryTopic="true")
+    assert found == "%RETRY%g+T"

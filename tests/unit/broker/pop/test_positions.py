@@ -15,6 +15,10 @@ class Store:
     ends = 5, 20
     recent = False
 
+    def flush_log(self) -> bool:
+        self.flushed_phy_offset = 1_000
+        return True
+
     def min_offset(self, _topic: str, _queue_id: int) -> int:
         return self.ends[0]
 
@@ -77,3 +81,11 @@ def test_a_reset_counts_whatever_is_under_way() -> None:
     kit.store.flushed_phy_offset = 100
     kit.positions.persist()
     assert kit.committed == kit.positions.of(QUEUE) == 6
+
+
+def test_a_broker_that_stops_brings_them_to_disk() -> None:
+    kit = Kit()
+    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.advance(QUEUE, 9, 100)
+    kit.positions.persist()
+    assert kit.committed == 9

@@ -6,6 +6,7 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.pop import revive
 from rocketpy.broker.pop.revive import ReviveQueue, ReviveService
 from rocketpy.broker.system_queue import SystemRead
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
@@ -161,6 +162,27 @@ def test_a_message_that_cannot_be_stored_holds_up_those_behind_it() -> None:
     assert kit.committed == -1
     kit.reviver.works = True
     assert [start for start, _ in kit.run()] == [0, 1]
+
+
+def test_an_ack_that_came_before_its_check_point_counts() -> None:
+    kit = Kit()
+    kit.ack(0, 1)
+    kit.ack(0, 2)
+    for number in range(revive.MAX_EARLY_ACKS - 1):
+        kit.ack(1_000 + number, 5)
+    kit.check_point(0, 4)
+    kit.clock.now_ms += 5_000
+    assert kit.run() == [(0, [0, 3])]
+
+
+def test_acks_that_belong_to_nothing_are_kept_in_bounds() -> None:
+    kit = Kit()
+    for number in range(revive.MAX_EARLY_ACKS + 1):
+        kit.ack(number, number)
+    kit.check_point(0)
+    kit.check_point(1)
+    kit.clock.now_ms += 5_000
+    assert kit.run() == [(0, [0]), (1, [])], "the oldest goes"
 
 
 @pytest.mark.parametrize("acked", [False, True])

@@ -1,0 +1,345 @@
+"""A member of a group that pops: the broker deals out messages, not queues.
+
+Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, Self
+
+from rocketpy.client.checks import checked_group, checked_subscription
+from rocketpy.client.config import PopConsumerConfig
+from rocketpy.client.consume_stats import ConsumeStats
+from rocketpy.client.handlers import Invoke, make_invoke
+from rocketpy.client.health import ConsumerHealth, QueueHealth
+from rocketpy.client.instance import Instance
+from rocketpy.client.periodic import PeriodicJob
+from rocketpy.client.pop_hand import PopHand
+from rocketpy.client.pop_loop import PopLoop, PopSettings
+from rocketpy.client.pop_member import PopMember
+from rocketpy.client.pop_requests import PopRequests
+from rocketpy.client.pop_service import PopService
+from rocketpy.client.popped_message import PoppedMessage
+from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.pop import INIT_MAX, INIT_MIN
+from rocketpy.proto.subscription import SubscriptionData
+from rocketpy.runtime.ordered_set import OrderedSet
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_RETRIES: Final = 16
+QUICK_ROUNDS: Final = 15
+_QUICK_PAUSE_MS: Final = 1_000
+
+
+class PopConsumer:
+    """Pops a group's messages; made by `Client.pop_consumer`.
+
+    Members share messages, not queues: any number of them may work on one queue. A message is
+    ours for `invisible_s`; it comes again, to any member, when it is not acked by then.
+
+    At least once: a message whose handler takes longer than that is handled twice, unless `renew`
+    is on. With a handler, returning means done, raising means again later (`Retry` and `ToDLQ` say
+    how). Without one, iterate: a message is acked when the next one is asked for, unless it was
+    acked or given back before.
+
+    Example:
+        ::
+
+            async with client.pop_consumer("orders", group="billing") as consumer:
+                async for message in consumer:
+                    print(message.body)
+    """
+
+    def __init__(self, instance: Instance, group: str, config: PopConsumerConfig) -> None:
+        self.group = checked_group(group)
+        self.config = config
+        self._instance = instance
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._stats = ConsumeStats(instance.clock)
+        self._running = False
+        self._closed = asyncio.Event()
+        self._quick_rounds = QUICK_ROUNDS
+        self._requests = PopRequests(instance.remoting)
+        retries = config.max_retries
+        self._hand = PopHand(
+            instance,
+            group,
+            max_messages=config.max_in_hand,
+            max_retries=DEFAULT_MAX_RETRIES if retries < 0 else retries,
+            serializer=config.serializer,
+        )
+        self._settings = PopSettings(
+            group=group,
+            batch=config.pop_batch,
+            invisible_ms=int(config.invisible_s * 1000),
+            poll_ms=config.poll_ms,
+            init_mode=INIT_MIN if config.start == "earliest" else INIT_MAX,
+            is_ordered=config.ordered,
+            error_pause_ms=config.error_pause_ms,
+        )
+        self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
+        self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._executor: ThreadPoolExecutor | None = None
+        self._service: PopService | None = None
+        self._jobs = [
+            PeriodicJob(f"assignment {group}", self._assign, config.rebalance_interval_ms)
+        ]
+        if config.renew:
+            self._jobs.append(
+                PeriodicJob(f"renewal {group}", self._renew, self._settings.invisible_ms // 4)
+            )
+        self._member = PopMember(
+            instance,
+            group,
+            config,
+            subscriptions=self._subscriptions,
+            stats=self._stats,
+            wake=self._wake,
+        )
+        for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
+            self.subscribe(topic, config.filter, config.sql)
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def subscribe(self, topic: str, filter: str = "*", sql: str = "") -> None:  # noqa: A002
+        """Subscribe to a topic, one more or with another filter; before or after the start.
+
+        Args:
+            topic: its name.
+            filter: tags, `"a || b"` or `"*"`.
+            sql: instead of tags, a condition on properties.
+
+        Raises:
+            ExpressionError: `sql` is no condition; says where.
+            ConfigError: the name or the filter is not usable.
+        """
+        topic = wrap_namespace(self._instance.config.namespace, topic)
+        version = self._instance.next_sub_version()
+        self._subscriptions[topic] = checked_subscription(topic, filter, sql, version)
+        if self._running:
+            self._instance.heartbeat_soon()
+            self._wake()
+
+    async def start(self) -> None:
+        """Join the group and begin to pop.
+
+        Raises:
+            NoNameServerError: none is configured or none answers.
+            ClosedError: the client is not started.
+            ClientError: this client already has a consumer of the group.
+        """
+        if self._running:
+            return
+        instance = self._instance
+        if not instance.is_running or self._closed.is_set():
+            raise ClosedError("the consumer's client is not started, or the consumer was closed")
+        for topic in list(self._subscriptions):
+            await instance.routes.refresh(topic)
+        instance.add_consumer(self._member)
+        self._running = True
+        self._service = self._make_service()
+        try:
+            await instance.heartbeat()
+        except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
+            logger.warning("first heartbeat of group %s failed: %r", self.group, error)
+        for job in self._jobs:
+            job.start()
+
+    def _make_service(self) -> PopService:
+        config = self.config
+        invoke: Invoke | None = None
+        if config.handler is not None:
+            self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
+            invoke = make_invoke(config.handler, batch=config.batch, executor=self._executor)
+        self._member.start(invoke)
+        return PopService(
+            self._hand,
+            self._stats,
+            self._instance.clock,
+            invoke=invoke,
+            concurrency=config.concurrency,
+            batch=config.batch,
+        )
+
+    async def close(self) -> None:
+        """Stop popping, finish handlers in hand, leave the group; the rest comes back by itself."""
+        if not self._running:
+            self._closed.set()
+            return
+        self._running = False
+        for job in self._jobs:
+            await job.stop()
+        await self._stop_loops(list(self._loops))
+        assert self._service is not None
+        await self._service.stop(self.config.stop_timeout_s)
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=self.config.stop_timeout_s)
+        for task in self._settling:
+            task.cancel()
+        self._hand.drop_all()
+        await self._instance.remove_consumer(self._member)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._closed.set()
+
+    async def wait_closed(self) -> None:
+        """Wait until closed."""
+        await self._closed.wait()
+
+    # ---- receiving
+
+    def __aiter__(self) -> AsyncIterator[PoppedMessage]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[PoppedMessage]:
+        service = self._service
+        if service is None or self.config.handler is not None:
+            msg = "start the consumer first (async with), and give it no handler, to iterate"
+            raise ClosedError(msg)
+        while (message := await service.next()) is not None:
+            yield message
+            await service.done(message)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """What this member pops; queue id -1 is all of a broker."""
+        return sorted(self._loops)
+
+    @property
+    def in_hand(self) -> int:
+        """Messages popped and not settled."""
+        return len(self._hand)
+
+    @property
+    def stats(self) -> ConsumeStats:
+        """Counts and rates by topic."""
+        return self._stats
+
+    def health(self) -> ConsumerHealth:
+        """Return what is popped and what fails in the background."""
+        failures = {job.name: repr(job.failure) for job in self._jobs if job.failure is not None}
+        queues = {
+            queue: QueueHealth(
+                0, 0, 0, loop.last_pop_ms, "" if loop.failure is None else repr(loop.failure)
+            )
+            for queue, (loop, _) in self._loops.items()
+        }
+        return ConsumerHealth(self.group, queues, failures)
+
+    # ---- what to pop
+
+    async def _assign(self) -> int | None:
+        """Ask for each topic what to pop, and begin and stop loops accordingly."""
+        is_complete = True
+        for topic in list(self._subscriptions):
+            assigned = await self._ask(topic)
+            if assigned is None:
+                is_complete = False
+                continue
+            gone = [each for each in self._loops if each.topic == topic and each not in assigned]
+            await self._stop_loops(gone)
+            for queue in assigned:
+                if queue not in self._loops:
+                    self._begin(queue)
+        self._stats.sample()
+        if is_complete:
+            self._quick_rounds = QUICK_ROUNDS
+            return None
+        self._quick_rounds -= 1
+        return _QUICK_PAUSE_MS if self._quick_rounds >= 0 else None
+
+    async def _ask(self, topic: str) -> list[MessageQueue] | None:
+        """Ask the brokers of a topic, one after the other; None: keep what there is.
+
+        A group whose mode nobody set (401) pops all brokers of the topic.
+        """
+        instance = self._instance
+        queues = await instance.routes.subscribe_queues(topic)
+        names = list(dict.fromkeys(each.broker_name for each in queues))
+        instance.rng.shuffle(names)
+        body = QueryAssignmentRequestBody(topic, self.group, instance.client_id, "AVG")
+        failure: RocketPyError | None = None
+        for name in names:
+            address = instance.routes.master_address(name)
+            if address is None:
+                continue
+            try:
+                timeout_ms = instance.config.api_timeout_ms
+                assigned = await self._requests.assignment(address, body, timeout_ms)
+            except RocketPyError as error:
+                failure = error
+            else:
+                whole = [MessageQueue(topic, each, -1) for each in names]
+                return whole if assigned == [] else assigned
+        if failure is not None:
+            raise failure
+        return None
+
+    def _begin(self, queue: MessageQueue) -> None:
+        loop = PopLoop(
+            self._instance,
+            queue,
+            self._settings,
+            self._hand,
+            subscription=lambda: self._subscriptions[queue.topic],
+            deliver=self._deliver,
+            settle=self._settle,
+        )
+        task = asyncio.create_task(loop.run(), name=f"rocketpy-pop-{queue}")
+        self._loops[queue] = loop, task
+
+    async def _stop_loops(self, queues: list[MessageQueue]) -> None:
+        tasks = [self._loops.pop(queue)[1] for queue in queues]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _wake(self) -> None:
+        """Ask at once what to pop."""
+        if self._running:
+            self._quick_rounds = QUICK_ROUNDS
+            self._jobs[0].wake()
+
+    # ---- messages
+
+    def _deliver(self, messages: list[PoppedMessage]) -> None:
+        assert self._service is not None
+        self._stats.pulled(messages[0].topic, len(messages))
+        self._service.deliver(messages)
+
+    def _settle(self, work: Coroutine[None, None, None]) -> None:
+        """Settle a message that nobody gets; failures are logged, it comes back then."""
+
+        async def settled() -> None:
+            try:
+                await work
+            except RocketPyError as error:
+                logger.info("a message was not settled and comes back: %r", error)
+
+        task = asyncio.create_task(settled())
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _renew(self) -> int | None:
+        await self._hand.renew(self._settings.invisible_ms)
+        return None

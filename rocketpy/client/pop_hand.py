@@ -1,0 +1,224 @@
+"""The messages that a pop consumer has in hand, each until it is settled or its time is over.
+
+    state     ack            nack, ToDLQ    change_invisible   its time is over
+    IN_HAND   -> ACKED       -> GIVEN_BACK  stays, new time    -> LOST
+    ACKED     nothing        nothing        nothing            nothing
+    GIVEN_BACK, LOST         nothing        nothing            nothing
+
+A settled message leaves the table at once, so that there is room for another.
+
+Source: ConsumeMessagePopConcurrentlyService, DefaultMQPushConsumerImpl.ackAsync (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rocketpy.client.instance import Instance
+from rocketpy.client.pop_requests import PoppedPlace, PopRequests, place_of
+from rocketpy.client.popped_message import PoppedMessage
+from rocketpy.client.serializers import Serializer
+from rocketpy.errors import ClientError, NoRouteError, RocketPyError
+from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+RETRY_DELAYS_S: Final = (
+    10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
+"""After how long a message that failed comes back, by its number of retries."""
+_ACK_PAUSE_S: Final = 1.0
+_DEAD_LETTER: Final = -1.0
+
+
+class _Held:
+    """A message in hand, where it lies, and the monotonic time at which it is somebody else's."""
+
+    __slots__ = ("deadline_ms", "is_busy", "message", "place")
+
+    def __init__(self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int) -> None:
+        self.message = message
+        self.place = place
+        self.deadline_ms = deadline_ms
+        self.is_busy = False
+
+
+class PopHand:
+    """What one consumer has in hand, and how it settles it.
+
+    Args:
+        instance: connections, routes, clock.
+        group: who pops.
+        max_messages: how many it takes.
+        max_retries: deliveries after the first one, then the dead letter queue.
+        serializer: of the messages.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        group: str,
+        *,
+        max_messages: int,
+        max_retries: int,
+        serializer: Serializer,
+    ) -> None:
+        self._instance = instance
+        self._requests = PopRequests(instance.remoting)
+        self._group = group
+        self._max_messages = max_messages
+        self._max_retries = max_retries
+        self._serializer = serializer
+        self._held: dict[int, _Held] = {}
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def wait_for_room(self) -> None:
+        """Wait until another pop may be made."""
+        await self._room.wait()
+
+    def take(self, ext: MessageExt, broker_name: str, invisible_ms: int) -> PoppedMessage:
+        """Take a message that was popped just now.
+
+        Args:
+            ext: the message.
+            broker_name: where from.
+            invisible_ms: how long it is ours.
+
+        Raises:
+            BadBodyError: it has no handle.
+        """
+        place = place_of(self._group, ext)
+        queue = MessageQueue(place.topic, broker_name, ext.queue_id)
+        message = PoppedMessage(
+            ext,
+            queue,
+            self,
+            serializer=self._serializer,
+            namespace=self._instance.config.namespace,
+        )
+        deadline_ms = self._instance.clock.monotonic_ms() + invisible_ms
+        self._held[id(message)] = _Held(message, place, deadline_ms)
+        if len(self._held) >= self._max_messages:
+            self._room.clear()
+        return message
+
+    def holds(self, message: PoppedMessage) -> bool:
+        """Whether a message is still ours; one whose time is over is let go."""
+        held = self._held.get(id(message))
+        if held is None:
+            return False
+        if held.is_busy or self._instance.clock.monotonic_ms() < held.deadline_ms:
+            return True
+        logger.warning("its invisible time is over before it was settled: %r", message)
+        self._let_go(held)
+        return False
+
+    def drop_all(self) -> None:
+        """Let go of everything: the consumer is closed."""
+        self._held.clear()
+        self._room.set()
+
+    # ---- outcomes
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """See `PopSettlement.ack`; asked again until the message's time is over."""
+        held = self._settle(message)
+        if held is not None:
+            await self._until_deadline(held, self._requests.ack)
+
+    async def nack(self, message: PoppedMessage, delay_s: float | None) -> None:
+        """See `PopSettlement.nack`; below 0, or after the last retry, it is a dead letter."""
+        held = self._settle(message)
+        if held is None:
+            return
+        if delay_s == _DEAD_LETTER or (delay_s is None and message.retries >= self._max_retries):
+            await self._to_dead_letters(held)
+            return
+        if delay_s is None:
+            delay_s = RETRY_DELAYS_S[min(message.retries, len(RETRY_DELAYS_S) - 1)]
+        address = self._address(held)
+        await self._requests.change_invisible(address, held.place, int(delay_s * 1000))
+
+    async def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
+        """See `PopSettlement.change_invisible`."""
+        held = self._held.get(id(message))
+        if held is None or held.is_busy:
+            return
+        await self._keep(held, int(seconds * 1000))
+
+    async def renew(self, invisible_ms: int) -> None:
+        """Keep what has less than half of its time left; failures are only logged."""
+        soon_ms = self._instance.clock.monotonic_ms() + invisible_ms // 2
+        for held in list(self._held.values()):
+            if held.deadline_ms <= soon_ms and not held.is_busy and self.holds(held.message):
+                try:
+                    await self._keep(held, invisible_ms)
+                except RocketPyError as error:
+                    logger.warning("%r was not kept for longer: %r", held.message, error)
+
+    async def _keep(self, held: _Held, invisible_ms: int) -> None:
+        held.is_busy = True
+        asked_ms = self._instance.clock.monotonic_ms()
+        try:
+            held.place = await self._requests.change_invisible(
+                self._address(held), held.place, invisible_ms
+            )
+        finally:
+            held.is_busy = False
+        held.deadline_ms = asked_ms + invisible_ms
+
+    async def _to_dead_letters(self, held: _Held) -> None:
+        """Have the broker move it; acked when that is done, so that it is never in neither."""
+        stored = held.message.ext
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=stored.phy_offset,
+            group=self._group,
+            delay_level=-1,
+            origin_msg_id=stored.msg_id,
+            origin_topic=held.place.topic,
+            max_reconsume_times=self._max_retries,
+            bname=held.place.handle.broker_name,
+        )
+        await self._instance.api.send_back(self._address(held), header)
+        await self._until_deadline(held, self._requests.ack)
+
+    async def _until_deadline(
+        self, held: _Held, work: Callable[[str, PoppedPlace], Awaitable[None]]
+    ) -> None:
+        clock = self._instance.clock
+        while True:
+            try:
+                await work(self._address(held), held.place)
+            except ClientError:
+                if clock.monotonic_ms() + _ACK_PAUSE_S * 1000 >= held.deadline_ms:
+                    raise
+                await asyncio.sleep(_ACK_PAUSE_S)
+            else:
+                return
+
+    def _settle(self, message: PoppedMessage) -> _Held | None:
+        """Take a message out of the table; None when it is settled or lost already."""
+        held = self._held.get(id(message))
+        if held is None or not self.holds(message):
+            return None
+        self._let_go(held)
+        return held
+
+    def _let_go(self, held: _Held) -> None:
+        del self._held[id(held.message)]
+        if len(self._held) < self._max_messages:
+            self._room.set()
+
+    def _address(self, held: _Held) -> str:
+        name = held.place.handle.broker_name
+        address = self._instance.routes.master_address(name)
+        if address is None:
+            raise NoRouteError(f"broker {name} has no master")
+        return address

@@ -1,0 +1,157 @@
+"""Popping one queue, or all queues of one broker, for as long as they are assigned to us.
+
+Source: DefaultMQPushConsumerImpl.popMessage (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.client.instance import Instance
+from rocketpy.client.pop_hand import PopHand
+from rocketpy.client.pop_requests import PopRequests, PopResult, PopStatus
+from rocketpy.client.popped_message import PoppedMessage
+from rocketpy.errors import ClientError, NoRouteError, RocketPyError
+from rocketpy.proto.headers.pop import PopMessageRequestHeader
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.subscription import SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+FULL_PAUSE_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopSettings:
+    """What every pop of one consumer says.
+
+    Attributes:
+        group: who pops.
+        batch: messages at most.
+        invisible_ms: how long they are ours.
+        poll_ms: how long the broker may wait for some.
+        init_mode: where a group begins that has no offset.
+        is_ordered: one pop of a queue at a time.
+        error_pause_ms: pause after a pop that failed.
+    """
+
+    group: str
+    batch: int
+    invisible_ms: int
+    poll_ms: int
+    init_mode: int
+    is_ordered: bool
+    error_pause_ms: int
+
+
+class PopLoop:
+    """Pops until it is cancelled.
+
+    Args:
+        instance: connections, routes, clock.
+        queue: which; id -1 is all of the broker.
+        settings: the same for all loops of a consumer.
+        hand: takes what is popped, and says when there is room for more.
+        subscription: says what is wanted now.
+        deliver: gets the messages.
+        settle: runs the ack of a message that nobody wants, or gives one back.
+
+    Attributes:
+        queue: as given.
+        failure: why the last pop failed; None when it did not.
+        last_pop_ms: wall time of the last one.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        queue: MessageQueue,
+        settings: PopSettings,
+        hand: PopHand,
+        *,
+        subscription: Callable[[], SubscriptionData],
+        deliver: Callable[[list[PoppedMessage]], None],
+        settle: Callable[[Coroutine[None, None, None]], None],
+    ) -> None:
+        self.queue = queue
+        self.failure: Exception | None = None
+        self.last_pop_ms = 0
+        self._instance = instance
+        self._settings = settings
+        self._hand = hand
+        self._subscription = subscription
+        self._deliver = deliver
+        self._settle = settle
+        self._requests = PopRequests(instance.remoting)
+
+    async def run(self) -> None:
+        """Pop, again and again; failures are kept in `failure` and tried again."""
+        while True:
+            await self._hand.wait_for_room()
+            try:
+                pause_ms = await self._pop()
+            except RocketPyError as error:
+                if self.failure is None:
+                    logger.warning("popping %s failed: %r", self.queue, error)
+                self.failure = error
+                if isinstance(error, ClientError):
+                    self._instance.refresh_routes_soon()
+                pause_ms = self._settings.error_pause_ms
+            else:
+                self.failure = None
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def _pop(self) -> int:
+        """Pop once; returns the pause until the next one, ms."""
+        queue, clock = self.queue, self._instance.clock
+        address = self._instance.routes.master_address(queue.broker_name)
+        if address is None:
+            raise NoRouteError(f"broker {queue.broker_name} has no master")
+        subscription = self._subscription()
+        self.last_pop_ms = clock.time_ms()
+        result = await self._requests.pop(address, self._header(subscription))
+        if result.status is PopStatus.FULL:
+            return FULL_PAUSE_MS
+        if result.status is PopStatus.FOUND:
+            self._take(result, subscription.tags_set)
+        return 0
+
+    def _take(self, result: PopResult, tags: set[str]) -> None:
+        """Hand over what came; `tags` as text, because brokers compare their hashes."""
+        wanted: list[PoppedMessage] = []
+        others: list[PoppedMessage] = []
+        for ext in result.messages:
+            message = self._held(ext, result)
+            (wanted if not tags or ext.tags in tags else others).append(message)
+        if wanted:
+            self._deliver(wanted)
+        for message in others:
+            self._settle(self._hand.ack(message))
+        for ext, error in result.bad:
+            message = self._held(ext, result)
+            logger.error("the body of %r cannot be read, giving it back: %s", message, error)
+            self._settle(self._hand.nack(message, None))
+
+    def _held(self, ext: MessageExt, result: PopResult) -> PoppedMessage:
+        return self._hand.take(ext, self.queue.broker_name, result.invisible_ms)
+
+    def _header(self, subscription: SubscriptionData) -> PopMessageRequestHeader:
+        settings, queue = self._settings, self.queue
+        return PopMessageRequestHeader(
+            consumer_group=settings.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            max_msg_nums=settings.batch,
+            invisible_time=settings.invisible_ms,
+            poll_time=settings.poll_ms,
+            born_time=self._instance.clock.time_ms(),
+            init_mode=settings.init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=settings.is_ordered,
+            bname=queue.broker_name,
+        )

@@ -1,0 +1,176 @@
+"""Handing popped messages to the user: workers that call a handler, or an iterator that is asked.
+
+A message whose time is over before its turn comes is not handed out: another member has it.
+
+Source: ConsumeMessagePopConcurrentlyService, ConsumeMessagePopOrderlyService (5.4.0).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final, NamedTuple
+
+from rocketpy.client.consume_stats import ConsumeStats
+from rocketpy.client.handlers import Invoke
+from rocketpy.client.outcomes import Retry, ToDLQ
+from rocketpy.client.pop_hand import RETRY_DELAYS_S, PopHand
+from rocketpy.client.popped_message import PoppedMessage
+from rocketpy.errors import RocketPyError
+from rocketpy.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+_DEAD_LETTER: Final = -1.0
+
+
+class _Failed(NamedTuple):
+    """The handler did not take its messages; when they come back, as `PopHand.nack` has it."""
+
+    delay_s: float | None
+
+
+class PopService:
+    """Popped messages in the order in which they came.
+
+    Args:
+        hand: settles them.
+        stats: counts.
+        clock: for the time a handler takes.
+        invoke: calls the user's handler; None: an iterator asks with `next`.
+        concurrency: handlers that run at the same time.
+        batch: most messages of one pop per call of the handler.
+    """
+
+    def __init__(
+        self,
+        hand: PopHand,
+        stats: ConsumeStats,
+        clock: Clock,
+        *,
+        invoke: Invoke | None,
+        concurrency: int,
+        batch: int,
+    ) -> None:
+        self._hand = hand
+        self._stats = stats
+        self._clock = clock
+        self._invoke = invoke
+        self._batch = batch
+        self._chunks: deque[list[PoppedMessage]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._stopped = False
+        self._workers: list[asyncio.Task[None]] = []
+        if invoke is not None:
+            self._workers = [
+                asyncio.create_task(self._work(invoke), name=f"rocketpy-pop-worker-{number}")
+                for number in range(concurrency)
+            ]
+
+    def deliver(self, messages: list[PoppedMessage]) -> None:
+        """Take what a pop brought; wakes who waits for it."""
+        size = self._batch if self._invoke is not None else 1
+        chunks = [messages[at : at + size] for at in range(0, len(messages), size)]
+        self._chunks.extend(chunks)
+        for _ in chunks:
+            self._wake()
+
+    async def next(self) -> PoppedMessage | None:
+        """Return the next message for an iterator; None once stopped."""
+        chunk = await self._next_chunk()
+        return None if chunk is None else chunk[0]
+
+    async def done(self, message: PoppedMessage) -> None:
+        """Ack what an iterator handed out, unless it was settled already; failures are logged."""
+        if self._hand.holds(message):
+            await self._ack(message)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Hand out no more and finish what is in hand, within a limit."""
+        self._stopped = True
+        self._chunks.clear()
+        while self._waiters:
+            self._wake()
+        if self._workers:
+            _, running = await asyncio.wait(self._workers, timeout=timeout_s)
+            for worker in running:
+                worker.cancel()
+            if running:
+                await asyncio.wait(running)
+
+    async def _next_chunk(self) -> list[PoppedMessage] | None:
+        while True:
+            while self._chunks:
+                chunk = [each for each in self._chunks.popleft() if self._hand.holds(each)]
+                if chunk:
+                    return chunk
+            if self._stopped:
+                return None
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake()  # the message that was meant for us goes to another
+                raise
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _work(self, invoke: Invoke) -> None:
+        while (chunk := await self._next_chunk()) is not None:
+            started_ms = self._clock.monotonic_ms()
+            failed = await self._handle(invoke, chunk)
+            spent_ms = self._clock.monotonic_ms() - started_ms
+            self._stats.handled(chunk[0].topic, len(chunk), spent_ms, ok=failed is None)
+            for message in chunk:
+                if failed is None:
+                    await self._ack(message)
+                else:
+                    await self._nack(message, failed.delay_s)
+
+    async def _handle(self, invoke: Invoke, chunk: list[PoppedMessage]) -> _Failed | None:
+        """Call the handler; None when the messages are done."""
+        try:
+            await invoke(list(chunk))
+        except Retry as order:
+            return _Failed(_delay_of(order.delay_level))
+        except ToDLQ as order:
+            logger.info("to the dead letter queue: %r: %s", chunk, order.reason)
+            return _Failed(_DEAD_LETTER)
+        except asyncio.CancelledError:
+            # Of something the handler waited for, unless it is we who are to end.
+            worker = asyncio.current_task()
+            if worker is None or worker.cancelling():
+                raise
+            logger.warning("handler was cancelled, to be delivered again: %r", chunk)
+        except Exception:
+            logger.warning("handler failed, to be delivered again: %r", chunk, exc_info=True)
+        else:
+            return None
+        return _Failed(None)
+
+    async def _ack(self, message: PoppedMessage) -> None:
+        try:
+            await self._hand.ack(message)
+        except RocketPyError as error:
+            logger.warning("%r is done, but may come again: %r", message, error)
+
+    async def _nack(self, message: PoppedMessage, delay_s: float | None) -> None:
+        try:
+            await self._hand.nack(message, delay_s)
+        except RocketPyError as error:
+            logger.info("%r comes back after its invisible time: %r", message, error)
+
+
+def _delay_of(delay_level: int) -> float | None:
+    """After how many seconds a message comes back that a handler wants again."""
+    if delay_level < 0:
+        return _DEAD_LETTER
+    if delay_level == 0:
+        return None
+    return float(RETRY_DELAYS_S[min(delay_level, len(RETRY_DELAYS_S)) - 1])
