@@ -354,6 +354,11 @@ class Connection(asyncio.Protocol):
         responses = Responses(self.channel)
         try:
             responses.add(command, await coroutine)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we are: the server stops
+            responses.add_error(command, RuntimeError("cancelled from within"))
         except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays
             responses.add_error(command, error)
         self._done(responses, 1, size_bytes)

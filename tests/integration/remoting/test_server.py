@@ -129,6 +129,25 @@ async def test_requests_in_hand_of_coroutines_are_bounded_and_all_answered() -> 
         await peer.close()
 
 
+async def test_a_coroutine_that_is_cancelled_from_within_is_answered_and_not_in_hand() -> None:
+    """Else its caller waits for nothing, and so many of them stop the connection."""
+
+    async def gives_up(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        raise asyncio.CancelledError
+
+    server = make_server()
+    server.register(99, gives_up)
+    await server.start()
+    peer = await RawPeer.connect(f"127.0.0.1:{server.port}")
+    peer.send(numbered(99, 1))
+    response = await peer.receive()
+    assert (response.opaque, response.code) == (1, 1)
+    (connection,) = server._selectors[0].connections
+    assert connection.in_hand.count == 0
+    await peer.close()
+    await server.stop()
+
+
 async def test_several_selectors_share_the_connections() -> None:
     async with serving(server_selector_threads=3) as (server, address):
         peers = [await RawPeer.connect(address) for _ in range(6)]
