@@ -239,6 +239,21 @@ class TimerLog:
         self._flushed_end = self.end
         return PendingFlush(self.end, last, retired, self._files)
 
+    def sync_from(self, position: int) -> None:
+        """Bring the files from a position on to disk, whoever wrote them, and their names.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        for base in self._bases:
+            if base + self._file_bytes > position:
+                file = self._files.open_file(self._path(base))
+                try:
+                    file.flush()
+                finally:
+                    file.close()
+        self._files.touch_directory(self._directory)
+
     def _open_last(self) -> PlainFile:
         if self._file is None:
             self._file = self._files.open_file(self._path(self._bases[-1]))

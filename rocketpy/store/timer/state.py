@@ -3,6 +3,8 @@
 A flush goes log, wheel, checkpoint: each vouches only for what is on disk before it. So after a
 crash the units behind the checkpoint are looked at again and their slots set once more, and what
 is no unit any more is cut off; the messages behind the checkpoint's queue offset are read again.
+A killed process leaves units and slots that may be in memory only: a start brings them to disk
+before its checkpoint vouches for them.
 
 Source: TimerMessageStore.recover, recoverAndRevise, prepareTimerCheckPoint (5.4.0).
 """
@@ -54,6 +56,7 @@ class TimerState:
         self.pending_count = 0
         self.is_cut_short = False
         self._clock = clock
+        self._files = files
         self._flush_lock = threading.Lock()
         self._wheel = TimerWheel(root / "timerwheel", precision_ms, files)
         self._log = TimerLog(root / "timerlog", log_file_bytes, files)
@@ -81,6 +84,9 @@ class TimerState:
         start = self.marks.log_position if has_wheel else 0
         end = self._recover_log(start, read_tick, max_phy_offset)
         self._log.cut(end)
+        self._log.sync_from(self.marks.log_position)
+        self._wheel.sync()
+        self._files.sync_directories()
         self.is_cut_short = end < self.marks.log_position
         if self.is_cut_short:
             logger.error("the timer log ends too early: its messages are read again: end=%d", end)

@@ -194,6 +194,16 @@ class TimerWheel:
             self._files.sync_directories()
         return self._file
 
+    def sync(self) -> None:
+        """Bring the file to disk as it is, whoever wrote it, and its name.
+
+        Raises:
+            OSError: the disk failed.
+        """
+        if self._file is not None:
+            self._file.flush()
+            self._files.touch_directory(self._path.parent)
+
     def flushed(self, *, ok: bool) -> None:
         """The pages of `pending_pages` are on disk, or have to be written again."""
         if not ok:

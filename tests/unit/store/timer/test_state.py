@@ -1,6 +1,7 @@
 """Wheel, log and checkpoint together: what a crash leaves is mended."""
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,36 @@ def test_a_checkpoint_has_apaches_layout() -> None:
     assert checkpoint.load() == TimerMarks()
     checkpoint.save(marks._replace(read_ms=-1))
     assert checkpoint.load() == TimerMarks()
+
+
+class Worst(random.Random):
+    """A power cut that keeps all names, and no content that was not flushed."""
+
+    def randint(self, a: int, b: int) -> int:
+        return max(a, b)
+
+    def random(self) -> float:
+        return 0.99
+
+
+@pytest.mark.parametrize("part", ["timerwheel", "timerlog"])
+@pytest.mark.parametrize("count", [4, 200])
+def test_what_a_killed_process_wrote_is_on_disk_before_the_next_one_vouches_for_it(
+    part: str, count: int
+) -> None:
+    """It was in memory only; the next process finds it, has nothing to add, and moves on."""
+    kit = Kit()
+    kit.add(9)
+    kit.flush()
+    kit.add(5, count)
+    kit.files.fail_flushes(part)
+    with pytest.raises(OSError, match="simulated"):
+        kit.flush()
+    kit.files.on_flush = None
+    kit.kill()
+    assert len(kit.chain(5)) == count
+    kit.flush()
+    kit.files.power_cut(Worst())
+    kit.open()
+    assert len(kit.chain(5)) == count
+    assert not kit.state.is_cut_short
