@@ -32,7 +32,11 @@ from rocketpy.proto.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketpy.proto.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
+from rocketpy.proto.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+)
 from rocketpy.proto.headers.transaction import EndTransactionRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 
@@ -206,6 +210,11 @@ class BrokerApi:
         )
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         return _offset_of(await self._call(address, code, header))
+
+    async def recall(self, address: str, header: RecallMessageRequestHeader) -> str:
+        """Call a timed message back; return its id."""
+        response = await self._call(address, RequestCode.RECALL_MESSAGE, header)
+        return RecallMessageResponseHeader.from_ext(response.ext_fields).msg_id or ""
 
     async def send_back(self, address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
         """Give a message back, so that the broker delivers it again later."""

@@ -4,10 +4,11 @@ Source: Validators, Message, DefaultMQProducerImpl.sendKernelImpl (5.4.0).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypedDict
 
 from rocketpy.client.config import ProducerConfig
+from rocketpy.client.later import Moment, level_property, moment_of
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.codes import RequestCode
@@ -17,12 +18,9 @@ from rocketpy.proto.properties import (
     KEY_SEPARATOR,
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
-    PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
-    PROPERTY_TIMER_DELAY_MS,
-    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
     SYSTEM_PROPERTIES,
@@ -37,7 +35,6 @@ _CODECS = {
     "lz4": CompressionType.LZ4,
     "zstd": CompressionType.ZSTD,
 }
-_LEVELS = range(1, 19)
 SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
@@ -82,6 +79,7 @@ class Outgoing(NamedTuple):
     """One message, ready for a header and a body.
 
     `retries`, of a message to a retry topic: how often it was tried, and how often it may be.
+    `moment`: when it is to be delivered.
     """
 
     body: bytes
@@ -91,6 +89,7 @@ class Outgoing(NamedTuple):
     msg_id: str
     code: int = SEND
     retries: tuple[int, int] | None = None
+    moment: Moment | None = None
 
 
 _checked_topics: set[str] = set()
@@ -144,12 +143,15 @@ def build_outgoing(
         codec = _CODECS[config.compression]
         data = deflate(data, codec, config.compression_level)
         sys_flag = with_compression(0, codec)
-    properties = id_properties(msg_id)
+    properties, moment = id_properties(msg_id), None
     if options:
-        properties += _user_properties(options)
+        moment = moment_of(
+            options.get("delay"), options.get("deliver_at"), options.get("delay_level", 0)
+        )
+        properties += _user_properties(options, moment)
         if len(properties) > MAX_PROPERTIES_BYTES // 4:
             _check_properties_size(properties)
-    return Outgoing(data, properties, sys_flag, options.get("flag", 0), msg_id)
+    return Outgoing(data, properties, sys_flag, options.get("flag", 0), msg_id, moment=moment)
 
 
 def _check_properties_size(properties: str) -> None:
@@ -160,7 +162,7 @@ def _check_properties_size(properties: str) -> None:
         )
 
 
-def _user_properties(options: SendOptions) -> str:
+def _user_properties(options: SendOptions, moment: Moment | None) -> str:
     pairs: dict[str, str] = {}
     tag = options.get("tag")
     if tag:
@@ -171,7 +173,9 @@ def _user_properties(options: SendOptions) -> str:
     order_key = options.get("order_key")
     if order_key is not None:
         pairs[PROPERTY_SHARDING_KEY] = str(order_key)
-    pairs.update(_delay_properties(options))
+    pairs.update(level_property(options.get("delay_level", 0)))
+    if moment is not None:
+        pairs.update(moment.properties)
     headers = options.get("headers")
     if headers:
         for name, value in headers.items():
@@ -194,27 +198,3 @@ def _joined_keys(keys: Iterable[str]) -> str:
         if KEY_SEPARATOR in key:
             raise IllegalMessageError(f"key {key!r} holds a blank, which separates keys")
     return KEY_SEPARATOR.join(parts)
-
-
-def _delay_properties(options: SendOptions) -> dict[str, str]:
-    given = [name for name in ("delay", "deliver_at", "delay_level") if options.get(name)]
-    if not given:
-        return {}
-    if len(given) > 1:
-        raise IllegalMessageError(f"give one of {' and '.join(given)}")
-    delay = options.get("delay")
-    if delay:
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if seconds < 0:
-            raise IllegalMessageError("a delay cannot be negative")
-        return {PROPERTY_TIMER_DELAY_MS: str(int(seconds * 1000))}
-    deliver_at = options.get("deliver_at")
-    if deliver_at is not None:
-        if deliver_at.tzinfo is None:
-            raise IllegalMessageError("deliver_at needs a time zone")
-        since_epoch = deliver_at - datetime(1970, 1, 1, tzinfo=UTC)
-        return {PROPERTY_TIMER_DELIVER_MS: str(int(since_epoch.total_seconds() * 1000))}
-    level = options["delay_level"]
-    if level not in _LEVELS:
-        raise IllegalMessageError(f"delay level {level} is not in 1..18")
-    return {PROPERTY_DELAY_TIME_LEVEL: str(level)}

@@ -15,6 +15,7 @@ from rocketpy.client.batch import split_batches
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.instance import Instance
+from rocketpy.client.later import DELAYS
 from rocketpy.client.message import Message
 from rocketpy.client.outgoing import Outgoing, SendOptions, build_outgoing, check_send_topic
 from rocketpy.client.queue_select import queue_index_by_key
@@ -29,12 +30,21 @@ from rocketpy.client.transaction import (
     TransactionEnds,
     half_properties,
 )
-from rocketpy.errors import ClosedError, IllegalMessageError, RocketPyError, TooManyInFlightError
+from rocketpy.errors import (
+    BadBodyError,
+    ClosedError,
+    IllegalMessageError,
+    NoRouteError,
+    RocketPyError,
+    TooManyInFlightError,
+)
+from rocketpy.proto.headers.send import RecallMessageRequestHeader
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
+from rocketpy.proto.recall_handle import decode_recall_handle
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 
 logger = logging.getLogger(__name__)
@@ -236,7 +246,7 @@ class Producer:
             RocketPyError: as `send`.
         """
         transport = self._transport()
-        if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):
+        if any(options.get(name) for name in DELAYS):
             raise IllegalMessageError("messages of a batch cannot be delayed")
         own_topic = topic
         if self._namespace:
@@ -259,6 +269,42 @@ class Producer:
             stored = await self._launch(transport, topic, batch, {**options, "timeout": left_s})
             results += part.results(stored)
         return results
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Call a message back that was sent with `delay` or `deliver_at` and is not due yet.
+
+        The broker allows it with ``recallMessageEnable=true`` only. A recall that comes a moment
+        before the message is due may be too late.
+
+        Args:
+            topic: where the message was sent to.
+            handle: `SendResult.recall_handle`.
+
+        Returns:
+            The message's id.
+
+        Raises:
+            IllegalMessageError: the handle is none, or one of another topic.
+            NoRouteError: the broker that has the message is not known.
+            BrokerError: the broker refused: recalls are off, or the message is due.
+        """
+        self._transport()
+        topic = wrap_namespace(self._namespace, topic) if self._namespace else topic
+        try:
+            wanted = decode_recall_handle(handle)
+        except BadBodyError as error:
+            raise IllegalMessageError(str(error)) from None
+        if wanted.topic != topic:
+            raise IllegalMessageError(f"the handle is of topic {wanted.topic}, not {topic}")
+        routes = self._instance.routes
+        await routes.publish_queues(topic)
+        address = routes.master_address(wanted.broker_name)
+        if address is None:
+            raise NoRouteError(f"broker {wanted.broker_name} has no master")
+        header = RecallMessageRequestHeader(
+            producer_group=self.group, topic=topic, recall_handle=handle, bname=wanted.broker_name
+        )
+        return await self._instance.api.recall(address, header)
 
     def transaction(
         self,
@@ -311,7 +357,7 @@ class Producer:
     ) -> SendResult:
         transport = self._transport()
         topic, body, options = _unpacked(topic, body, options)
-        if any(options.get(name) for name in ("delay", "deliver_at", "delay_level")):
+        if any(options.get(name) for name in DELAYS):
             raise IllegalMessageError("a transactional message cannot be delayed")
         if self._namespace:
             topic, options = self._named(topic, options)

@@ -13,10 +13,13 @@ from rocketpy.client.attempt_watch import AttemptWatch
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.client.instance import Instance
+from rocketpy.client.later import V5_0_0
 from rocketpy.client.outgoing import SEND_BATCH, Outgoing
 from rocketpy.client.queue_select import QueueTurn
 from rocketpy.errors import NoRouteError
+from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
@@ -68,6 +71,7 @@ class SendTransport:
         self._group = group
         self._turns: dict[str, QueueTurn] = {}
         self._headers: dict[MessageQueue, dict[str, str]] = {}
+        self._versions: dict[str, int] = {}
         self._waiting_for_route: dict[str, list[RouteCallback]] = {}
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
@@ -125,13 +129,44 @@ class SendTransport:
             NoRouteError: the queue's broker has no known master.
             TooManyInFlightError: the connection cannot take more.
         """
+        if message.moment is not None:
+            return self.loop.create_task(self._transmit_timed(queue, message, timeout_ms))
         request = make_request(message.code, self._header(queue, message), message.body)
         return self._remoting.invoke_future(self._address(queue), request, timeout_ms)
+
+    async def _transmit_timed(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> RemotingCommand:
+        address, deadline_ms = self._address(queue), self.clock.monotonic_ms() + timeout_ms
+        message = await self._as_understood(queue, message, timeout_ms)
+        request = make_request(message.code, self._header(queue, message), message.body)
+        left_ms = max(1, deadline_ms - self.clock.monotonic_ms())
+        response = await self._remoting.invoke(address, request, left_ms)
+        self._versions[address] = response.version
+        return response
+
+    async def _as_understood(
+        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
+    ) -> Outgoing:
+        """Return a message with a moment as the broker understands it, which may be asked first."""
+        if message.moment is None:
+            return message
+        address = self._address(queue)
+        if address not in self._versions:
+            asked = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+            request = make_request(RequestCode.GET_MAX_OFFSET, asked.to_ext())
+            response = await self._remoting.invoke(address, request, timeout_ms)
+            self._versions[address] = response.version
+        if self._versions[address] >= V5_0_0:
+            return message
+        text = message.moment.for_old_broker(message.properties, self.clock.time_ms())
+        return message._replace(properties=text)
 
     async def transmit_oneway(
         self, queue: MessageQueue, message: Outgoing, timeout_ms: int
     ) -> None:
         """Send without a response; raises ClientError when it could not be written."""
+        message = await self._as_understood(queue, message, timeout_ms)
         header = self._header(queue, message)
         request = make_request(message.code, header, message.body, oneway=True)
         await self._remoting.invoke_oneway(self._address(queue), request, timeout_ms)

@@ -26,8 +26,12 @@ def jdk() -> None:
 @pytest.fixture(scope="session")
 def servers(jdk: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """One name server and one broker for all tests of this folder."""
-    quick_checks = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
-    with Servers(tmp_path_factory.mktemp("servers"), properties=quick_checks) as found:
+    settings = {
+        "recallMessageEnable": "true",
+        "transactionCheckInterval": "1000",
+        "transactionTimeOut": "1000",
+    }
+    with Servers(tmp_path_factory.mktemp("servers"), properties=settings) as found:
         yield found
 
 

@@ -2,7 +2,7 @@
 
 from rocketpy.proto.message import decode_message
 from tests.interop.java_clients.cluster import Servers
-from tests.interop.java_clients.jvm import JavaClient
+from tests.interop.java_clients.jvm import JavaClient, wait_for
 
 
 def test_delay_levels(any_java: JavaClient, servers: Servers, topic: str, group: str) -> None:
@@ -27,3 +27,49 @@ def test_delay_levels(any_java: JavaClient, servers: Servers, topic: str, group:
     assert times[1] - times[0] >= 1_000
     assert now["msgId"] != sent["msgId"]
     any_java.stop(consumer)
+
+
+def test_timed_messages(any_java: JavaClient, servers: Servers, topic: str, group: str) -> None:
+    producer = any_java.producer()
+    any_java.send(producer, topic, body="now")
+    consumer = any_java.push(group, topic)
+    any_java.receive(consumer, 1)
+    (sent,) = any_java.send(producer, topic, body="later", TIMER_DELAY_MS="1300")
+    any_java.send(producer, topic, body="sooner", TIMER_DELAY_SEC="1")
+    assert bool(sent["recallHandle"]) is (any_java.version == "5.4.0")
+    got = any_java.receive(consumer, 2)
+    assert [one["body"] for one in got] == ["sooner-0", "later-0"]
+    properties = got[1]["properties"]
+    assert properties["REAL_TOPIC"] == topic
+    store = servers.broker().parts.store
+    (at,) = store.query_index(topic, sent["msgId"], 9, 0, 1 << 62).phy_offsets
+    record = store.look_message(at)
+    assert record is not None
+    stored = decode_message(record)
+    late_ms = stored.store_timestamp_ms - stored.born_timestamp_ms - 1_300
+    assert 0 <= late_ms < 5_000
+    any_java.stop(consumer)
+
+
+def test_recall(java: JavaClient, servers: Servers, topic: str) -> None:
+    producer = java.producer()
+    (kept,) = java.send(producer, topic, body="kept", TIMER_DELAY_MS="2500")
+    (gone,) = java.send(producer, topic, body="gone", TIMER_DELAY_MS="2500")
+    if java.version != "5.4.0":
+        assert gone["recallHandle"] is None, "it cannot call messages back"
+        return
+    answer = java.do("recall", name=producer, topic=topic, handle=gone["recallHandle"])
+    assert answer["msgId"] == gone["msgId"]
+    wait_for(lambda: servers.stored(topic) == 1)
+    store = servers.broker().parts.store
+    assert len(store.query_index(topic, kept["msgId"], 9, 0, 1 << 62).phy_offsets) == 1
+    # Half a second after both were due.
+    due_ms = store.store_time_ms(topic, kept["queueId"], 0) + 500
+    wait_for(lambda: servers.broker().parts.clock.time_ms() > due_ms)
+    assert store.query_index(topic, gone["msgId"], 9, 0, 1 << 62).phy_offsets == []
+
+
+def test_a_moment_too_far_away_is_refused(java: JavaClient, servers: Servers, topic: str) -> None:
+    error = java.refused(java.producer(), topic, TIMER_DELAY_SEC="259201")
+    assert (error["error"], error["code"]) == ("MQBrokerException", 13)
+    assert servers.stored(topic) == 0

@@ -310,7 +310,7 @@ def stored(_: str, request: RemotingCommand) -> RemotingCommand:
 def test_options_become_properties(options: dict[str, object], name: str, value: str) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
-            cluster.script[SEND] = [stored]  # this broker refuses delays so far
+            cluster.script[SEND] = [stored]
             await client.producer().send("t", b"x", **options)  # type: ignore[arg-type]
         (request,) = cluster.of_code(SEND)
         assert parse_properties(request.ext_fields["i"])[name] == value
@@ -332,6 +332,7 @@ def test_options_become_properties(options: dict[str, object], name: str, value:
         ("t", b"x", {"keys": ["a b"]}),
         ("t", b"x", {"delay_level": 19}),
         ("t", b"x", {"delay_level": 1, "delay": 1.0}),
+        ("t", b"x", {"delay": -1.0}),
         ("t", b"x", {"deliver_at": datetime(2026, 1, 1)}),  # noqa: DTZ001 - the point of the case
     ],
 )

@@ -37,6 +37,7 @@ import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -134,7 +135,28 @@ public final class Interop {
     private static String of(SendResult result) {
         return object("status", result.getSendStatus().name(), "msgId", result.getMsgId(), "offsetMsgId", result.getOffsetMsgId(),
             "broker", result.getMessageQueue().getBrokerName(), "queueId", result.getMessageQueue().getQueueId(),
-            "queueOffset", result.getQueueOffset(), "regionId", result.getRegionId());
+            "queueOffset", result.getQueueOffset(), "regionId", result.getRegionId(),
+            "recallHandle", called(result, "getRecallHandle"));
+    }
+
+    /** Call a method that only newer clients have; null where it is missing. */
+    private static Object called(Object object, String method, Object... arguments) {
+        Class<?>[] types = Arrays.stream(arguments).map(Object::getClass).toArray(Class<?>[]::new);
+        try {
+            return object.getClass().getMethod(method, types).invoke(object, arguments);
+        } catch (NoSuchMethodException missing) {
+            return null;
+        } catch (java.lang.reflect.InvocationTargetException failed) {
+            throw new IllegalStateException(failed.getCause());
+        } catch (IllegalAccessException impossible) {
+            throw new IllegalStateException(impossible);
+        }
+    }
+
+    /** recall name topic handle: call a timed message back. */
+    private String recall(Options line) {
+        DefaultMQProducer producer = producers.get(line.text("name"));
+        return object("msgId", called(producer, "recallMessage", line.text("topic"), line.text("handle")));
     }
 
     private static String of(Throwable error) {
@@ -251,6 +273,12 @@ public final class Interop {
         message.setFlag(line.number("flag", 0));
         if (line.number("delay", 0) > 0) {
             message.setDelayTimeLevel(line.number("delay", 0));
+        }
+        // An old client has no name for these; a new one lets no user set them by hand.
+        for (String name : new String[] {"TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"}) {
+            if (!line.text(name, "").isEmpty()) {
+                MessageAccessor.putProperty(message, name, line.text(name));
+            }
         }
         return message;
     }
@@ -530,6 +558,7 @@ public final class Interop {
             switch (words.get(0)) {
                 case "producer": return producer(line);
                 case "send": return send(line);
+                case "recall": return recall(line);
                 case "look": return look(line);
                 case "query": return query(line);
                 case "view": return view(line);
