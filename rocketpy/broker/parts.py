@@ -295,7 +295,11 @@ class BrokerParts:
             store,
             admission,
             (
-                RetryRedirect(self.topics, self.groups),
+                RetryRedirect(
+                    self.topics,
+                    self.groups,
+                    lambda group: self.locks.has_any(group, self.clock.monotonic_ms()),
+                ),
                 *(each for one in self.features for each in one.put_transforms),
             ),
             self.put_counter.add,

@@ -35,6 +35,7 @@ class QueueLocks:
         self._owners: collections.OrderedDict[tuple[str, str, int], tuple[str, int]] = (
             collections.OrderedDict()
         )
+        self._by_group: collections.Counter[str] = collections.Counter()
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -60,9 +61,22 @@ class QueueLocks:
                 return False
             if owner is not None and owner[0] != client_id:
                 return False
+            if owner is None:
+                self._by_group[group] += 1
             self._owners[key] = (client_id, now_ms)
             self._owners.move_to_end(key)
         return True
+
+    def has_any(self, group: str, now_ms: int) -> bool:
+        """Whether a member of the group holds a lock: it consumes in order.
+
+        Args:
+            group: consumer group.
+            now_ms: monotonic time, ms.
+        """
+        with self._lock:
+            self._expire(now_ms)
+            return group in self._by_group
 
     def unlock(self, group: str, queues: Iterable[tuple[str, int]], client_id: str) -> None:
         """Give locks of (topic, queue id) back; those of others stay."""
@@ -70,7 +84,7 @@ class QueueLocks:
             for topic, queue_id in queues:
                 owner = self._owners.get((group, topic, queue_id))
                 if owner is not None and owner[0] == client_id:
-                    del self._owners[group, topic, queue_id]
+                    self._remove((group, topic, queue_id))
 
     def step(self, now_ms: int) -> int:
         """Forget expired locks; see `rocketpy.runtime.service.Service.step`."""
@@ -84,4 +98,11 @@ class QueueLocks:
             key, (_, renewed_ms) = next(iter(owners.items()))
             if now_ms - renewed_ms <= LOCK_LIFE_MS:
                 return
-            del owners[key]
+            self._remove(key)
+
+    def _remove(self, key: tuple[str, str, int]) -> None:
+        del self._owners[key]
+        group = key[0]
+        self._by_group[group] -= 1
+        if not self._by_group[group]:
+            del self._by_group[group]

@@ -86,7 +86,7 @@ class Consumer:
         self._store = make_offset_store(
             instance, group, broadcast=config.broadcast, directory=config.offset_dir
         )
-        self._finder = StartFinder(instance, self._store, config.start)
+        self._finder = StartFinder(instance, self._store, config.start, keep=True)
         self._redelivery = Redelivery(instance, group, config.max_retries)
         self._returns = self._make_returns()
         self._give_back: GiveBack = self._returns.give_back

@@ -53,9 +53,14 @@ class StartFinder:
         instance: connections and routes.
         store: stored offsets.
         start: where to begin without one.
+        keep: store what was found, so that a member that dies before its first commit has not
+            moved the group's beginning past messages that came meanwhile.
     """
 
-    def __init__(self, instance: Instance, store: OffsetStore, start: StartPosition) -> None:
+    def __init__(
+        self, instance: Instance, store: OffsetStore, start: StartPosition, *, keep: bool
+    ) -> None:
+        self._keep = keep
         self._instance = instance
         self._store = store
         self._start = start
@@ -76,9 +81,15 @@ class StartFinder:
         stored = await self._store.load(queue)
         if stored is not None:
             return stored
-        is_new = queue not in self._first_seen.get(queue.topic, (queue,))
-        if self._start == "earliest" or is_new or queue.topic.startswith(RETRY_PREFIX):
+        if self._start == "earliest" or queue.topic.startswith(RETRY_PREFIX):
             return 0
+        is_new = queue not in self._first_seen.get(queue.topic, (queue,))
+        offset = 0 if is_new else await self._asked(queue)
+        if self._keep:
+            await self._store.save({queue: offset}, final=True)
+        return offset
+
+    async def _asked(self, queue: MessageQueue) -> int:
         found = self._instance.routes.read_address(queue.broker_name)
         if found is None:
             raise NoRouteError(f"broker {queue.broker_name} has no address")

@@ -13,12 +13,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 import structlog
 
 from rocketpy.testing.progress import ProgressBars
-from tests.simulation import test_cluster, test_store
+from tests.simulation import test_cluster, test_consumption, test_store
 from tests.simulation.seeds import command
 
 SIMULATIONS: dict[str, tuple[Callable[[int], None], str]] = {
     "store": (test_store.run, test_store.TEST),
     "cluster": (test_cluster.run, test_cluster.TEST),
+    "consumption": (test_consumption.run, test_consumption.TEST),
 }
 _SHARE = 25
 _STORES_PER_CLUSTER = 20
@@ -45,7 +46,7 @@ def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     names = sys.argv[3:] or list(SIMULATIONS)
-    totals = {name: count // (_STORES_PER_CLUSTER if name == "cluster" else 1) for name in names}
+    totals = {name: count // (1 if name == "store" else _STORES_PER_CLUSTER) for name in names}
     done = dict.fromkeys(names, 0)
     bars = ProgressBars(dict(totals))
     failed = 0

@@ -49,14 +49,23 @@ def refuse_in_batch(properties: Mapping[str, str]) -> Refusal | None:
 class RetryRedirect:
     """Sends a retried message to the dead letters of its group after the last try.
 
+    A group that consumes in order sends nothing to its retry topic before the last try.
+
     Args:
         topics: where the dead letters' topic is made.
         groups: say how often a message is tried.
+        is_ordered: whether a group consumes in order now.
     """
 
-    def __init__(self, topics: TopicTable, groups: SubscriptionGroupTable) -> None:
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroupTable,
+        is_ordered: Callable[[str], bool],
+    ) -> None:
         self._topics = topics
         self._groups = groups
+        self._is_ordered = is_ordered
 
     def __call__(
         self, message: PutMessage, properties: dict[str, str], request: SendRequest
@@ -74,7 +83,7 @@ class RetryRedirect:
             limit = request.max_reconsume_times
             if limit is None:
                 limit = group.retry_max_times
-            if message.reconsume_times > limit:
+            if message.reconsume_times > limit or self._is_ordered(group_name):
                 dead_letters = DLQ_PREFIX + group_name
                 self._topics.create_on_send_back(dead_letters, DLQ_QUEUE_NUMS)
                 message.topic, message.queue_id = dead_letters, 0

@@ -10,7 +10,7 @@ import pytest
 import rocketpy
 import rocketpy.admin
 from rocketpy.errors import BrokerError
-from tests.interop.client_real_broker.test_client import PEER, _free_port
+from tests.interop.client_real_broker.conftest import PEER, _free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

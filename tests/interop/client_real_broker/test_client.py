@@ -1,13 +1,8 @@
 """Our client against the real broker: every send, two members, redelivery, pulling."""
 
 import asyncio
-import os
-import shutil
-import socket
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -15,37 +10,6 @@ import rocketpy
 from rocketpy.client.message import ReceivedMessage
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
-
-PEER = Path(__file__).parents[2] / "peer" / "peer.sh"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
-    home = tmp_path_factory.mktemp("apache")
-    port = _free_port()
-    env = {
-        **os.environ,
-        "PEER_NS_PORT": str(port),
-        "PEER_PORT": str(_free_port()),
-        "PEER_HEAP": "1g",
-    }
-    # The servers inherit the output, so it goes to a file: a pipe would never end.
-    with (home / "start.log").open("wb") as log:
-        try:
-            subprocess.run(
-                ["bash", PEER, "start", home], env=env, check=True, stdout=log, stderr=log
-            )
-            yield f"127.0.0.1:{port}"
-        finally:
-            subprocess.run(["bash", PEER, "stop", home], env=env, check=True)
 
 
 async def _until(condition: Callable[[], object], limit_s: float = 60) -> None:

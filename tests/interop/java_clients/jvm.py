@@ -110,8 +110,8 @@ class JavaClient:
         return found
 
     def push(self, group: str, topic: str, **options: object) -> str:
-        """Start a push consumer; returns its name."""
-        name = f"consumer{next(_names)}"
+        """Start a push consumer, under a name that another had when `name` is given; returns it."""
+        name = str(options.pop("name", "")) or f"consumer{next(_names)}"
         self.do("push", name=name, group=group, topic=topic, **options)
         return name
 

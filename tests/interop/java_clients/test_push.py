@@ -147,10 +147,61 @@ def test_orderly(java: JavaClient, servers: Servers, topic: str, group: str) -> 
 
 def test_failed_messages_come_again(java: JavaClient, topic: str, group: str) -> None:
     producer = java.producer()
-    java.send(producer, topic, count=6)
+    sent = {one["msgId"] for one in java.send(producer, topic, count=6)}
     consumer = java.push(group, topic, fail=3)
-    # Sending back is refused here: the client keeps the three and tries them again after 5 s.
+    # The broker chooses the delay: level 3, 10 s.
     got = java.receive(consumer, 6)
     assert bodies(got) == [f"body-{number}" for number in range(6)]
     assert sorted(one["reconsumeTimes"] for one in got) == [0, 0, 0, 1, 1, 1]
+    assert {one["topic"] for one in got} == {topic}
+    assert {one["msgId"] for one in got} == sent
+    again = [one["properties"] for one in got if one["reconsumeTimes"]]
+    assert {(one["DELAY"], one["RETRY_TOPIC"]) for one in again} == {("3", topic)}
     java.stop(consumer)
+
+
+def test_a_message_that_fails_every_time_ends_among_the_dead_letters(
+    java: JavaClient, servers: Servers, topic: str, group: str
+) -> None:
+    producer = java.producer()
+    java.send(producer, topic, count=2)
+    consumer = java.push(group, topic, fail=5, level=1, tries=1)
+    wait_for(lambda: servers.stored("%DLQ%" + group) == 2)
+    assert not java.received(consumer), "each failed twice"
+    java.send(producer, topic, body="later")
+    assert [one["reconsumeTimes"] for one in java.receive(consumer, 1)] == [1]
+    java.stop(consumer)
+    undertaker = java.push(group + "_dead", "%DLQ%" + group)
+    dead = java.receive(undertaker, 2)
+    assert bodies(dead) == ["body-0", "body-1"]
+    assert {one["reconsumeTimes"] for one in dead} == {2}
+    assert {one["properties"]["RETRY_TOPIC"] for one in dead} == {topic}
+    java.stop(undertaker)
+
+
+def test_an_ordered_message_after_its_last_try_is_dead_at_once(
+    java: JavaClient, servers: Servers, topic: str, group: str
+) -> None:
+    producer = java.producer()
+    java.send(producer, topic, count=4)
+    consumer = java.push(group, topic, listener="orderly", fail=4, tries=0)
+    # The client sends it to the retry topic; the broker sees that the group holds locks.
+    wait_for(lambda: servers.stored("%DLQ%" + group) == 4)
+    assert servers.stored("%RETRY%" + group) == 0
+    java.send(producer, topic, body="later")
+    assert bodies(java.receive(consumer, 1)) == ["later-0"]
+    java.stop(consumer)
+
+
+def test_broadcasting_goes_on_where_the_local_file_says(
+    java: JavaClient, topic: str, group: str
+) -> None:
+    producer = java.producer()
+    java.send(producer, topic, count=4)
+    consumer = java.push(group, topic, model="broadcasting")
+    java.receive(consumer, 4)
+    java.stop(consumer)
+    java.send(producer, topic, count=4, body="later")
+    again = java.push(group, topic, model="broadcasting", name=consumer)
+    assert bodies(java.receive(again, 4)) == [f"later-{number}" for number in range(4)]
+    java.stop(again)

@@ -39,3 +39,16 @@ def test_expired_locks_go_even_when_nobody_asks() -> None:
     assert len(locks) == 1
     locks.step(LOCK_LIFE_MS + 5_001)
     assert len(locks) == 0
+
+
+def test_a_group_with_a_lock_consumes_in_order_until_the_last_one_is_gone() -> None:
+    locks = QueueLocks()
+    assert not locks.has_any("g", 0)
+    locks.lock("g", "T", 0, "c", 0)
+    locks.lock("g", "T", 0, "c", 10)
+    locks.lock("g", "T", 1, "c", 5_000)
+    assert locks.has_any("g", 10)
+    assert not locks.has_any("other", 10)
+    locks.unlock("g", [("T", 0)], "c")
+    assert locks.has_any("g", LOCK_LIFE_MS)
+    assert not locks.has_any("g", LOCK_LIFE_MS + 5_001)

@@ -374,9 +374,10 @@ public final class Interop {
 
     // ---- push consumers -------------------------------------------------------------------------------------------
 
-    private MessageListenerConcurrently concurrently(Queue<String> got, AtomicInteger failures) {
+    private MessageListenerConcurrently concurrently(Queue<String> got, AtomicInteger failures, int level) {
         return (messages, context) -> {
             if (failures.getAndDecrement() > 0) {
+                context.setDelayLevelWhenNextConsume(level);
                 return ConsumeConcurrentlyStatus.RECONSUME_LATER;
             }
             messages.forEach(message -> got.add(of(message)));
@@ -394,7 +395,7 @@ public final class Interop {
         };
     }
 
-    /** push name group topic [expression | sql] [from=first|last|yyyyMMddHHmmss] [model=broadcasting] [listener=orderly] [fail] [batch]. */
+    /** push name group topic [expression | sql] [from=first|last|yyyyMMddHHmmss] [model=broadcasting] [listener=orderly] [fail [level]] [tries] [batch]. */
     private String push(Options line) throws Exception {
         String name = line.text("name");
         Queue<String> got = new ConcurrentLinkedQueue<>();
@@ -415,6 +416,7 @@ public final class Interop {
         if (line.text("model", "").equals("broadcasting")) {
             setBroadcasting(consumer);
         }
+        consumer.setMaxReconsumeTimes(line.number("tries", -1));
         consumer.setConsumeMessageBatchMaxSize(line.number("batch", 1));
         if (line.values.containsKey("sql")) {
             consumer.subscribe(line.text("topic"), MessageSelector.bySql(line.text("sql")));
@@ -424,7 +426,7 @@ public final class Interop {
         if (line.text("listener", "").equals("orderly")) {
             consumer.registerMessageListener(orderly(got, failures));
         } else {
-            consumer.registerMessageListener(concurrently(got, failures));
+            consumer.registerMessageListener(concurrently(got, failures, line.number("level", 0)));
         }
         consumer.start();
         pushes.put(name, consumer);

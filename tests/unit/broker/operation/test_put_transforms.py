@@ -45,7 +45,8 @@ class Kit:
         self.file = MemoryFile()
         self.topics = TopicTable(broker, self.file, FakeClock())
         self.groups = SubscriptionGroupTable(broker, MemoryFile(), FakeClock())
-        self.redirect = RetryRedirect(self.topics, self.groups)
+        self.ordered: set[str] = set()
+        self.redirect = RetryRedirect(self.topics, self.groups, self.ordered.__contains__)
 
     def run(self, topic: str, tries: int, limit: int | None = None) -> Any:
         message = PutMessage(topic, 3, b"x", reconsume_times=tries)
@@ -65,6 +66,13 @@ def test_after_the_last_try_a_message_is_a_dead_letter() -> None:
     assert kit.properties["DELAY"] == "-1", "a dead letter waits for nothing"
     assert kit.run("T", 99) == ("T", 3)
     assert kit.properties["DELAY"] == "3"
+
+
+def test_a_group_that_consumes_in_order_has_no_retries_there() -> None:
+    kit = Kit()
+    kit.ordered.add("g")
+    assert kit.run("%RETRY%g", 0) == ("%DLQ%g", 0)
+    assert kit.run("%RETRY%other", 0) == ("%RETRY%other", 3)
 
 
 def test_an_unknown_group_is_refused() -> None:

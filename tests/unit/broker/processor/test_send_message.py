@@ -48,7 +48,7 @@ class Kit:
             self.store,
             self.admission,
             (
-                RetryRedirect(self.topics, self.groups),
+                RetryRedirect(self.topics, self.groups, lambda _: False),
                 Postponement((1_000, 5_000), clock),
             ),
             lambda *counted: self.counted.append(counted),
