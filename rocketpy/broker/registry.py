@@ -13,9 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+import structlog
+
 from rocketpy.broker.memberships import MEMBER_BYTES, Memberships
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.remoting.channel import Channel
+
+_log = structlog.get_logger(__name__)
 
 SCAN_INTERVAL_MS: Final = 10_000
 
@@ -194,14 +198,17 @@ class ConsumerGroup:
         last_update_ms: wall time of the last change or heartbeat.
         subscription_bytes: estimated memory of the subscriptions.
         bearer: the connection that the subscriptions are counted for: who sent them last.
+        is_divided: members want different things; each heartbeat replaces what the others want.
     """
 
     __slots__ = (
         "_by_client_id",
         "_members",
+        "_wants",
         "bearer",
         "consume_from_where",
         "consume_type",
+        "is_divided",
         "last_update_ms",
         "message_model",
         "name",
@@ -218,6 +225,8 @@ class ConsumerGroup:
         self.last_update_ms = 0
         self.subscription_bytes = 0
         self.bearer: Channel | None = None
+        self.is_divided = False
+        self._wants: dict[Channel, int] = {}
         self._members: dict[Channel, ClientChannel] = {}
         self._by_client_id: dict[str, dict[Channel, None]] = {}
 
@@ -255,7 +264,18 @@ class ConsumerGroup:
         member = self._members.pop(channel, None)
         if member is not None:
             self._forget_id(member)
+            self._wants.pop(channel, None)
+            self.is_divided = len(set(self._wants.values())) > 1
         return member
+
+    def put_wants(self, channel: Channel, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Note what one member wants; true when members begin to want different things by it."""
+        self._wants[channel] = hash(
+            frozenset((one.topic, one.expression_type, one.sub_string) for one in subscriptions)
+        )
+        was_divided = self.is_divided
+        self.is_divided = len(set(self._wants.values())) > 1
+        return self.is_divided and not was_divided
 
     def _forget_id(self, member: ClientChannel) -> None:
         channels = self._by_client_id[member.client_id]
@@ -336,7 +356,16 @@ class ConsumerTable(_MemberTable):
             size_bytes = client.size_bytes + len(group)
             self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
             if subscriptions is not None:
-                changed |= entry.put_subscriptions(subscriptions)
+                wanted = list(subscriptions)
+                if entry.put_wants(client.channel, wanted):
+                    _log.warning(
+                        "members of a group subscribe differently: each heartbeat replaces what "
+                        "the others want, and messages are missed",
+                        group=group,
+                        client=client.client_id,
+                        wants={one.topic: one.sub_string[:200] for one in wanted[:20]},
+                    )
+                changed |= entry.put_subscriptions(wanted)
                 self._bear(entry, client)
             elif entry.bearer in {None, client.channel}:
                 self._bear(entry, client)

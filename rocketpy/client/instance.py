@@ -19,7 +19,13 @@ from rocketpy.client.route_table import RouteTable
 from rocketpy.client.seams import Remoting
 from rocketpy.client.server_requests import ServerRequests
 from rocketpy.errors import BrokerError, ClientError, RocketPyError
-from rocketpy.proto.bodies.heartbeat import CheckClientRequestBody, HeartbeatData, ProducerData
+from rocketpy.proto.bodies.heartbeat import (
+    EXT_DIVIDED_GROUPS,
+    CheckClientRequestBody,
+    HeartbeatData,
+    ProducerData,
+)
+from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.subscription import SubscriptionData, is_tag_type
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
@@ -87,6 +93,7 @@ class Instance:
         self.consumers: dict[str, GroupMember] = {}
         self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
+        self._divided_groups: set[str] = set()
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
         ip = self.client_id.partition("@")[0]
         self.next_msg_id = MsgIds(ip, process_id, clock, rng).next
@@ -229,6 +236,7 @@ class Instance:
         outcomes = await asyncio.gather(
             *(self.api.heartbeat(address, body) for address in addresses), return_exceptions=True
         )
+        self._warn_of_divided_groups(outcomes)
         failure: BaseException | None = None
         is_introduced = False
         for address, outcome in zip(addresses, outcomes, strict=True):
@@ -241,6 +249,23 @@ class Instance:
             self._wake_rebalance()
         if failure is not None:
             raise failure
+
+    def _warn_of_divided_groups(self, outcomes: Iterable[RemotingCommand | BaseException]) -> None:
+        """Say once that members of a group want different things; Apache's brokers do not tell."""
+        responses = [each for each in outcomes if isinstance(each, RemotingCommand)]
+        named = {
+            group
+            for each in responses
+            for group in each.ext_fields.get(EXT_DIVIDED_GROUPS, "").split(",")
+            if group
+        }
+        for group in sorted(named - self._divided_groups):
+            logger.warning(
+                "members of group %s subscribe differently: brokers keep what was asked for last, "
+                "and messages are missed; let all of them have the same topics and filters",
+                group,
+            )
+        self._divided_groups = named
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""

@@ -60,7 +60,7 @@ class PullConsumer:
         self.config = config
         self._instance = instance
         self._store = BrokerOffsetStore(instance, group)
-        self._finder = StartFinder(instance, self._store, config.start, keep=config.auto_commit)
+        self._finder = StartFinder(instance, self._store, config.start, keep=False)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
         self._arrived: deque[Delivery] = deque()

@@ -33,6 +33,7 @@ from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import BadBodyError, ExpressionError
 from rocketpy.proto.bodies.heartbeat import (
     CONSUME_ACTIVELY,
+    EXT_DIVIDED_GROUPS,
     MODEL_CLUSTERING,
     CheckClientRequestBody,
     ConsumerData,
@@ -130,13 +131,21 @@ class ClientManageProcessor:
                     sub_changed = True
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, client)
-        return make_response(
+        response = make_response(
             request,
             ext_fields={
                 "IS_SUPPORT_HEART_BEAT_V2": "true",
                 "IS_SUB_CHANGE": "true" if sub_changed else "false",
             },
         )
+        divided = [
+            entry.group_name
+            for entry in data.consumer_data_set
+            if (found := self._consumers.group(entry.group_name)) is not None and found.is_divided
+        ]
+        if divided and channel.is_rocketpy:
+            response.ext_fields[EXT_DIVIDED_GROUPS] = ",".join(divided)
+        return response
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """35: a client says good-bye for one producer or consumer group."""

@@ -14,6 +14,9 @@ from rocketpy.proto.subscription import SubscriptionData
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CONSUME_POP: Final = "CONSUME_POP"
+EXT_DIVIDED_GROUPS: Final = "dividedGroups"
+"""Ext field of a response to a heartbeat, between RocketPy peers: groups of the client, separated
+by commas, whose members subscribe differently."""
 MODEL_CLUSTERING: Final = "CLUSTERING"
 MODEL_BROADCASTING: Final = "BROADCASTING"
 CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"

@@ -165,3 +165,21 @@ def test_nobody_expires_because_the_wall_clock_jumped() -> None:
     table = ProducerTable()
     table.register("p", ClientChannel(FakeChannel(), "a", 0, 493, 5, 1_000))  # type: ignore[arg-type]
     assert table.expire(1_000) == []
+
+
+def test_members_that_want_different_things_divide_their_group() -> None:
+    table = ConsumerTable()
+    first, second = FakeChannel(port=1), FakeChannel(port=2)
+
+    def divided(channel: Any, *topics: str) -> bool:
+        register(table, client(channel, f"{channel.remote_address}"), *topics)
+        group = table.group("g")
+        assert group is not None
+        return group.is_divided
+
+    assert not divided(first, "T", "U")
+    assert not divided(second, "U", "T")
+    assert divided(second, "T")
+    assert divided(first, "T", "U"), "until all of them agree"
+    table.forget_channel(second)  # type: ignore[arg-type]
+    assert not divided(first, "T"), "who differed is gone"

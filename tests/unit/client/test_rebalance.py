@@ -162,3 +162,21 @@ def test_a_topic_that_is_not_subscribed_any_more_is_left() -> None:
                 await until(lambda: not any(q.topic == "u" for q in consumer.assignment))
 
     run_sim(main, topics=("t", "u"))
+
+
+def test_members_that_subscribe_differently_are_told_so_once(caplog: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with (
+            cluster.client(instance_name="1") as one,
+            cluster.client(instance_name="2") as two,
+        ):
+            async with one.consumer("t", group="c", filter="a", handler=nothing):
+                await pass_time(40)
+                assert "subscribe differently" not in caplog.text
+                async with two.consumer("t", group="c", filter="b", handler=nothing):
+                    await pass_time(100)
+
+    with caplog.at_level("WARNING", "rocketpy.client.instance"):
+        run_sim(main)
+    told = [each for each in caplog.records if "subscribe differently" in each.getMessage()]
+    assert len(told) == 2, "each client, once"
