@@ -45,6 +45,20 @@ def test_a_new_broker_has_the_topics_of_apache() -> None:
     }
 
 
+def test_the_trace_topic_is_there_from_the_start_when_asked_for() -> None:
+    plain = BrokerConfig(broker_name="b")
+    assert "RMQ_SYS_TRACE_TOPIC" not in {one.topic_name for one in system_topics(plain)}
+    for options, name in (
+        ({}, "RMQ_SYS_TRACE_TOPIC"),
+        ({"msg_trace_topic_name": "Seen"}, "Seen"),
+    ):
+        config = BrokerConfig(broker_name="b", trace_topic_enable=True, **options)  # type: ignore[arg-type]
+        topics, _ = table(config)
+        topic = topics.get(name)
+        assert topic is not None
+        assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
+
+
 def test_auto_creation_takes_the_smaller_queue_count_and_drops_the_inherit_bit() -> None:
     topics, file = table()
     changed: list[TopicConfig] = []
