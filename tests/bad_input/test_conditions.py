@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.bad_input.kit import EventLog, Wire, World, pull_header
+from tests.bad_input.kit import Wire, World, pull_header
 
 MIB = 1 << 20
 
@@ -78,13 +78,3 @@ def test_a_condition_beyond_the_bounds_is_refused_at_once(world: World) -> None:
             got, remark = pulled(peer, condition)
             assert (got, "at character" in remark) == (23, True), remark
         assert pulled(peer, "a = 1")[0] != 23
-
-
-def test_members_that_subscribe_differently_are_served_and_named(
-    world: World, log: EventLog
-) -> None:
-    with world.staying_well(), world.peer() as one, world.peer() as two:
-        for peer, condition in ((one, "a > 1"), (two, "a > 2"), (one, "a > 1")):
-            got, remark = subscribed(peer, condition)
-            assert got in {0, 19, 20, 21}, remark
-    assert len(log.named("members of a group subscribe differently")) == 1

@@ -10,7 +10,6 @@ them; a broker which does not (it restarted) says so with IS_SUB_CHANGE.
 Source: ClientManageProcessor.java, DefaultConsumerIdsChangeListener.java (5.4.0).
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -89,7 +88,6 @@ class ClientManageProcessor:
         self._filters = filters
         self._clock = clock
         self._fingerprints: dict[str, int] = {}
-        self._differing: set[str] = set()  # groups that were warned of; never walked
         self._notices = MemberNotices(_tell_member)
         consumers.on_change = self._notify_members
 
@@ -197,7 +195,6 @@ class ClientManageProcessor:
         for name in list(self._fingerprints):
             if name not in known:
                 self._fingerprints.pop(name, None)
-        self._differing &= known
         return now_ms + SCAN_INTERVAL_MS
 
     def _refusal(self, client: ClientChannel, data: HeartbeatData) -> str | None:
@@ -238,8 +235,6 @@ class ClientManageProcessor:
                 topic_sys_flag=_UNIT_SUB if entry.unit_mode else 0,
             )
         members = self._consumers.group(name)
-        if members is not None and not data.without_sub:
-            self._compare(members, client, entry.subscription_data_set)
         self._consumers.register(
             name,
             client,
@@ -258,32 +253,6 @@ class ClientManageProcessor:
         if data.without_sub:
             return members is None or not members.subscriptions or known != fingerprint
         return known is not None and known != fingerprint
-
-    def _compare(
-        self, group: ConsumerGroup, client: ClientChannel, wanted: Iterable[SubscriptionData]
-    ) -> None:
-        """Warn of a member that wants something else than the one heard before, once a group.
-
-        The last heartbeat decides for all of them, so each gets what another asked for.
-        """
-        if group.bearer in {None, client.channel}:
-            return
-        known = {
-            one.topic: (one.expression_type, one.sub_string) for one in group.subscriptions.values()
-        }
-        new = {one.topic: (one.expression_type, one.sub_string) for one in wanted}
-        if known == new:
-            self._differing.discard(group.name)
-        elif group.name not in self._differing:
-            self._differing.add(group.name)
-            changed = dict(sorted(known.items() ^ new.items())[:4])
-            _log.warning(
-                "members of a group subscribe differently: whose heartbeat is the last decides, "
-                "and messages are missed",
-                group=group.name,
-                client=client.client_id,
-                differences={topic: expression[:100] for topic, (_, expression) in changed.items()},
-            )
 
     def _notify_members(self, group: ConsumerGroup) -> None:
         if not group.clients():

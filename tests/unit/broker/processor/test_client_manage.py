@@ -1,9 +1,7 @@
-import itertools
 from typing import Any
 
 import orjson
 import pytest
-import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
@@ -273,26 +271,3 @@ def test_a_condition_lives_as_long_as_its_group_has_members() -> None:
     assert not known.is_dead
     kit.beat(channel, consumerDataSet=[{**group, "subscriptionDataSet": []}])
     assert known.is_dead, "the group no longer wants the topic"
-
-
-def test_members_that_subscribe_differently_are_warned_of_once() -> None:
-    kit = Kit()
-    one, two = FakeChannel(), FakeChannel()
-    versions = itertools.count(1)
-
-    def group(expression: str, kind: str, version: int) -> list[dict[str, object]]:
-        wanted = {"topic": "T", "subString": expression, "expressionType": kind}
-        return [{"groupName": "g", "subscriptionDataSet": [{**wanted, "subVersion": version}]}]
-
-    def beats(*order: tuple[FakeChannel, str, str]) -> list[Any]:
-        with structlog.testing.capture_logs() as logs:
-            for channel, expression, kind in order:
-                wanted = group(expression, kind, next(versions))
-                kit.beat(channel, str(id(channel)), consumerDataSet=wanted)
-        return [each for each in logs if "subscribe differently" in each["event"]]
-
-    assert beats((one, "a", "TAG"), (two, "a", "TAG"), (one, "a", "TAG")) == []
-    warned = beats((one, "a", "TAG"), (two, "b", "TAG"), (one, "a", "TAG"), (two, "b", "TAG"))
-    assert [each["group"] for each in warned] == ["g"]
-    assert len(beats((one, "a > 1", "SQL92"), (two, "a > 1", "SQL92"))) <= 1
-    assert len(beats((one, "a > 1", "SQL92"), (two, "a > 2", "SQL92"))) == 1
