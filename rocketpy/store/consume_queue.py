@@ -114,6 +114,11 @@ class ConsumeQueue:
         return self._disk.file_count
 
     @property
+    def has_place(self) -> bool:
+        """Whether entries or files say where it is: a start finds the same."""
+        return self.max_offset > self.min_offset or self._disk.file_count > 0
+
+    @property
     def dirty_bytes(self) -> int:
         """Bytes of entries that are not known to be on disk."""
         return (self.max_offset - self.flushed_offset) * ENTRY_BYTES

@@ -184,7 +184,7 @@ class ConsumeQueueTable:
             ends: those that count instead of what is on disk; from `unsettled_ends`, before any
                 flush.
         """
-        return sum(ends.get(queue, queue.flushed_offset) for queue in self)
+        return sum(ends.get(queue, queue.flushed_offset) for queue in self if queue.has_place)
 
     def delete_expired(self, min_phy_offset: int) -> int:
         """Delete files whose messages are all gone; return how many."""

@@ -252,7 +252,8 @@ class Recovery:
         raise StoreFormatError(
             f"files of consume queues are missing, {missing} entries in all, and the log does not "
             f"hold their messages any more. Bring the files back below {self._table.directory}; "
-            "or remove all of it, and such queues begin at 0 again"
+            f"or remove {self._table.directory.parent / 'checkpoint'}, and queues without files "
+            "begin at 0 again"
         )
 
     def _indexed_to(self, index: IndexService) -> int:

@@ -1,5 +1,6 @@
 """Files that somebody removed from a closed store are made again, or missed out loud."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,17 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies, put_many
+
+
+class Worst(random.Random):
+    """A power cut that keeps all names, and no content that was not flushed."""
+
+    def randint(self, a: int, b: int) -> int:
+        return max(a, b)
+
+    def random(self) -> float:
+        return 0.99
+
 
 LOG = Path("/store/commitlog")
 QUEUES = Path("/store/consumequeue")
@@ -149,7 +161,10 @@ def test_a_queue_keeps_its_place_when_neither_file_nor_message_is_left() -> None
     assert len(bodies(store)) == 1
 
 
-def test_a_queue_whose_place_nobody_knows_refuses_the_start_until_the_operator_decides() -> None:
+@pytest.mark.parametrize("how", ["checkpoint", "queues"])
+def test_a_queue_whose_place_nobody_knows_refuses_the_start_until_the_operator_decides(
+    how: str,
+) -> None:
     kit = aged(range(400))
     kit.files.remove(file_of(kit, QUEUES / TOPIC / "0", 2))
     for _ in range(2):
@@ -157,9 +172,11 @@ def test_a_queue_whose_place_nobody_knows_refuses_the_start_until_the_operator_d
             StoreFormatError, match="files of consume queues are missing, 50 entries"
         ):
             kit.open()
-    kit.files.remove_tree(QUEUES)
+    kit.files.remove(Path("/store/checkpoint") if how == "checkpoint" else Path("/none"))
+    if how == "queues":
+        kit.files.remove_tree(QUEUES)
     store = kit.open()
-    assert store.max_offset(TOPIC, 0) == 0
+    assert store.max_offset(TOPIC, 0) == (200 if how == "checkpoint" else 0)
     assert store.max_offset("Other", 0) == 400
     store.close()
     assert kit.open().max_offset("Other", 0) == 400
@@ -240,3 +257,20 @@ def test_an_index_file_that_is_gone_is_made_again(number: int, end: str) -> None
     kit.step(again, "IndexCatchUpService")
     assert again.query_index(TOPIC, "u199", 64, 0, 1 << 60).is_complete
     assert not_found(again) == []
+
+
+def test_a_replica_s_queue_that_only_waits_has_no_place_that_a_start_would_miss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It begins late, its first message is not on disk yet, and a power cut takes that."""
+    source = Kit().open()
+    put_many(source, 400)
+    start = source._log.files[1].base_offset
+    data = b"".join(bytes(each.view) for each in source._log.files)
+    kit = Kit(flush_disk_type="SYNC_FLUSH")
+    slave = kit.open()
+    slave.append_raw(start, data[start : start + 400])
+    assert slave._parts.flush_queues.flush(thorough=True)
+    kit.files.power_cut(Worst())
+    assert bodies(kit.open()) == []
+    assert "missing" not in caplog.text
