@@ -215,6 +215,8 @@ class Producer(_Face[AsyncProducer]):
     send_batch = _blocking(AsyncProducer.send_batch)
     send_oneway = _blocking(AsyncProducer.send_oneway)
     flush = _blocking(AsyncProducer.flush)
+    request = _blocking(AsyncProducer.request)
+    reply = _blocking(AsyncProducer.reply)
 
     def send_nowait(
         self,
@@ -405,6 +407,7 @@ class Client:
 
     producer = _making(AsyncClient.producer, Producer)
     consumer = _making(AsyncClient.consumer, Consumer)
+    responder = _making(AsyncClient.responder, Consumer)
     pull_consumer = _making(AsyncClient.pull_consumer, PullConsumer)
     pop_consumer = _making(AsyncClient.pop_consumer, PopConsumer)
 

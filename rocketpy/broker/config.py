@@ -84,6 +84,7 @@ class BrokerConfig:
         delay_offset_update_version_step: so many delayed messages count up the version of
             delayOffset.json.
         channel_expired_timeout: a client silent for this long is forgotten.
+        store_reply_message_enable: answers to requests are stored too, not only passed on.
         reject_transaction_message: refuse transactional messages.
         transaction_time_out: how long a local transaction may take before its producer is asked.
         transaction_check_max: how often a producer is asked; then the message is given up.
@@ -128,6 +129,7 @@ class BrokerConfig:
     ack_message_thread_pool_nums: int = 0
     load_balance_processor_thread_pool_nums: int = 0
     end_transaction_thread_pool_nums: int = 0
+    process_reply_message_thread_pool_nums: int = 0
 
     send_thread_pool_queue_capacity: int = 10_000
     pull_thread_pool_queue_capacity: int = 100_000
@@ -140,6 +142,7 @@ class BrokerConfig:
     ack_thread_pool_queue_capacity: int = 100_000
     load_balance_thread_pool_queue_capacity: int = 100_000
     end_transaction_pool_queue_capacity: int = 100_000
+    reply_thread_pool_queue_capacity: int = 10_000
 
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
@@ -183,6 +186,7 @@ class BrokerConfig:
     enable_retry_topic_v2: bool = False
     pop_response_return_actual_retry_topic: bool = False
 
+    store_reply_message_enable: bool = _live(True)
     reject_transaction_message: bool = _live(False)
     transaction_time_out: int = _live(6_000, 0)
     transaction_check_max: int = _live(15, 1)

@@ -30,6 +30,7 @@ from rocketpy.broker.pools import build_pools
 from rocketpy.broker.pop.waiters import Listener
 from rocketpy.broker.processor.client_manage import ClientManageProcessor
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
+from rocketpy.broker.processor.reply_message import ReplyMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.processor.send_back import build_send_back
 from rocketpy.broker.processor.send_message import SendMessageProcessor
@@ -90,6 +91,7 @@ class BrokerParts:
         name_servers: registration with the name servers.
         suspended_pulls: pulls that wait for a message.
         sends: answers sends.
+        replies: passes answers to requests on.
         pulls: answers pulls.
         clients: answers heartbeats.
         pools: business pools by kind of request, as Apache's keys begin: send, pull, litePull,
@@ -310,6 +312,16 @@ class BrokerParts:
             rng=rng,
         )
         processor = SendMessageProcessor(sends, config)
+        self.replies = ReplyMessageProcessor(
+            admission.admit,
+            sends.send,
+            sends.when_settled,
+            self.producers.find_client,
+            store_host=lambda: store.store_host,
+            config=config,
+            clock=self.clock,
+        )
+        self.configs.add_listener(self.replies.configure)
 
         def topic_changed(topic: TopicConfig) -> None:
             admission.forget(topic.topic_name)

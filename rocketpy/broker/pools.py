@@ -39,6 +39,8 @@ def build_pools(
          config.ack_thread_pool_queue_capacity, config.wait_time_mills_in_ack_queue),
         ("loadBalance", config.load_balance_processor_thread_pool_nums,
          config.load_balance_thread_pool_queue_capacity, unlimited),
+        ("reply", config.process_reply_message_thread_pool_nums,
+         config.reply_thread_pool_queue_capacity, unlimited),
         ("endTransaction", config.end_transaction_thread_pool_nums,
          config.end_transaction_pool_queue_capacity, config.wait_time_mills_in_transaction_queue),
         ("adminBroker", config.admin_broker_thread_pool_nums,

@@ -133,11 +133,13 @@ class ProducerTable(_MemberTable):
     def __init__(self, memberships: Memberships | None = None) -> None:
         super().__init__(memberships or Memberships())
         self._groups: dict[str, dict[Channel, ClientChannel]] = {}
+        self._by_client_id: dict[str, ClientChannel] = {}
 
     def register(self, group: str, client: ClientChannel) -> None:
         """Add a client to a group, or refresh it."""
         with self._lock:
             self._groups.setdefault(group, {})[client.channel] = client
+            self._by_client_id[client.client_id] = client
             size_bytes = client.size_bytes + len(group)
             self._memberships.add(client.channel, group, size_bytes, client.seen_ms)
 
@@ -171,19 +173,21 @@ class ProducerTable(_MemberTable):
             return {group: list(members.values()) for group, members in self._groups.items()}
 
     def find_client(self, client_id: str) -> ClientChannel | None:
-        """The connection of a producer known by its client id."""
-        with self._lock:
-            for members in self._groups.values():
-                for client in members.values():
-                    if client.client_id == client_id:
-                        return client
-        return None
+        """The connection of a producer known by its client id: the one heard of last."""
+        return self._by_client_id.get(client_id)
 
     def _remove(self, group: str, channel: Channel) -> None:
         self._memberships.remove(channel, group)
         members = self._groups.get(group)
-        if members is not None and members.pop(channel, None) is not None and not members:
+        client = None if members is None else members.pop(channel, None)
+        if members is None or client is None:
+            return
+        if not members:
             del self._groups[group]
+        found = self._by_client_id.get(client.client_id)
+        is_last = not self._memberships.groups_of(channel)
+        if is_last and found is not None and found.channel is channel:
+            del self._by_client_id[client.client_id]
 
 
 class ConsumerGroup:

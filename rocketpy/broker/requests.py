@@ -55,6 +55,7 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
     """
     table = RequestTable(parts.pools, guard)
     table.add("send", dict.fromkeys(_SENDS, parts.sends.process))
+    table.add("reply", parts.replies.processors)
     table.add("pull", {RequestCode.PULL_MESSAGE: parts.pulls.process})
     table.add("litePull", {RequestCode.LITE_PULL_MESSAGE: parts.pulls.process})
     table.add("clientManage", parts.clients.processors)

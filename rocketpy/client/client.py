@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -23,8 +24,9 @@ from rocketpy.client.pop_consumer import PopConsumer
 from rocketpy.client.producer import Producer
 from rocketpy.client.pull_consumer import PullConsumer
 from rocketpy.client.push_consumer import Consumer
+from rocketpy.client.request_reply import answering
 from rocketpy.client.seams import Remoting
-from rocketpy.errors import ClosedError
+from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
@@ -139,6 +141,39 @@ class Client:
             ConfigError: a name or setting is not usable.
         """
         consumer = Consumer(self._running(), self._group(config.group), config)
+        self._parts.append(consumer)
+        return consumer
+
+    @method_options(ConsumerConfig)
+    def responder(self, config: ConsumerConfig) -> Consumer:
+        """Return a consumer whose handler answers requests: what it returns is the answer.
+
+        Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments. The
+        handler takes one message; None is no answer. An answer that comes too late is only logged.
+
+        Raises:
+            ClosedError: the client is not started.
+            ConfigError: a name or setting is not usable, or there is no handler.
+
+        Example:
+            ::
+
+                async def quote(message: rocketpy.ReceivedMessage) -> dict[str, int]:
+                    return {"price": 3}
+
+
+                async with client.responder(
+                    "quotes", group="pricing", handler=quote, serializer=rocketpy.json
+                ) as responder:
+                    await responder.wait_closed()
+        """
+        if config.handler is None or config.batch != 1:
+            raise ConfigError("a responder needs a handler of single messages", key="handler")
+        producer = self.producer(group=config.group, serializer=config.serializer)
+        handler = answering(config.handler, producer.reply)
+        consumer = Consumer(
+            self._running(), self._group(config.group), replace(config, handler=handler)
+        )
         self._parts.append(consumer)
         return consumer
 

@@ -15,6 +15,7 @@ from rocketpy.client.members import GroupMember, ProducerMember
 from rocketpy.client.msg_ids import MsgIds
 from rocketpy.client.name_servers import NameServers, find_addresses
 from rocketpy.client.periodic import PeriodicJob
+from rocketpy.client.request_reply import PendingRequests
 from rocketpy.client.route_table import RouteTable
 from rocketpy.client.seams import Remoting
 from rocketpy.client.server_requests import ServerRequests
@@ -92,6 +93,8 @@ class Instance:
         self.is_running = False
         self.consumers: dict[str, GroupMember] = {}
         self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
+        self.requests = PendingRequests(self.client_id)
+        self._answer_ways: set[str] = set()  # brokers that know us well enough for answers
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
         self._divided_groups: set[str] = set()
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
@@ -106,7 +109,7 @@ class Instance:
             "heartbeat", self._heartbeat_step, config.heartbeat_interval_ms
         )
         self._jobs = [self._route_job, self._heartbeat_job]
-        ServerRequests(self.consumers.get, self.producers_of).register(remoting)
+        ServerRequests(self.consumers.get, self.producers_of, self.requests).register(remoting)
         self.routes.on_change.append(self._route_changed)
 
     async def start(self) -> None:
@@ -156,6 +159,8 @@ class Instance:
     async def remove_producer(self, producer: ProducerMember) -> None:
         """Leave the producer's group if it was the last of this client in it."""
         for group, producers in list(self._producer_groups.items()):
+            if producer not in producers:
+                continue
             producers.discard(producer)
             if not producers:
                 del self._producer_groups[group]
@@ -266,6 +271,19 @@ class Instance:
                 group,
             )
         self._divided_groups = named
+
+    async def make_known(self, topic: str) -> None:
+        """See to it that the brokers of a topic know this client: they pass answers on to it.
+
+        Raises:
+            RocketPyError: the topic has no route, or a broker does not answer.
+        """
+        queues = await self.routes.publish_queues(topic)
+        names = dict.fromkeys(queue.broker_name for queue in queues)
+        ways = {address for name in names if (address := self.routes.master_address(name))}
+        if not ways <= self._answer_ways or any(map(self._heartbeat_known.get, ways)):
+            await self.heartbeat()
+        self._answer_ways |= ways
 
     def heartbeat_soon(self) -> None:
         """Send a heartbeat at once, at most one a second: a broker may have forgotten us."""

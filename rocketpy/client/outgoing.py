@@ -5,10 +5,12 @@ Source: Validators, Message, DefaultMQProducerImpl.sendKernelImpl (5.4.0).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict, cast
 
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.later import Moment, level_property, moment_of
+from rocketpy.client.message import Message
+from rocketpy.client.queue_select import queue_index_by_key
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.codes import RequestCode
@@ -37,6 +39,7 @@ _CODECS = {
 }
 SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class SendOptions(TypedDict, total=False):
@@ -198,3 +201,43 @@ def _joined_keys(keys: Iterable[str]) -> str:
         if KEY_SEPARATOR in key:
             raise IllegalMessageError(f"key {key!r} holds a blank, which separates keys")
     return KEY_SEPARATOR.join(parts)
+
+
+def unpacked(
+    topic: str | Message, body: object, options: SendOptions
+) -> tuple[str, object, SendOptions]:
+    """Spread a Message over the arguments; what the caller gives beside it wins."""
+    if isinstance(topic, str):
+        return topic, body, options
+    if body is not None:
+        raise IllegalMessageError("give a Message or a topic and a body, not both")
+    message = topic
+    merged: dict[str, Any] = {
+        "tag": message.tag,
+        "keys": message.keys,
+        "headers": message.headers,
+        "order_key": message.order_key,
+        "flag": message.flag,
+    }
+    merged.update(options)
+    return message.topic, message.body, cast("SendOptions", merged)
+
+
+def queue_chooser(
+    options: SendOptions,
+) -> Callable[[Sequence[MessageQueue]], MessageQueue] | None:
+    """Return what picks the one queue that is allowed; None takes the queues in turn."""
+    queue = options.get("queue")
+    if queue is not None:
+        return lambda _: queue
+    selector = options.get("selector")
+    if selector is not None:
+        return selector
+    key = options.get("order_key")
+    if key is not None:
+
+        def by_key(queues: Sequence[MessageQueue]) -> MessageQueue:
+            return queues[queue_index_by_key(key, len(queues))]
+
+        return by_key
+    return None

@@ -7,19 +7,28 @@ Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, Unpack
 
 from rocketpy.client.batch import split_batches
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.instance import Instance
 from rocketpy.client.later import DELAYS
-from rocketpy.client.message import Message
-from rocketpy.client.outgoing import Outgoing, SendOptions, build_outgoing, check_send_topic
-from rocketpy.client.queue_select import queue_index_by_key
-from rocketpy.client.send_operation import QueueChooser, SendOperation
+from rocketpy.client.message import Message, ReceivedMessage
+from rocketpy.client.outgoing import (
+    SEND_REPLY,
+    Outgoing,
+    SendOptions,
+    build_outgoing,
+    check_send_topic,
+    queue_chooser,
+    unpacked,
+)
+from rocketpy.client.recall import recall_message
+from rocketpy.client.request_reply import ask, near, reply_place
+from rocketpy.client.send_operation import SendOperation
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
@@ -31,20 +40,15 @@ from rocketpy.client.transaction import (
     half_properties,
 )
 from rocketpy.errors import (
-    BadBodyError,
     ClosedError,
     IllegalMessageError,
-    NoRouteError,
     RocketPyError,
     TooManyInFlightError,
 )
-from rocketpy.proto.headers.send import RecallMessageRequestHeader
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import MessageExt
-from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
-from rocketpy.proto.recall_handle import decode_recall_handle
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 
 logger = logging.getLogger(__name__)
@@ -197,7 +201,7 @@ class Producer:
             IllegalMessageError: it breaks a limit; nothing was sent.
         """
         transport = self._transport()
-        topic, body, options = _unpacked(topic, body, options)
+        topic, body, options = unpacked(topic, body, options)
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
@@ -211,7 +215,7 @@ class Producer:
     async def _send_oneway(
         self, transport: SendTransport, topic: str, message: Outgoing, options: SendOptions
     ) -> None:
-        choose = _chooser(options)
+        choose = queue_chooser(options)
         timeout_s = options.get("timeout", self.config.timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
@@ -256,7 +260,7 @@ class Producer:
         for item in bodies:
             of_item, data = options, item
             if isinstance(item, Message):
-                item_topic, data, of_item = _unpacked(item, None, options)
+                item_topic, data, of_item = unpacked(item, None, options)
                 if item_topic != own_topic:
                     reason = f"a batch has one topic, not {own_topic} and {item_topic}"
                     raise IllegalMessageError(reason)
@@ -290,21 +294,7 @@ class Producer:
         """
         self._transport()
         topic = wrap_namespace(self._namespace, topic) if self._namespace else topic
-        try:
-            wanted = decode_recall_handle(handle)
-        except BadBodyError as error:
-            raise IllegalMessageError(str(error)) from None
-        if wanted.topic != topic:
-            raise IllegalMessageError(f"the handle is of topic {wanted.topic}, not {topic}")
-        routes = self._instance.routes
-        await routes.publish_queues(topic)
-        address = routes.master_address(wanted.broker_name)
-        if address is None:
-            raise NoRouteError(f"broker {wanted.broker_name} has no master")
-        header = RecallMessageRequestHeader(
-            producer_group=self.group, topic=topic, recall_handle=handle, bname=wanted.broker_name
-        )
-        return await self._instance.api.recall(address, header)
+        return await recall_message(self._instance, self.group, topic, handle)
 
     def transaction(
         self,
@@ -316,31 +306,17 @@ class Producer:
     ) -> Transaction:
         """Return a transaction: a message that consumers get if the block of code goes well.
 
-        The half message is sent when the block is entered. It is not sent a second time where the
-        first may have reached a broker.
+        The half message is sent when the block is entered, once.
 
         Args:
             topic: where to, or a whole `Message`.
             body: anything the serializer takes; not with a `Message`.
-            check_after: seconds in which brokers do not ask how it ended; also the time in which
-                they take the end that this producer sends. None leaves it to the brokers (6 s).
+            check_after: seconds in which brokers do not ask how it ended, and take its end.
             **options: see `SendOptions`; a delay is not possible.
 
         Raises:
             IllegalMessageError: it breaks a limit; raised when the block is entered.
             HalfNotStoredError: the half message is not known to be stored; the block does not run.
-
-        Example:
-            ::
-
-                async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
-                    paid = await was_paid(message.id)
-                    return rocketpy.TxState.COMMIT if paid else rocketpy.TxState.ROLLBACK
-
-
-                producer = client.producer(group="shop", tx_checker=check)
-                async with producer.transaction("orders", b"o1") as tx:
-                    await pay(tx.id)  # an exception rolls back
         """
 
         async def send_half() -> SendResult:
@@ -356,7 +332,7 @@ class Producer:
         check_after_s: float | None,
     ) -> SendResult:
         transport = self._transport()
-        topic, body, options = _unpacked(topic, body, options)
+        topic, body, options = unpacked(topic, body, options)
         if any(options.get(name) for name in DELAYS):
             raise IllegalMessageError("a transactional message cannot be delayed")
         if self._namespace:
@@ -372,6 +348,71 @@ class Producer:
             timeout_s = options.get("timeout", self.config.timeout_s)
             options["timeout"] = await self._wait_for_space(timeout_s)
         return await self._launch(transport, topic, message, options)
+
+    async def request(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> ReceivedMessage:
+        """Send a message that somebody answers, and wait for the answer.
+
+        Args:
+            topic: where to, or a whole `Message`.
+            body: anything the serializer takes; not with a `Message`.
+            **options: see `SendOptions`; `timeout` is for the answer too.
+
+        Returns:
+            The answer; its `decode()` uses this producer's serializer.
+
+        Raises:
+            RequestTimeoutError: no answer in time.
+            TooManyInFlightError: too many requests of this client wait for their answer.
+            RocketPyError: as `send`.
+
+        """
+        transport = self._transport()
+        topic, body, options = unpacked(topic, body, options)
+        if self._namespace:
+            topic, options = self._named(topic, options)
+        check_send_topic(topic)
+
+        async def send(properties: dict[str, str], timeout_s: float) -> None:
+            if not self._window.has_space:
+                timeout_s = await self._wait_for_space(timeout_s)
+            merged = {**options.get("properties", {}), **properties}
+            given: SendOptions = {**options, "properties": merged, "timeout": timeout_s}
+            message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
+            await self._launch(transport, topic, message, given)
+
+        timeout_s = options.get("timeout", self.config.timeout_s)
+        return await ask(self._instance, topic, send, timeout_s, self.config.serializer)
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: Any,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> SendResult:
+        """Answer a request that a consumer received; see `Client.responder` for the usual way.
+
+        Args:
+            request: a message that was sent with `request`.
+            body: anything the serializer takes.
+            **options: see `SendOptions`.
+
+        Raises:
+            IllegalMessageError: the message asks for no answer.
+            SystemFaultError: who asked is gone, or did not take it.
+            RocketPyError: as `send`.
+        """
+        transport = self._transport()
+        topic, properties = reply_place(request)
+        queues = await self._instance.routes.publish_queues(topic)
+        options = {**options, "properties": {**options.get("properties", {}), **properties}}
+        options["queue"] = near(queues, request)
+        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        return await self._launch(transport, topic, message._replace(code=SEND_REPLY), options)
 
     def check_transaction(
         self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
@@ -419,7 +460,7 @@ class Producer:
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
         if not isinstance(topic, str):
-            topic, body, options = _unpacked(topic, body, options)
+            topic, body, options = unpacked(topic, body, options)
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
@@ -441,7 +482,7 @@ class Producer:
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
         config = self.config
-        choose = _chooser(options) if options else None
+        choose = queue_chooser(options) if options else None
         operation = SendOperation(
             self._window,
             transport,
@@ -457,40 +498,3 @@ class Producer:
         if self._tracer is not None:
             self._tracer.watch_send(topic, message, operation.future)
         return operation.future
-
-
-def _chooser(options: SendOptions) -> QueueChooser | None:
-    queue = options.get("queue")
-    if queue is not None:
-        return lambda _: queue
-    selector = options.get("selector")
-    if selector is not None:
-        return selector
-    key = options.get("order_key")
-    if key is not None:
-
-        def by_key(queues: Sequence[MessageQueue]) -> MessageQueue:
-            return queues[queue_index_by_key(key, len(queues))]
-
-        return by_key
-    return None
-
-
-def _unpacked(
-    topic: str | Message, body: object, options: SendOptions
-) -> tuple[str, object, SendOptions]:
-    """Spread a Message over the arguments; what the caller gives beside it wins."""
-    if isinstance(topic, str):
-        return topic, body, options
-    if body is not None:
-        raise IllegalMessageError("give a Message or a topic and a body, not both")
-    message = topic
-    merged: dict[str, Any] = {
-        "tag": message.tag,
-        "keys": message.keys,
-        "headers": message.headers,
-        "order_key": message.order_key,
-        "flag": message.flag,
-    }
-    merged.update(options)
-    return message.topic, message.body, cast("SendOptions", merged)

@@ -1,14 +1,15 @@
 """What brokers ask of a client: rebalance, reset offsets, report, consume one message now, check.
 
-Source: ClientRemotingProcessor (5.4.0). 326 (reply) is not here yet.
+Source: ClientRemotingProcessor (5.4.0).
 """
 
 import logging
 from collections.abc import Callable, Iterable
 
 from rocketpy.client.members import GroupMember, ProducerMember
+from rocketpy.client.request_reply import PendingRequests
 from rocketpy.client.seams import Remoting
-from rocketpy.errors import CorruptRecordError
+from rocketpy.errors import BadBodyError, CorruptRecordError
 from rocketpy.proto.bodies.offset import GetConsumerStatusBody, ResetOffsetBody
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
@@ -19,6 +20,7 @@ from rocketpy.proto.headers.client import (
     NotifyConsumerIdsChangedRequestHeader,
 )
 from rocketpy.proto.headers.offset import ResetOffsetRequestHeader
+from rocketpy.proto.headers.send import ReplyMessageRequestHeader
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import decode_message
 from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
@@ -33,14 +35,17 @@ class ServerRequests:
     Args:
         find: the consumer of a group, or None.
         producers: the producers of a group.
+        requests: takes answers to our requests.
     """
 
     def __init__(
         self,
         find: Callable[[str], GroupMember | None],
         producers: Callable[[str], Iterable[ProducerMember]],
+        requests: PendingRequests,
     ) -> None:
         self._find = find
+        self._requests = requests
         self._producers = producers
 
     def register(self, remoting: Remoting) -> None:
@@ -51,6 +56,7 @@ class ServerRequests:
         remoting.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info)
         remoting.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
         remoting.register(RequestCode.CHECK_TRANSACTION_STATE, self.check_transaction)
+        remoting.register(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self.take_reply)
 
     def members_changed(self, channel: object, request: RemotingCommand) -> None:  # noqa: ARG002
         """40: someone joined or left a group."""
@@ -116,6 +122,15 @@ class ServerRequests:
             "a broker asks how a transaction of group %s ended, no producer here has a tx_checker",
             group,
         )
+
+    def take_reply(self, channel: object, request: RemotingCommand) -> RemotingCommand:  # noqa: ARG002
+        """326: an answer to one of our requests."""
+        header = ReplyMessageRequestHeader.from_ext(request.ext_fields)
+        try:
+            self._requests.answered(header, request.body)
+        except BadBodyError as error:
+            return make_response(request, ResponseCode.SYSTEM_ERROR, f"unreadable: {error}")
+        return make_response(request)
 
 
 def _no_such_group(request: RemotingCommand, group: str) -> RemotingCommand:

@@ -165,6 +165,18 @@ class Transaction:
         send_half: sends the half message.
         ends: tells the broker.
         has_checker: whether the producer can be asked.
+
+    Example:
+        ::
+
+            async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+                paid = await was_paid(message.id)
+                return rocketpy.TxState.COMMIT if paid else rocketpy.TxState.ROLLBACK
+
+
+            producer = client.producer(group="shop", tx_checker=check)
+            async with producer.transaction("orders", b"o1") as tx:
+                await pay(tx.id)  # an exception rolls back
     """
 
     def __init__(

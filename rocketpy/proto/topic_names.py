@@ -121,6 +121,11 @@ def pop_retry_topic_v2(topic: str, group: str) -> str:
     return f"{RETRY_PREFIX}{group}+{topic}"
 
 
+def reply_topic(cluster_name: str) -> str:
+    """Return the topic that answers to requests go through in a cluster."""
+    return f"{cluster_name}_REPLY_TOPIC"
+
+
 def sync_broker_member_topic(broker_name: str) -> str:
     """Return the topic a broker's members exchange their group through."""
     return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"

@@ -196,9 +196,6 @@ _NO_REPLICATION: Final = "there is no replication yet"
 
 REASONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "processReplyMessageThreadPoolNums": "request and reply is not supported yet",
-        "replyThreadPoolQueueCapacity": "request and reply is not supported yet",
-        "storeReplyMessageEnable": "request and reply is not supported yet",
         "enableCalcFilterBitMap": "conditions are evaluated when messages are pulled",
         "enableConsumeQueueExt": "consume queues have no extension files",
         "filterSupportRetry": "a message that is consumed again has passed the filter already",

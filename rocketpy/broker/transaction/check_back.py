@@ -125,6 +125,7 @@ class CheckBack:
         self._is_in_round = False
         self._round_began_ms = -1
         self._round_time_ms = 0
+        self._round_end = 0
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
@@ -152,6 +153,7 @@ class CheckBack:
             self._is_in_round = True
             self._round_began_ms = now_ms
             self._round_time_ms = self._clock.time_ms()
+            self._round_end = self._queue.max_offset
         asked: list[MessageExt] = []
         pause_ms = self._look_on(asked)
         self._position = self._ledger.passable(self._position)
@@ -189,7 +191,7 @@ class CheckBack:
             self._ledger.learn_move(first_place, place)
         if self._is_decided(place):
             return None
-        if half.store_timestamp_ms >= self._round_time_ms:
+        if place >= self._round_end:
             self._is_in_round = False
             return 0
         age_ms = self._age_ms(half, first_place)
@@ -197,7 +199,8 @@ class CheckBack:
         if checks >= config.transaction_check_max or age_ms > self._reserved_ms():
             return self._give_up(half, checks)
         immune_ms = immunity_ms(half, config.transaction_time_out)
-        if immune_ms is None and age_ms <= config.transaction_time_out:
+        # A negative age: the clock was set back. Then it is asked about now rather than much later.
+        if immune_ms is None and 0 <= age_ms <= config.transaction_time_out:
             self._is_in_round = False
             return 0
         is_immune = immune_ms is not None and age_ms <= immune_ms

@@ -53,6 +53,26 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
 
 
 @header
+class ReplyMessageRequestHeader(Header):
+    """Request 326, PUSH_REPLY_MESSAGE_TO_CLIENT; hosts are `ip:port`."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+
+
+@header
 class SendMessageResponseHeader(Header):
     """Response to 10, SEND_MESSAGE; `region_id` goes under the property's name."""
 

@@ -11,11 +11,3 @@ def test_sql_that_is_no_condition(java: JavaClient, topic: str, group: str) -> N
         java.push(group, topic, sql="a > 1 AND b == 5")
     assert (caught.value.name, caught.value.code) == ("MQClientException", 23)
     assert "at character 14: " in str(caught.value)
-
-
-def test_request_reply(java: JavaClient, topic: str) -> None:
-    java.send(java.producer(), topic)
-    error = java.refused(java.producer(), topic, mode="request")
-    # The request itself was stored; a reply would be refused.
-    assert "OK, but wait reply message timeout" in error["text"]
-    assert error["error"] == "RequestTimeoutException"

@@ -222,6 +222,15 @@ class Kit:
     def send_half(self) -> Any:
         return self.send(properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02")
 
+    def reply_is_stored(self) -> bool:
+        store, topic = self.parts.store, "DefaultCluster_REPLY_TOPIC"
+        before = store.max_offset(topic, 0)
+        fields = {"a": "p", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
+        command = request(325, fields | {"h": "0", "i": ""}, b"x")
+        channel: Any = FakeChannel()
+        asyncio.run(self.parts.replies.reply(channel, command))
+        return bool(store.max_offset(topic, 0) > before)
+
     def service(self, name: str) -> Any:
         return next(one for one in self.broker.services if one.name == name)
 
@@ -271,6 +280,7 @@ CASES: list[Case] = [
     ("maxHeldPullsPerQueue", Kit.suspended, 15_000, 0, None),
     ("maxHeartbeatBytes", Kit.beats, 0, 10, 29),
     ("serverLoadBalancerEnable", Kit.assigned, None, "false", [0]),
+    ("storeReplyMessageEnable", Kit.reply_is_stored, True, "false", False),
     ("rejectTransactionMessage", Kit.send_half, 0, "true", 16),
     ("transactionTimeOut", Kit.half_is_checked, True, 1_000_000, False),
     ("transactionCheckMax", Kit.half_is_given_up, False, 1, True),

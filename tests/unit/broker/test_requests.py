@@ -19,6 +19,7 @@ OTHERS = {
     "ack": {200051, 200053, 200151},
     "litePull": {361},
     "endTransaction": {37},
+    "reply": {324, 325},
     "heartbeat": {34},
     "clientManage": {35, 46},
     "loadBalance": {400, 401, 402},

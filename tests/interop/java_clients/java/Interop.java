@@ -35,6 +35,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -309,9 +310,7 @@ public final class Interop {
             case "sync": return of(producer.send(message));
             case "hash": return of(producer.send(message, new SelectMessageQueueByHash(), line.text("argument")));
             case "queue": return of(producer.send(message, new MessageQueue(message.getTopic(), line.text("broker"), line.number("queue", 0))));
-            case "request":
-                producer.request(message, 3000);
-                return object("replied", true);
+            case "request": return of((MessageExt) producer.request(message, 10_000));
             case "transaction": return of(producer.sendMessageInTransaction(message, null));
             case "oneway":
                 producer.sendOneway(message);
@@ -428,10 +427,31 @@ public final class Interop {
         } else {
             consumer.registerMessageListener(concurrently(got, failures, line.number("level", 0)));
         }
+        if (line.values.containsKey("answerer")) {
+            consumer.registerMessageListener(answering(got, producers.get(line.text("answerer"))));
+        }
         consumer.start();
         pushes.put(name, consumer);
         received.put(name, got);
         return object("ok", true, "clientId", consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId());
+    }
+
+    /** Answers each request with its body and "!". */
+    private static MessageListenerConcurrently answering(Queue<String> got, DefaultMQProducer producer) {
+        return (messages, context) -> {
+            try {
+                for (MessageExt message : messages) {
+                    got.add(of(message));
+                    if (message.getProperty("REPLY_TO_CLIENT") == null) {
+                        continue;
+                    }
+                    producer.send(MessageUtil.createReplyMessage(message, (text(message) + "!").getBytes(StandardCharsets.UTF_8)), 3000);
+                }
+            } catch (Exception error) {
+                got.add(of(error));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        };
     }
 
     /** MessageModel moved to another package between 4.9 and 5. */

@@ -1,0 +1,253 @@
+"""Requests that other clients answer: over a topic there, straight to the asker back.
+
+The asker sends an ordinary message with an id and its own client id. Whoever consumes it sends the
+answer to the reply topic of the cluster, and the broker passes it on to the asker's connection.
+
+Source: DefaultMQProducerImpl.request, RequestFutureHolder, MessageUtil.createReplyMessage,
+ClientRemotingProcessor.receiveReplyMessage (5.4.0).
+"""
+
+import asyncio
+import inspect
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.serializers import Serializer
+from rocketpy.errors import (
+    IllegalMessageError,
+    RequestTimeoutError,
+    RocketPyError,
+    TooManyInFlightError,
+)
+from rocketpy.proto.compression import inflate
+from rocketpy.proto.headers.send import ReplyMessageRequestHeader
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.properties import (
+    PROPERTY_CLUSTER,
+    PROPERTY_CORRELATION_ID,
+    PROPERTY_MSG_TYPE,
+    PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_TTL,
+    REPLY_MESSAGE_TYPE,
+    parse_properties,
+)
+from rocketpy.proto.sys_flag import COMPRESSED, clear_compressed, compression_type
+from rocketpy.proto.topic_names import reply_topic
+from rocketpy.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+MAX_REQUESTS: Final = 10_000
+"""Requests of one client that wait for their answer."""
+_MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
+
+
+class PendingRequests:
+    """Requests that wait for their answers, by correlation id.
+
+    Attributes:
+        unmatched: answers that came too late, or that nobody asked for.
+
+    Args:
+        client_id: this client, as brokers know it.
+        max_requests: how many may wait.
+    """
+
+    def __init__(self, client_id: str, max_requests: int = MAX_REQUESTS) -> None:
+        self.unmatched = 0
+        self._client_id = client_id
+        self._max_requests = max_requests
+        self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def open(self, timeout_ms: int) -> tuple[dict[str, str], asyncio.Future[MessageExt]]:
+        """Return the properties of a new request, and the future of its answer.
+
+        Raises:
+            TooManyInFlightError: so many wait already.
+        """
+        if len(self._waiting) >= self._max_requests:
+            raise TooManyInFlightError(f"{len(self._waiting)} requests wait for an answer")
+        correlation_id = str(uuid.uuid4())
+        future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = future
+        future.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
+        properties = {
+            PROPERTY_CORRELATION_ID: correlation_id,
+            PROPERTY_REPLY_TO_CLIENT: self._client_id,
+            PROPERTY_TTL: str(timeout_ms),
+        }
+        return properties, future
+
+    def answered(self, header: ReplyMessageRequestHeader, body: bytes) -> None:
+        """Take an answer that a broker passes on; one that nobody waits for is counted.
+
+        Raises:
+            BadBodyError: a compressed body that cannot be read.
+        """
+        properties = parse_properties(header.properties or "")
+        correlation_id = properties.get(PROPERTY_CORRELATION_ID, "")
+        future = self._waiting.get(correlation_id)
+        if future is None or future.done():
+            self.unmatched += 1
+            logger.info("an answer that nobody waits for (any more): %s", correlation_id)
+            return
+        sys_flag = header.sys_flag
+        if sys_flag & COMPRESSED:
+            body = inflate(body, compression_type(sys_flag), max_output_bytes=_MAX_REPLY_BYTES)
+            sys_flag = clear_compressed(sys_flag)
+        future.set_result(
+            MessageExt(
+                topic=header.topic,
+                queue_id=header.queue_id,
+                flag=header.flag,
+                sys_flag=sys_flag,
+                born_timestamp_ms=header.born_timestamp,
+                born_host=header.born_host,
+                store_timestamp_ms=header.store_timestamp,
+                store_host=header.store_host,
+                reconsume_times=header.reconsume_times or 0,
+                body=body,
+                properties=properties,
+            )
+        )
+
+
+class Asking(Protocol):
+    """What a request needs of the client's shared part."""
+
+    clock: Clock
+    requests: PendingRequests
+
+    async def make_known(self, topic: str) -> None:
+        """See to it that the topic's brokers pass answers on to this client."""
+        ...
+
+
+async def ask(
+    instance: Asking,
+    topic: str,
+    send: Callable[[dict[str, str], float], Awaitable[None]],
+    timeout_s: float,
+    serializer: Serializer,
+) -> ReceivedMessage:
+    """Send a request and wait for its answer, within one time.
+
+    Args:
+        instance: the client's shared part.
+        topic: where the request goes.
+        send: sends it, given its properties and the seconds left.
+        timeout_s: for everything.
+        serializer: reads the answer.
+
+    Raises:
+        RequestTimeoutError: the brokers, or whoever answers, took too long.
+    """
+    clock = instance.clock
+    deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
+
+    def left_s() -> float:
+        return max(0, deadline_ms - clock.monotonic_ms()) / 1000
+
+    properties, future = instance.requests.open(int(timeout_s * 1000))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await instance.make_known(topic)
+        await send(properties, left_s())
+        return await answer_of(future, left_s(), topic, serializer)
+    except TimeoutError as error:
+        if isinstance(error, RequestTimeoutError):
+            raise
+        raise RequestTimeoutError(f"the brokers of {topic} did not answer in time") from None
+    finally:
+        future.cancel()
+
+
+async def answer_of(
+    future: asyncio.Future[MessageExt],
+    timeout_s: float,
+    topic: str,
+    serializer: Serializer,
+) -> ReceivedMessage:
+    """Wait for the answer to a request that was sent.
+
+    Raises:
+        RequestTimeoutError: none came in time.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await future
+    except TimeoutError:
+        raise RequestTimeoutError(
+            f"the request to {topic} was stored, but no answer came within {timeout_s:.3g} s"
+        ) from None
+    queue = MessageQueue(answer.topic, "", answer.queue_id)
+    return ReceivedMessage(answer, queue, serializer=serializer)
+
+
+def near(queues: Sequence[MessageQueue], request: ReceivedMessage) -> MessageQueue:
+    """The queue of the broker that a request came through: it knows who asked."""
+    same = [queue for queue in queues if queue.broker_name == request.queue.broker_name]
+    return (same or list(queues))[0]
+
+
+def reply_place(request: ReceivedMessage) -> tuple[str, dict[str, str]]:
+    """Return where the answer to a request goes, and its properties.
+
+    Raises:
+        IllegalMessageError: the message asks for no answer.
+    """
+    properties = request.properties
+    cluster = properties.get(PROPERTY_CLUSTER)
+    asker = properties.get(PROPERTY_REPLY_TO_CLIENT)
+    correlation_id = properties.get(PROPERTY_CORRELATION_ID)
+    if not cluster or not asker or not correlation_id:
+        raise IllegalMessageError(f"message {request.id} asks for no answer")
+    answer = {
+        PROPERTY_MSG_TYPE: REPLY_MESSAGE_TYPE,
+        PROPERTY_CORRELATION_ID: correlation_id,
+        PROPERTY_REPLY_TO_CLIENT: asker,
+    }
+    ttl = properties.get(PROPERTY_TTL)
+    if ttl:
+        answer[PROPERTY_TTL] = ttl
+    return reply_topic(cluster), answer
+
+
+Reply = Callable[[ReceivedMessage, Any], Awaitable[object]]
+ResponderHandler = Callable[[ReceivedMessage], Any]
+"""Makes the answer to a request: the value it returns; None is no answer."""
+
+
+def answering(handler: ResponderHandler, reply: Reply) -> Callable[[ReceivedMessage], Any]:
+    """Return a consumer's handler that sends what `handler` returns as the answer.
+
+    An answer that cannot be sent is logged: who asked may be gone, and asks again if it has to. An
+    exception of the handler has the request delivered again, as with any consumer.
+
+    Args:
+        handler: a function or coroutine function of the message; a function runs in a thread.
+        reply: sends an answer.
+    """
+
+    async def handle(message: ReceivedMessage) -> None:
+        if inspect.iscoroutinefunction(handler):
+            answer = await handler(message)
+        else:
+            answer = await asyncio.to_thread(handler, message)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        if answer is None:
+            return
+        try:
+            await reply(message, answer)
+        except RocketPyError as error:
+            logger.warning("the answer to request %s was not taken: %r", message.id, error)
+
+    return handle

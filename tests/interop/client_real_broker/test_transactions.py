@@ -1,0 +1,200 @@
+"""Transactions and requests: our client on Apache's broker, and stores that change hands."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.server import NameServer
+from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.runtime.clock import SystemClock
+from rocketpy.store.config import MessageStoreConfig
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+
+PEER = Path(__file__).parents[2] / "peer" / "peer.sh"
+# Apache forgets for the time of a batch of op messages what is decided, and asks about it anew.
+CHECKS = {
+    "transactionCheckInterval": 1_000,
+    "transactionTimeOut": 1_000,
+    "transactionOpBatchInterval": 100,
+}
+
+
+class Place:
+    """One directory and two ports, for Apache's servers and ours in turn."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.ports = [_free_port(), _free_port()]
+
+    @property
+    def namesrv(self) -> str:
+        return f"127.0.0.1:{self.ports[0]}"
+
+    @contextmanager
+    def apache(self) -> Any:
+        env = {
+            **os.environ,
+            "PEER_NS_PORT": str(self.ports[0]),
+            "PEER_PORT": str(self.ports[1]),
+            "PEER_HEAP": "1g",
+        }
+        settings = [f"{key}={value}" for key, value in CHECKS.items()]
+        with (self.home / "start.log").open("wb") as log:
+            command = ["bash", str(PEER), "start", str(self.home), *settings]
+            try:
+                subprocess.run(command, env=env, check=True, stdout=log, stderr=log)
+                yield
+            finally:
+                subprocess.run(["bash", PEER, "stop", self.home], env=env, check=True)
+
+    async def ours(self, work: Callable[[], Any]) -> None:
+        clock = SystemClock()
+        server = RemotingServerConfig(listen_port=self.ports[0])
+        name_server = NameServer(
+            NamesrvConfig(data_dir=str(self.home / "namesrv"), server=server), clock=clock
+        )
+        broker = Broker(
+            BrokerConfig(
+                broker_name="apache-a",
+                broker_ip1="127.0.0.1",
+                listen_port=self.ports[1],
+                namesrv_addr=self.namesrv,
+                transaction_check_interval=CHECKS["transactionCheckInterval"],
+                transaction_time_out=CHECKS["transactionTimeOut"],
+            ),
+            store_config=MessageStoreConfig(store_path_root_dir=str(self.home / "store")),
+            clock=clock,
+        )
+        await name_server.start()
+        await broker.start()
+        try:
+            await work()
+        finally:
+            await broker.stop()
+            await name_server.stop()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("needs a JDK and Maven")
+    return Place(tmp_path)
+
+
+async def _until(condition: Callable[[], object], limit_s: float = 60) -> None:
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - any condition
+            await asyncio.sleep(0.05)
+
+
+class Session:
+    """Producers and a consumer of ours, whatever broker is there."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.consumed: list[bytes] = []
+        self.asked: list[bytes] = []
+        self.answers: dict[bytes, rocketpy.TxState] = {}
+
+    async def check(self, message: ReceivedMessage) -> rocketpy.TxState:
+        self.asked.append(message.body)
+        return self.answers.get(message.body, rocketpy.TxState.UNKNOWN)
+
+    async def consume(self, message: ReceivedMessage) -> None:
+        self.consumed.append(message.body)
+
+    async def begin(self, producer: rocketpy.Producer, *bodies: bytes) -> None:
+        """Begin transactions and leave them undecided."""
+        for body in bodies:
+            async with producer.transaction("tx", body) as tx:
+                tx.unknown()
+
+    async def on_apache(self) -> None:
+        self.answers = {
+            b"checked": rocketpy.TxState.COMMIT,
+            b"checked out": rocketpy.TxState.ROLLBACK,
+        }
+        async with rocketpy.connect(self.place.namesrv) as client:
+            producer = client.producer(group="p", tx_checker=self.check)
+            await producer.send("tx", b"plain")
+            consumer = client.consumer("tx", group="c", handler=self.consume, start="earliest")
+            await consumer.start()
+            async with producer.transaction("tx", b"committed") as tx:
+                pass
+            assert tx.is_confirmed
+            with pytest.raises(KeyError):
+                async with producer.transaction("tx", b"rolled back"):
+                    raise KeyError
+            await self.begin(producer, b"checked", b"checked out", b"left by Apache")
+            await _until(lambda: {b"plain", b"committed", b"checked"} <= set(self.consumed))
+            await _until(lambda: {b"checked out", b"left by Apache"} <= set(self.asked))
+            responder = client.responder(
+                "quotes", group="r", handler=lambda m: m.body + b"!", start="earliest"
+            )
+            await producer.send("quotes", b"first")
+            async with responder:
+                answer = await client.producer().request("quotes", b"price", timeout=30)
+            assert answer.body == b"price!"
+
+    async def on_ours(self) -> None:
+        self.consumed.clear()
+        self.asked.clear()
+        self.answers = {b"left by Apache": rocketpy.TxState.COMMIT}
+        async with rocketpy.connect(self.place.namesrv) as client:
+            producer = client.producer(group="p", tx_checker=self.check)
+            consumer = client.consumer("tx", group="c2", handler=self.consume, start="earliest")
+            await self.begin(producer, b"left by us", b"dropped by us")
+            await consumer.start()
+            await _until(lambda: b"left by Apache" in self.consumed)
+            await _until(lambda: b"left by us" in self.asked)
+        assert sorted(self.consumed) == [b"checked", b"committed", b"left by Apache", b"plain"]
+        assert b"checked out" not in self.asked, "it was decided before"
+
+    async def on_apache_again(self) -> None:
+        self.consumed.clear()
+        self.asked.clear()
+        self.answers = {
+            b"left by us": rocketpy.TxState.COMMIT,
+            b"dropped by us": rocketpy.TxState.ROLLBACK,
+        }
+        async with rocketpy.connect(self.place.namesrv) as client:
+            producer = client.producer(group="p", tx_checker=self.check)
+            await producer.send("tx", b"last")
+            consumer = client.consumer("tx", group="c3", handler=self.consume, start="earliest")
+            await consumer.start()
+            await _until(lambda: {b"left by us", b"last"} <= set(self.consumed))
+            await _until(lambda: b"dropped by us" in self.asked)
+        assert b"dropped by us" not in self.consumed
+        assert self.consumed.count(b"left by Apache") == 1
+        assert b"left by Apache" not in self.asked, "its op message is ours"
+
+
+def test_transactions_and_requests_on_apache_and_its_store_goes_on_in_ours_and_back(
+    place: Place,
+) -> None:
+    session = Session(place)
+    with place.apache():
+        asyncio.run(session.on_apache())
+    asyncio.run(place.ours(session.on_ours))
+    with place.apache():
+        asyncio.run(session.on_apache_again())

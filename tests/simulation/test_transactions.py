@@ -1,0 +1,52 @@
+"""Transactions under seeds; see `TransactionWorld`.
+
+``SEED=7`` runs one seed, ``SIM_SEEDS=500`` that many.
+"""
+
+from collections import Counter
+
+import pytest
+
+from rocketpy.broker.transaction.check_back import CheckBack
+from rocketpy.broker.transaction.ledger import HalfLedger
+from tests.simulation.seeds import run_seeds, seed_count, seeds_of
+from tests.simulation.transaction_world import run_seed
+
+SEEDS = seed_count(8)
+TEST = "tests/simulation/test_transactions.py::test_what_is_committed_is_seen_and_nothing_else"
+
+
+def run(seed: int) -> None:
+    """Run one seed."""
+    run_seed(seed)
+
+
+@pytest.mark.timeout(60 + 20 * SEEDS)
+@pytest.mark.parametrize("chunk", range(2))
+def test_what_is_committed_is_seen_and_nothing_else(chunk: int) -> None:
+    run_seeds(run, seeds_of(chunk, SEEDS, 2), TEST)
+
+
+def test_the_seeds_reach_what_they_are_about() -> None:
+    wanted = {"committed", "rolled back", "forgotten", "checked", "never began", "_kill"}
+    counts: Counter[str] = Counter()
+    for seed in range(100, 130):
+        counts += run_seed(seed)
+        if wanted <= counts.keys():
+            break
+    assert wanted <= counts.keys(), counts
+
+
+def test_a_check_that_forgets_who_is_open_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the check: with that fault in it, one of the first seeds fails."""
+    monkeypatch.setattr(CheckBack, "_judge", lambda *_: None)
+    monkeypatch.setattr(HalfLedger, "passable", lambda _, place: place)
+    assert any(_fails(seed) for seed in range(6))
+
+
+def _fails(seed: int) -> bool:
+    try:
+        run_seed(seed)
+    except (AssertionError, TimeoutError):
+        return True
+    return False

@@ -1,0 +1,173 @@
+"""One seed of transactions: what was committed is consumed, what was rolled back never is.
+
+Producers run local transactions (a dictionary is their database) around half messages, while
+brokers are killed, lose power, are cut off or set their clocks, as in `ClusterWorld`. Some end by
+commit, some by rollback, some say nothing, so that the broker has to ask. In the end everything is
+mended, and the database says what consumers must have seen.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.producer import Producer
+from rocketpy.client.transaction import TxState
+from rocketpy.errors import RocketPyError
+from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.simulation.cluster_history import body_of, name_of
+from tests.simulation.cluster_world import (
+    _MENDED_S,
+    _TROUBLE_S,
+    CONSUMERS,
+    PRODUCERS,
+    QUEUES,
+    TOPIC,
+    ClusterWorld,
+)
+
+Name = tuple[int, int]
+PROPERTIES = {
+    "transactionCheckInterval": "2000",
+    "transactionTimeOut": "1000",
+    "transactionCheckMax": "500",
+}
+
+
+class _LocalFailureError(Exception):
+    """The local transaction fails."""
+
+
+@dataclass
+class TransactionHistory:
+    """What became of each transaction.
+
+    Attributes:
+        database: how local transactions ended; those that never began have no entry.
+        running: local transactions that have not ended.
+        consumed: how often its message was consumed.
+    """
+
+    running: set[Name] = field(default_factory=set)
+    database: dict[Name, TxState] = field(default_factory=dict)
+    consumed: Counter[Name] = field(default_factory=Counter)
+
+    def state(self, name: Name) -> TxState:
+        """What a checker says: what has no entry never happened."""
+        if name in self.running:
+            return TxState.UNKNOWN
+        return self.database.get(name, TxState.ROLLBACK)
+
+    def consume(self, body: bytes) -> None:
+        """A consumer got a message."""
+        name = name_of(body)
+        said = self.database.get(name)
+        assert said is TxState.COMMIT, f"{name} was seen, its local transaction: {said}"
+        self.consumed[name] += 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every committed message was consumed."""
+        return all(
+            name in self.consumed
+            for name, state in self.database.items()
+            if state is TxState.COMMIT
+        )
+
+
+class TransactionWorld(ClusterWorld):
+    """One seed."""
+
+    def __init__(self, cluster: SimCluster, *, sync: bool) -> None:
+        super().__init__(cluster, sync=sync)
+        self.transactions = TransactionHistory()
+
+    async def run(self) -> None:
+        """Begin and end transactions through the trouble, then mend everything and judge."""
+        self.cluster.create_topic(TOPIC, QUEUES)
+        self._ends_s = self.cluster.loop.time() + _TROUBLE_S
+        clients = [self.world.client() for _ in range(PRODUCERS + CONSUMERS)]
+        for client in clients:
+            await client.start()
+        for client in clients[PRODUCERS:]:
+            await client.consumer(
+                TOPIC, group="g", handler=self._take, start="earliest", concurrency=1
+            ).start()
+        producers = [
+            client.producer(group="p", tx_checker=self._check) for client in clients[:PRODUCERS]
+        ]
+        working = [
+            asyncio.ensure_future(self._work(number, producer))
+            for number, producer in enumerate(producers)
+        ]
+        await self._make_trouble()
+        await asyncio.gather(*working)
+        await self._mend()
+        history = self.transactions
+        await self.world.until(lambda: history.is_complete or bool(self._broken), _MENDED_S)
+        await asyncio.sleep(20)  # whatever must not come has time to come
+        if self._broken:
+            raise self._broken[0]
+        for client in clients:
+            await client.close()
+        assert not self.cluster.loop.errors, self.cluster.loop.errors
+
+    async def _check(self, message: ReceivedMessage) -> TxState:
+        self.counts["checked"] += 1
+        if self.rng.random() < 0.2:
+            return TxState.UNKNOWN
+        return self.transactions.state(name_of(message.body))
+
+    async def _work(self, producer: int, sender: Producer) -> None:
+        number = 0
+        while self.cluster.loop.time() < self._ends_s:
+            name = (producer, number)
+            self.transactions.running.add(name)
+            try:
+                await self._transact(name, sender)
+            except _LocalFailureError:
+                self.counts["rolled back"] += 1
+            except RocketPyError:
+                self.counts["never began"] += 1
+            finally:
+                self.transactions.running.discard(name)
+            number += 1
+            await asyncio.sleep(self.rng.choice([0, 0.01, 0.2, 1.0]))
+
+    async def _transact(self, name: Name, sender: Producer) -> None:
+        database = self.transactions.database
+        kind = self.rng.choice(["commit", "commit", "rollback", "forget", "forget all", "slow"])
+        async with sender.transaction(TOPIC, body_of(*name), timeout=10) as tx:
+            if kind == "slow":
+                await asyncio.sleep(self.rng.uniform(0.5, 6))
+            if kind == "rollback":
+                database[name] = TxState.ROLLBACK
+                raise _LocalFailureError
+            if kind == "forget all":  # the process dies before its local transaction
+                tx.unknown()
+                self.counts["forgotten"] += 1
+                return
+            database[name] = TxState.COMMIT
+            self.counts["committed"] += 1
+            if kind == "forget":
+                tx.unknown()
+
+    async def _take(self, message: ReceivedMessage) -> None:
+        try:
+            self.transactions.consume(message.body)
+        except AssertionError as error:
+            self._broken.append(error)
+        self.counts["consumed"] += 1
+
+
+def run_seed(seed: int) -> Counter[str]:
+    """Run one seed and return what happened."""
+    sync = seed % 2 == 0
+
+    async def scenario(cluster: SimCluster) -> Counter[str]:
+        world = TransactionWorld(cluster, sync=sync)
+        await world.run()
+        return world.counts
+
+    properties = {"flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH", **PROPERTIES}
+    return run_simulation(scenario, seed=seed, brokers=1 + seed % 3 // 2, properties=properties)

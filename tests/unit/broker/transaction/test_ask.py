@@ -1,0 +1,64 @@
+"""Who is asked how a transaction ended, and what they are told."""
+
+from typing import Any
+
+from rocketpy.broker.registry import ClientChannel
+from rocketpy.broker.transaction.ask import AskProducer
+from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
+from rocketpy.proto.message import MessageExt, decode_message
+from tests.unit.broker.fakes import FakeChannel
+
+HALF = MessageExt(
+    topic="RMQ_SYS_TRANS_HALF_TOPIC",
+    queue_offset=7,
+    phy_offset=900,
+    store_host="10.0.0.2:10911",
+    body=b"x",
+    properties={"PGROUP": "p", "UNIQ_KEY": "U", "REAL_TOPIC": "T", "REAL_QID": "3"},
+)
+
+
+class Producers:
+    def __init__(self, count: int) -> None:
+        self.channels = [FakeChannel() for _ in range(count)]
+
+    def clients(self, group: str) -> list[ClientChannel]:
+        channels: list[Any] = self.channels if group == "p" else []
+        return [ClientChannel(channel, "c", 0, 0, 0) for channel in channels]
+
+
+def test_the_question_names_the_half_and_carries_it_under_its_own_topic() -> None:
+    producers = Producers(1)
+    AskProducer(producers, "b")(HALF)
+    (request,) = producers.channels[0].oneway
+    header = CheckTransactionStateRequestHeader.from_ext(request.ext_fields)
+    assert (request.code, header.tran_state_table_offset, header.commit_log_offset) == (39, 7, 900)
+    assert (header.msg_id, header.transaction_id, header.bname) == ("U", "U", "b")
+    assert header.topic == "RMQ_SYS_TRANS_HALF_TOPIC"
+    assert header.offset_msg_id == "0A00000200002A9F0000000000000384"
+    told = decode_message(request.body)
+    assert (told.topic, told.queue_id, told.body, told.queue_offset) == ("T", 3, b"x", 7)
+
+
+def test_members_are_asked_in_turn_and_those_who_do_not_keep_up_are_spared() -> None:
+    producers = Producers(3)
+    ask = AskProducer(producers, "b")
+    for _ in range(6):
+        ask(HALF)
+    assert [len(channel.oneway) for channel in producers.channels] == [2, 2, 2]
+    producers.channels[0].is_writable = False
+    producers.channels[1].is_open = False
+    for _ in range(3):
+        ask(HALF)
+    assert [len(channel.oneway) for channel in producers.channels] == [2, 2, 5]
+    producers.channels[2].is_writable = False
+    ask(HALF)
+    assert sum(len(channel.oneway) for channel in producers.channels) == 9
+
+
+def test_nobody_is_asked_where_nobody_is() -> None:
+    AskProducer(Producers(0), "b")(HALF)
+    half = MessageExt(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"PGROUP": "p"})
+    producers = Producers(1)
+    AskProducer(producers, "b")(half)
+    assert producers.channels[0].oneway == []
