@@ -22,7 +22,7 @@ import tempfile
 import time
 import zipfile
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,10 +97,12 @@ def departures(path: Path, rows: int) -> Iterator[tuple[str, str, str, bytes]]:
 class StandaloneBroker:
     """`rocketpy standalone` on free loopback ports."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
         self._log = (data.parent / "broker.log").open("w+")
         command = [sys.executable, "-m", "rocketpy", "standalone", "--data", str(data)]
         command += ["--namesrv-port", "0", "--port", "0", "--log-format", "json"]
+        for key, value in (settings or {}).items():
+            command += ["-D", f"{key}={value}"]
         started = time.monotonic()
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
         self.namesrv = self._wait_ready()
