@@ -240,10 +240,14 @@ class Connection(asyncio.Protocol):
             self._loop.call_later(LOOK_INTERVAL_MS / 1000, self._look_at_late)
 
     def _look_at_late(self) -> None:
-        """Refuse what waited too long, unless it is the peer who keeps us waiting."""
+        """Refuse what waited too long, unless the peer or a turn of the loop is waited for.
+
+        What waits for a turn only is served in it: on a machine whose processors are busy
+        elsewhere, refusing would cost as much and help nobody.
+        """
         self._looks_at_late = False
         if self.in_hand.has_suspended and self.channel.is_open:
-            if self.channel.is_writable:
+            if self.channel.is_writable and not self._may_go_on():
                 responses = Responses(self.channel)
                 refuse_late(self.in_hand, self._owner.table, self._owner.now_ms(), responses)
                 self._finish(responses)

@@ -77,6 +77,17 @@ class FakeLoop:
             callback, args = self._ready.pop(0)
             callback(*args)
 
+    def turn(self, seconds: float) -> None:
+        """One turn as an event loop makes it: what is ready and no more, then the due timers."""
+        ready, self._ready = self._ready, []
+        for callback, args in ready:
+            callback(*args)
+        self.now_s += seconds
+        while self._timers and self._timers[0][0] <= self.now_s:
+            _, _, timer, callback, args = heapq.heappop(self._timers)
+            if not timer.is_cancelled:
+                callback(*args)
+
     def advance(self, seconds: float) -> None:
         self.now_s += seconds
         while self._timers and self._timers[0][0] <= self.now_s:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.deferred import DeferredResponse
@@ -79,3 +79,20 @@ def test_what_is_left_over_again_has_waited_since_it_came(served: int) -> None:
     ]
     left = in_hand.take_suspended()
     assert [command.opaque for command in left.commands] == [n for n in (2, 3) if n >= served]
+
+
+def test_what_waits_for_its_turn_only_is_served_however_long_that_takes() -> None:
+    world = World()
+    owner = world.rig.owner
+
+    def slow(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        owner.clock.now += 20  # the processor is busy elsewhere
+        return make_response(command)
+
+    owner.table.register(SEND, slow, BusinessPool("send", 0, 100, 200, clock=ManualClock()))
+    requests = b"".join(encode_command(request(SEND, n)) for n in range(60))
+    world.rig.connection.data_received(requests)
+    for _ in range(100):
+        world.rig.loop.turn(0.060)
+    assert codes(world.rig) == [(n, 0) for n in range(60)]
+    assert owner.clock.now >= 60 * 20
