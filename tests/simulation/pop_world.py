@@ -1,0 +1,207 @@
+"""One seed of popping: producers, consumers that pop, a broker, and what goes wrong.
+
+Handlers ack, fail, take too long, or keep their messages, while the broker is killed and
+connections are cut. What is delivered and what the broker confirmed is noted, and judged:
+
+- everything that was sent is delivered, and at last acked;
+- no message is delivered again while it is somebody's;
+- what was acked is not delivered again, unless the broker ended within the seconds in which it had
+  not yet written how far the group had come: Apache's delivers it again then, too;
+- in order, nothing is delivered before everything that lies before it is acked.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from rocketpy import PoppedMessage
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.pop import parse_handle
+from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
+from tests.simulation.cluster_history import body_of
+from tests.simulation.cluster_world import CONSUMERS, PRODUCERS, QUEUES, TOPIC, ClusterWorld
+
+INVISIBLE_S = 6.0
+UNWRITTEN_S = 8.0
+"""Committed offsets are written every 5 s, and follow the disk by less than another."""
+_MENDED_S = 600.0
+
+
+class PopHistory:
+    """What was sent, delivered and acked, and when the broker ended."""
+
+    def __init__(self, ordered: bool) -> None:
+        self.ordered = ordered
+        self.ends_s: list[float] = []
+        self.sent: set[bytes] = set()
+        self.acked: dict[bytes, tuple[float, float]] = {}
+        self.unsure: set[bytes] = set()
+        self._held: dict[bytes, tuple[str, float]] = {}
+        self._acked_of_queue: dict[tuple[str, int], set[int]] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was acknowledged to a sender is acked by a consumer."""
+        return self.sent <= set(self.acked)
+
+    def deliver(self, message: PoppedMessage, now_s: float) -> None:
+        """Judge one delivery."""
+        body = message.body
+        before = self.acked.get(body)
+        if before is not None and body not in self.unsure:
+            popped_s, _ = before
+            # A pop that the broker forgot: its check point is still there, though nobody has it.
+            assert any(
+                end_s - UNWRITTEN_S < popped_s < end_s + 2 * INVISIBLE_S for end_s in self.ends_s
+            ), f"{body[:8]!r} was acked and came again: {before}, at {now_s}, {self.ends_s}"
+        _, until_s = self._held.get(body, ("", 0.0))
+        assert now_s >= until_s or any(
+            end_s > until_s - 2 * INVISIBLE_S for end_s in self.ends_s
+        ), (
+            f"{body[:8]!r} came at {now_s} while somebody had it: {self._held[body]}, "
+            f"{message.properties['POP_CK']}, {self.ends_s}"
+        )
+        handle = parse_handle(message.properties["POP_CK"])
+        until_s = (handle.pop_time_ms + handle.invisible_ms) / 1000
+        self._held[body] = message.queue.topic, until_s
+        if self.ordered:
+            queue = message.queue.broker_name, message.queue.queue_id
+            done = self._acked_of_queue.setdefault(queue, set())
+            missing = set(range(message.offset)) - done
+            assert not missing, f"{message!r} came before {sorted(missing)[:3]}"
+
+    def until_s(self, body: bytes) -> float:
+        """Until when somebody has it."""
+        return self._held[body][1]
+
+    def keep(self, body: bytes, until_s: float) -> None:
+        """Somebody has it for another time."""
+        topic, _ = self._held[body]
+        self._held[body] = topic, until_s
+
+    def handle(self, message: PoppedMessage) -> None:
+        """Its handler is about to ack it: from here on it may count as acked."""
+        queue = message.queue.broker_name, message.queue.queue_id
+        self._acked_of_queue.setdefault(queue, set()).add(message.offset)
+
+    def ack(self, message: PoppedMessage, popped_s: float, now_s: float) -> None:
+        """The broker confirmed an ack, in the message's time."""
+        self.acked.setdefault(message.body, (popped_s, now_s))
+
+
+class PopWorld(ClusterWorld):
+    """One seed.
+
+    Args:
+        cluster: with one broker.
+        sync: SYNC_FLUSH; power is lost only then.
+        ordered: pop in order.
+    """
+
+    def __init__(self, cluster: SimCluster, *, sync: bool, ordered: bool) -> None:
+        super().__init__(cluster, sync=sync)
+        self.ordered = ordered
+        self.pops = PopHistory(ordered)
+
+    @property
+    def now_s(self) -> float:
+        """Wall time."""
+        return self.cluster.clock.time_ms() / 1000
+
+    async def run(self) -> None:
+        """Send and pop through the trouble, then mend everything and judge."""
+        self.cluster.create_topic(TOPIC, QUEUES)
+        self._ends_s = self.cluster.loop.time() + 40.0
+        clients = [self.world.client() for _ in range(PRODUCERS + CONSUMERS)]
+        for client in clients:
+            await client.start()
+        for client in clients[PRODUCERS:]:
+            consumer = client.pop_consumer(
+                TOPIC,
+                group="g",
+                handler=self._handle,
+                start="earliest",
+                invisible_s=INVISIBLE_S,
+                ordered=self.ordered,
+                concurrency=1 if self.ordered else 4,
+                pop_batch=1 if self.ordered else 8,
+                max_in_hand=1 if self.ordered else 16,
+                poll_ms=5_000,
+            )
+            await consumer.start()
+        sending = [
+            asyncio.ensure_future(self._send(number, clients[number].producer(retries=0)))
+            for number in range(PRODUCERS)
+        ]
+        await self._make_trouble()
+        await asyncio.gather(*sending)
+        await self._mend()
+        self.pops.sent = {body_of(*name) for name in self.history.acknowledged}
+        await self.world.until(lambda: self.pops.is_complete or bool(self._broken), _MENDED_S)
+        if self._broken:
+            raise self._broken[0]
+        for client in clients:
+            await client.close()
+        assert not self.cluster.loop.errors, self.cluster.loop.errors
+
+    async def _handle(self, message: PoppedMessage) -> None:
+        popped_s = self.now_s
+        try:
+            self.pops.deliver(message, popped_s)
+        except AssertionError as error:  # the consumer would take it for a handler's failure
+            self._broken.append(error)
+        self.counts["delivered"] += 1
+        chance = self.rng.random()
+        if chance < 0.1:
+            self.counts["failed"] += 1
+            self.pops.keep(message.body, 0.0)
+            raise ValueError("not this time")
+        if chance < 0.15:
+            self.counts["too slow"] += 1
+            await asyncio.sleep(INVISIBLE_S + 5)
+            return
+        if chance < 0.25:
+            await self._keep(message)
+        await asyncio.sleep(self.rng.choice([0, 0.01, 0.3]))
+        self.pops.handle(message)
+        until_s = self.pops.until_s(message.body)
+        try:
+            await message.ack()
+        except RocketPyError:
+            self.counts["ack failed"] += 1
+            return
+        if self.now_s < until_s:  # a later one counts for nothing, and says so to nobody
+            self.pops.ack(message, popped_s, self.now_s)
+            self.counts["acked"] += 1
+
+    async def _keep(self, message: PoppedMessage) -> None:
+        self.counts["kept"] += 1
+        until_s = self.now_s + INVISIBLE_S
+        try:
+            await message.change_invisible(INVISIBLE_S)
+        except RocketPyError:
+            self.counts["not kept"] += 1
+            self.pops.unsure.add(message.body)  # its handle may be another one by now
+        else:
+            self.pops.keep(message.body, until_s)
+
+    async def _start_again(self, broker: SimBroker) -> None:
+        self.pops.ends_s.append(self.now_s)
+        await super()._start_again(broker)
+        self.pops.ends_s.append(self.now_s)
+
+    async def _set_clock(self, broker: SimBroker) -> None:
+        """Invisible times are wall time: what is early could not be told."""
+
+
+def run_seed(seed: int) -> Counter[str]:
+    """Run one seed and return what happened."""
+    sync, ordered = seed % 2 == 0, seed % 4 >= 2
+
+    async def scenario(cluster: SimCluster) -> Counter[str]:
+        world: Any = PopWorld(cluster, sync=sync, ordered=ordered)
+        await world.run()
+        return world.counts
+
+    properties = {"flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH"}
+    return run_simulation(scenario, seed=seed, properties=properties)
