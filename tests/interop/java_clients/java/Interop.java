@@ -416,6 +416,10 @@ public final class Interop {
             setBroadcasting(consumer);
         }
         consumer.setMaxReconsumeTimes(line.number("tries", -1));
+        if (line.values.containsKey("pop")) {
+            // The broker says what is popped; 4.9 has no such method.
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         consumer.setConsumeMessageBatchMaxSize(line.number("batch", 1));
         if (line.values.containsKey("sql")) {
             consumer.subscribe(line.text("topic"), MessageSelector.bySql(line.text("sql")));
