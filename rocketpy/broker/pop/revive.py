@@ -37,6 +37,7 @@ from rocketpy.proto.pop import (
 )
 from rocketpy.proto.properties import (
     PROPERTY_FIRST_POP_TIME,
+    PROPERTY_ORIGIN_GROUP,
     PROPERTY_POP_CK,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
@@ -154,6 +155,7 @@ class Reviver:
             return None
         properties = message.properties
         properties.pop(PROPERTY_POP_CK, None)
+        properties[PROPERTY_ORIGIN_GROUP] = point.group
         if message.reconsume_times == 0 or PROPERTY_FIRST_POP_TIME not in properties:
             properties[PROPERTY_FIRST_POP_TIME] = str(point.pop_time_ms)
         copy = copy_of(message, topic, 0, properties)
