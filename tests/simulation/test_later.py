@@ -1,0 +1,179 @@
+"""Delayed and timed messages under seeds: brokers are killed, lose power and are stopped.
+
+A producer sends messages with delay levels and with moments, and calls some of them back, while a
+broker with SYNC_FLUSH ends in every way, also in the middle of a change of its disk. Judged at the
+end: every acknowledged message that was not called back is delivered, none before its time.
+"""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from rocketpy.client.producer import Producer
+from rocketpy.errors import RocketPyError
+from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
+from rocketpy.testing.sim_files import ProcessEndedError
+from tests.simulation.seeds import run_seeds, seed_count, seeds_of
+
+SEEDS = seed_count(8)
+CHUNKS = 4
+TEST = "tests/simulation/test_later.py::test_nothing_is_lost_or_early_under_any_seed"
+TOPIC, QUEUES = "t", 2
+_TROUBLE_S = 30.0
+_SETTINGS = {
+    "flushDiskType": "SYNC_FLUSH",
+    "messageDelayLevel": "1s 3s 8s",
+    "timerRollWindowSlot": "10",
+    "mappedFileSizeTimerLog": "4096",
+    "recallMessageEnable": "true",
+}
+
+
+class LaterWorld:
+    """One seed.
+
+    Attributes:
+        counts: how often each thing happened.
+    """
+
+    def __init__(self, cluster: SimCluster, *, only_stops: bool = False) -> None:
+        self._ways = ("stop",) if only_stops else ("kill", "power", "stop", "operation")
+        self.cluster = cluster
+        self.rng = cluster.loop.rng
+        self.counts: Counter[str] = Counter()
+        self.acknowledged: dict[bytes, float] = {}
+        self.recalled: set[bytes] = set()
+        self._ends_s = 0.0
+
+    @property
+    def broker(self) -> SimBroker:
+        return self.cluster.brokers[0]
+
+    async def run(self) -> None:
+        self.cluster.create_topic(TOPIC, QUEUES)
+        self._ends_s = self.cluster.loop.time() + _TROUBLE_S
+        async with self.cluster.client() as client:
+            sending = asyncio.ensure_future(self._send(client.producer()))
+            await self._make_trouble()
+            await sending
+        if self.broker.is_running:
+            self.broker.files.start_process()
+        else:
+            await self.broker.start()
+        async with asyncio.timeout(120):
+            while not self.wanted <= {each.body for each in self.delivered()}:  # noqa: ASYNC110
+                await asyncio.sleep(1)
+        self._judge()
+        assert not self.cluster.loop.errors, self.cluster.loop.errors
+
+    @property
+    def wanted(self) -> set[bytes]:
+        return self.acknowledged.keys() - self.recalled
+
+    def delivered(self) -> list[MessageExt]:
+        found: list[MessageExt] = []
+        store = self.broker.broker.parts.store
+        for queue_id in range(QUEUES):
+            offset = 0
+            while offset < store.max_offset(TOPIC, queue_id):
+                read = store.get_message(TOPIC, queue_id, offset, 32, 1 << 20)
+                found += [decode_message(bytes(each)) for each in read.buffers]
+                offset = read.next_begin_offset
+        return found
+
+    def _judge(self) -> None:
+        for each in self.delivered():
+            due_ms = int(each.body.split()[1])
+            assert each.store_timestamp_ms >= due_ms, f"{due_ms - each.store_timestamp_ms} ms early"
+        # A recall counts when it is in the wheel before its message is due: not over an outage.
+        self.counts["recalled"] = len(self.recalled - {each.body for each in self.delivered()})
+        self.counts["delivered twice"] = len(self.delivered()) - len(
+            {each.body for each in self.delivered()}
+        )
+
+    async def _send(self, producer: Producer) -> None:
+        number = 0
+        while self.cluster.loop.time() < self._ends_s:
+            number += 1
+            kind = self.rng.choice(("level", "delay", "recall"))
+            level = self.rng.randint(1, 3)
+            delay_ms = (1_000, 3_000, 8_000)[level - 1]
+            if kind != "level":
+                delay_ms = self.rng.randint(1, 25_000)
+            due_ms = self.broker.clock.time_ms() + delay_ms
+            body = b"%d %d" % (number, due_ms)
+            try:
+                if kind == "level":
+                    await producer.send(TOPIC, body, delay_level=level, timeout=10)
+                else:
+                    sent = await producer.send(TOPIC, body, delay=delay_ms / 1_000, timeout=10)
+                    if kind == "recall" and delay_ms > 15_000 and sent.recall_handle:
+                        await producer.recall(TOPIC, sent.recall_handle)
+                        self.recalled.add(body)
+            except RocketPyError:
+                self.counts["failed"] += 1
+            else:
+                self.acknowledged[body] = due_ms
+                self.counts[kind] += 1
+            await asyncio.sleep(self.rng.choice([0, 0.05, 0.5]))
+
+    async def _make_trouble(self) -> None:
+        while self.cluster.loop.time() < self._ends_s:
+            await asyncio.sleep(self.rng.uniform(0.5, 8.0))
+            kind = self.rng.choice(self._ways)
+            self.counts[kind] += 1
+            if not self.broker.is_running:
+                await self._start_again()  # it ended in the middle of its work meanwhile
+            elif kind == "kill":
+                self.broker.kill()
+            elif kind == "power":
+                self.broker.lose_power()
+            elif kind == "stop":
+                await self.broker.stop()
+            else:
+                self.broker.end_after(self.rng.randrange(40), power=self.rng.random() < 0.5)
+                await asyncio.sleep(3)
+                if self.broker.is_running:
+                    self.broker.files.start_process()
+                    continue
+            if not self.broker.is_running:
+                await self._start_again()
+
+    async def _start_again(self) -> None:
+        while True:
+            await asyncio.sleep(self.rng.choice([0.1, 1.0, 4.0]))
+            ends_again = len(self._ways) > 1 and self.rng.random() < 0.3
+            try:
+                end_after = self.rng.randrange(30) if ends_again else None
+                await self.broker.start(end_after=end_after, power=True)
+            except ProcessEndedError:
+                self.counts["ended in start"] += 1
+            else:
+                return
+
+
+def run(seed: int, *, only_stops: bool = False) -> Counter[str]:
+    """Run one seed."""
+
+    async def scenario(cluster: SimCluster) -> Counter[str]:
+        world = LaterWorld(cluster, only_stops=only_stops)
+        await world.run()
+        return world.counts
+
+    return run_simulation(scenario, seed=seed, properties=_SETTINGS)
+
+
+@pytest.mark.timeout(120 + 20 * SEEDS)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_nothing_is_lost_or_early_under_any_seed(chunk: int) -> None:
+    run_seeds(run, seeds_of(chunk, SEEDS, CHUNKS), TEST)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clean_stops_deliver_nothing_twice(seed: int) -> None:
+    counts = run(seed, only_stops=True)
+    assert counts["stop"] > 0
+    assert counts["delivered twice"] == 0
+    assert counts["recalled"] > 0
