@@ -14,7 +14,7 @@ _MOST_WAITING: Final = 1_024
 
 
 class DurableProgress:
-    """A position that only moves on; safe from any thread.
+    """A position that moves on; safe from any thread.
 
     Args:
         position: where the reader begins.
@@ -51,6 +51,14 @@ class DurableProgress:
         with self._lock:
             self.position = self._durable = position
             self._waiting.clear()
+
+    def go_back(self, position: int) -> None:
+        """Go on further back; what was stored before still has to get to disk."""
+        with self._lock:
+            self.position = position
+            self._durable = min(self._durable, position)
+            waiting = [(min(each, position), end) for each, end in self._waiting]
+            self._waiting = deque(waiting)
 
     @property
     def durable(self) -> int:

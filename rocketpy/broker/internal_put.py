@@ -19,6 +19,10 @@ from rocketpy.proto.properties import (
 from rocketpy.proto.tags import tags_code
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 
+NEVER_STORED: Final = frozenset(
+    {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}
+)
+"""Trying again helps nothing."""
 _PUT_OK: Final = PutMessageStatus.PUT_OK
 
 

@@ -21,7 +21,7 @@ import structlog
 
 from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.durable_progress import DurableProgress
-from rocketpy.broker.internal_put import InternalPut, copy_of
+from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import SCHEDULE_QUEUE_NUMS
 from rocketpy.proto.message import MessageExt
@@ -40,10 +40,6 @@ _LONGEST_WAIT_MS: Final = 1_000
 """The wall clock may jump: a wait is never longer."""
 _BATCH: Final = 32
 _QUIET_MS: Final = 10_000
-NEVER_STORED: Final = frozenset(
-    {PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED}
-)
-"""Trying again helps nothing."""
 
 
 class _Store(Protocol):
@@ -149,6 +145,7 @@ class DelayDelivery:
             progress = self._offsets.of_level(number)
             level = _Level(queue, progress, self._delays_ms[number - 1] if is_known else None)
             level.due_ms = now_ms + _FIRST_MS
+            self._correct(level)  # of another store, perhaps: what comes is new
             levels.append(level)
         return tuple(levels)
 
@@ -164,7 +161,9 @@ class DelayDelivery:
             phy_end = self._deliver_one(stored, now_ms)
             if phy_end is None:
                 return _RETRY_MS
-            progress.advance(stored.queue_offset + 1, phy_end)
+            # Its own place, too: what a power cut takes is used by another message.
+            own_end = stored.phy_offset + stored.store_size_bytes
+            progress.advance(stored.queue_offset + 1, max(phy_end, own_end))
         self._offsets.count(len(found.messages))
         if progress.position < found.next_offset <= end:
             progress.advance(found.next_offset)  # there is no message any more
@@ -179,9 +178,9 @@ class DelayDelivery:
             level.queue.min_offset,
             level.queue.max_offset,
         )
-        if low < 0 or low <= position <= high:
+        if low <= position <= high:
             return
-        right = min(max(position, low), high)
+        right = min(max(position, low, 0), high)
         _log.warning(
             "the offset of a delay level was outside of its queue",
             level=_number(level),

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
-from rocketpy.broker.internal_put import InternalPut, copy_of
+from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.pull import MessageReader
 from rocketpy.broker.pop.revive_log import CHECK_POINT_LEAD_MS, Timer
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -41,8 +41,10 @@ from rocketpy.proto.properties import (
     PROPERTY_POP_CK,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELIVER_MS,
+    encode_properties,
 )
 from rocketpy.proto.topic_names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageStatus
 
@@ -127,7 +129,7 @@ class Reviver:
                 stored_end = self._retry(point, message)
                 if stored_end is None:
                     return None
-                end = stored_end
+                end = max(end, stored_end)
             point.bit_map |= 1 << index
         return end
 
@@ -160,7 +162,18 @@ class Reviver:
             properties[PROPERTY_FIRST_POP_TIME] = str(point.pop_time_ms)
         copy = copy_of(message, topic, 0, properties)
         copy.reconsume_times = message.reconsume_times + 1
+        if len(copy.properties) > MAX_PROPERTIES_BYTES:
+            del properties[PROPERTY_FIRST_POP_TIME]  # as long as they were when it was sent
+            copy.properties = encode_properties(properties)
         stored = self._put.put(copy)
+        if stored.status in NEVER_STORED:
+            _log.error(
+                "a popped message cannot come back",
+                topic=topic,
+                phy_offset=message.phy_offset,
+                status=stored.status.value,
+            )
+            return 0
         return stored.phy_end if stored.status is PutMessageStatus.PUT_OK else None
 
     def _ensure_topic(self, topic: str, group: str) -> None:
@@ -202,6 +215,7 @@ class ReviveQueue:
         self._clock = clock
         self._max_pending = max_pending
         self._points: dict[_Key, CheckPoint] = {}
+        self._phy_ends: dict[_Key, int] = {}
         self._early: dict[_Key, list[int]] = {}
         self._done: collections.deque[_Done] = collections.deque()
         self._read_offset = -1
@@ -223,9 +237,12 @@ class ReviveQueue:
         if self._read_offset < 0:
             committed = self._offsets.query(REVIVE_GROUP, self._queue.topic, self._queue.queue_id)
             # What is committed is the last check point that was dealt with, as Apache has it.
-            self._read_offset = committed + 1 if committed != NO_OFFSET else 0
+            # A power cut, or another store, may have made the queue shorter.
+            after = committed + 1 if committed != NO_OFFSET else 0
+            self._read_offset = min(after, self._queue.max_offset)
         if self._passed_over is not None and not self._points:
             self._read_offset, self._passed_over = self._passed_over, None
+            self._end_ms = 0  # what acks them is read again, too
         for _ in range(_READS_PER_STEP):
             if self._read_offset >= self._queue.max_offset:
                 self._reached_end()
@@ -248,7 +265,7 @@ class ReviveQueue:
         tag = message.properties.get(PROPERTY_TAGS)
         try:
             if tag == CHECK_POINT_TAG:
-                self._take_point(CheckPoint.decode(message.body), message.queue_offset)
+                self._take_point(CheckPoint.decode(message.body), message)
             elif tag in {ACK_TAG, BATCH_ACK_TAG}:
                 self._take_ack(PopAck.decode(message.body))
         except BadBodyError as error:
@@ -257,18 +274,19 @@ class ReviveQueue:
         if deliver_ms.isdecimal():
             self._end_ms = max(self._end_ms, int(deliver_ms))
 
-    def _take_point(self, point: CheckPoint, revive_offset: int) -> None:
+    def _take_point(self, point: CheckPoint, message: MessageExt) -> None:
         if not point.topic or not point.group:
             return
         if len(self._points) >= self._max_pending:
             if self._passed_over is None:
-                self._passed_over = revive_offset
+                self._passed_over = message.queue_offset
             return
         if self._passed_over is not None:
             return  # it is read again with those before it
-        point.revive_offset = revive_offset
+        point.revive_offset = message.queue_offset
         key = _key(point)
         self._points[key] = point
+        self._phy_ends[key] = message.phy_offset + message.store_size_bytes
         _apply(point, self._early.pop(key, ()))
 
     def _take_ack(self, ack: PopAck) -> None:
@@ -296,7 +314,9 @@ class ReviveQueue:
             if phy_end is None:
                 return False
             del self._points[key]
-            self._done.append(_Done(point.revive_offset, phy_end))
+            # Its own place in the queue, too: what a power cut takes is used by another one.
+            own_end = self._phy_ends.pop(key)
+            self._done.append(_Done(point.revive_offset, max(phy_end, own_end)))
         return False
 
     def _commit(self) -> None:

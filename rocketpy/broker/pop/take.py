@@ -26,8 +26,9 @@ from rocketpy.proto.pop import (
     retry_mark,
     start_offset_part,
 )
-from rocketpy.proto.properties import PROPERTY_POP_CK
+from rocketpy.proto.properties import PROPERTY_POP_CK, encode_properties
 from rocketpy.proto.record import QUEUE_OFFSET_AT
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
 
 _QUEUE_OFFSET: Final = struct.Struct(">q")
@@ -214,8 +215,11 @@ class QueueTaker:
             queue.queue_id,
             message.queue_offset,
         ).text()
+        properties = encode_properties(message.properties)
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            return bytes(record)  # under the retry topic, with a handle of the consumer's making
         message.topic = pop.wanted.topic
-        return encode_message(message)
+        return encode_message(message, properties=properties)
 
     def _rest(self, queue: GroupQueue, offset: int) -> int:
         return max(0, self._store.max_offset(queue.topic, queue.queue_id) - offset)

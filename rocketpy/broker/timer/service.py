@@ -18,9 +18,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from rocketpy.broker.delay.delivery import NEVER_STORED, delivered
+from rocketpy.broker.delay.delivery import delivered
 from rocketpy.broker.durable_progress import DurableProgress
-from rocketpy.broker.internal_put import InternalPut, copy_of
+from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.moment import decimal
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
@@ -321,7 +321,7 @@ class TimerService:
                 self._reader = None
             tick = start_ms // self._state.precision_ms
             self._done = deque(each for each in self._done if each < tick)
-            self._slots.reset(start_ms)
+            self._slots.go_back(start_ms)
 
     # -- out of the wheel ------------------------------------------------------------------
 

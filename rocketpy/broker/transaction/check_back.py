@@ -7,7 +7,7 @@ is asked, and the half is stored again behind all others, so that the progress c
 it, and is never delivered.
 
 The progress (of the half and the op queue, in consumerOffset.json) passes a half only when what was
-stored for it is as safe as the store's mode asks for.
+stored for it is on disk, whatever the store's mode: the half itself was acknowledged long ago.
 
 Source: TransactionalMessageServiceImpl.check, TransactionalMessageCheckService (5.4.0). Ours: the
 age of a half is counted by this broker's clock from when it was first stored (by its producer's, a
@@ -22,6 +22,7 @@ from typing import Final, Protocol
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.durable_progress import DurableProgress
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import TopicTable
@@ -46,6 +47,7 @@ from rocketpy.proto.topic_names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
+from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 
@@ -88,6 +90,8 @@ class CheckBack:
         offsets: keeps the progress.
         first_stored: when a half was first stored.
         reserved_ms: how long messages are kept; a half older than this is given up.
+        flushed_phy_offset: asked up to where the commit log is on disk.
+        flush_log: brings the commit log to disk, at the end.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -106,6 +110,8 @@ class CheckBack:
         offsets: Offsets,
         first_stored: FirstStored,
         reserved_ms: Callable[[], int],
+        flushed_phy_offset: Callable[[], int],
+        flush_log: Callable[[], object],
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
@@ -121,6 +127,8 @@ class CheckBack:
         self._config = config
         self._clock = clock
         self._position = 0
+        self._progress = DurableProgress(0, flushed_phy_offset)
+        self._flush_log = flush_log
         self._phy_end = 0
         self._is_in_round = False
         self._round_began_ms = -1
@@ -136,14 +144,18 @@ class CheckBack:
         half = self._stored_progress(self._queue, TRANS_HALF_TOPIC)
         self._ledger.reset(half)
         self._position = half
+        self._progress.reset(half)
         self._ops.load(self._offsets.query(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0), self._ledger)
 
     def persist(self) -> None:
-        """Write what decided halves still wait for; the progress stays as it is."""
+        """Write what decided halves still wait for, and let the progress follow."""
         self._ops.flush()
+        self._flush_log()
+        self._follow()
 
     def step(self, now_ms: int) -> int:
         """Do a part of a round, or wait for the next; see `rocketpy.runtime.service.Service`."""
+        self._follow()
         if self._round_began_ms < 0:  # the first round comes an interval after the start
             self._round_began_ms = now_ms
         if not self._is_in_round:
@@ -158,7 +170,7 @@ class CheckBack:
         pause_ms = self._look_on(asked)
         self._position = self._ledger.passable(self._position)
         end = max(self._phy_end, self._ops.phy_end)
-        self._put.when_durable(end, partial(self._passed, self._position, asked))
+        self._put.when_durable(end, partial(self._passed, self._position, end, asked))
         return now_ms + pause_ms
 
     def _stored_progress(self, queue: SystemQueue, topic: str) -> int:
@@ -203,8 +215,11 @@ class CheckBack:
         if immune_ms is None and 0 <= age_ms <= config.transaction_time_out:
             self._is_in_round = False
             return 0
-        is_immune = immune_ms is not None and age_ms <= immune_ms
-        renewed = self._store_again(half, renewed_half(half, checks + (not is_immune)))
+        is_immune = immune_ms is not None and 0 <= age_ms <= immune_ms
+        message = renewed_half(half, checks + (not is_immune))
+        if len(message.properties) > MAX_PROPERTIES_BYTES:
+            return self._give_up(half, checks)  # of another broker: ours leave room for it
+        renewed = self._store_again(half, message)
         if renewed is not None and not is_immune:
             asked.append(renewed)
         return None if renewed is not None or self._is_decided(place) else _MAX_PAUSE_MS
@@ -262,14 +277,21 @@ class CheckBack:
         self._phy_end = result.phy_end
         return result
 
-    def _passed(self, position: int, asked: Sequence[MessageExt], is_durable: bool) -> None:
-        """Let the progress follow, and ask the producers."""
+    def _passed(
+        self, position: int, end: int, asked: Sequence[MessageExt], is_durable: bool
+    ) -> None:
+        """Let the progress follow what is on disk, and ask the producers."""
         if not is_durable:
             return
+        self._progress.advance(position, end)
+        self._follow()
+        for half in asked:
+            self._ask(half)
+
+    def _follow(self) -> None:
+        position = self._progress.durable
         if position > self._ledger.base:
             self._ledger.pass_to(position)
             self._offsets.commit(TRANS_GROUP, TRANS_HALF_TOPIC, 0, position)
         # In this order: an op message is needed as long as a half that it names is not passed.
         self._offsets.commit(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0, self._ops.passed(position))
-        for half in asked:
-            self._ask(half)

@@ -35,6 +35,8 @@ from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TO
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.results import PutMessage
 
+_MAX_BYTES: Final = MAX_PROPERTIES_BYTES - 96
+"""Leaves room for what a check adds."""
 _BROKERS_OWN: Final = (PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
 
 
@@ -98,8 +100,8 @@ class HalfMessages:
         own[PROPERTY_REAL_TOPIC] = message.topic
         own[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
         message.properties = encode_properties(own)
-        if len(message.properties) > MAX_PROPERTIES_BYTES:
-            remark = f"the properties of a half message exceed {MAX_PROPERTIES_BYTES} bytes"
+        if len(message.properties) > _MAX_BYTES:
+            remark = f"the properties of a half message exceed {_MAX_BYTES} bytes"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         message.sys_flag &= ~TRANSACTION_MASK
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0

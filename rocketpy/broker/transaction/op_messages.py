@@ -96,7 +96,8 @@ class OpMessages:
     def load(self, offset: int, ledger: HalfLedger) -> None:
         """Read the op messages from an op queue offset on and tell a ledger what they decide."""
         self._written.clear()
-        at = max(offset, self._queue.min_offset)
+        # After a power cut without SYNC_FLUSH the queue may be shorter than its progress.
+        at = max(min(offset, self._queue.max_offset), self._queue.min_offset)
         while at < self._queue.max_offset:
             read = self._queue.read(at)
             for message in read.messages:

@@ -53,3 +53,16 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
     assert 0 < progress.durable <= 5_000
     log.flushed = 100 + 9_999
     assert progress.durable == 9_999
+
+
+def test_going_back_vouches_for_nothing_that_is_not_on_disk() -> None:
+    progress, log = _progress()
+    progress.advance(5, 90)
+    progress.advance(6, 150)
+    progress.advance(9, 200)
+    progress.go_back(7)
+    assert (progress.position, progress.durable) == (7, 5)
+    log.flushed = 150
+    assert progress.durable == 6
+    log.flushed = 200
+    assert progress.durable == 7

@@ -319,3 +319,21 @@ def test_a_power_cut_doubles_rather_than_loses(seed: int) -> None:
     kit.run(3_000)
     kit.disk.step(kit.store, "GroupCommitService")
     assert set(acknowledged) <= set(kit.bodies())
+
+
+def test_offsets_of_a_store_that_is_gone_skip_nothing() -> None:
+    kit = Kit()
+    for _ in range(5):
+        kit.send(b"old", 1)
+    kit.run(5_000)
+    assert len(kit.bodies()) == 5
+    kit.stop()
+    kept = kit.disk.files.read_bytes(PATH)
+    kit = Kit()
+    kit.disk.files.write_bytes(PATH, kept)
+    kit.offsets.load()
+    kit.run(2_000)
+    kit.send(b"1", 1)
+    kit.send(b"2", 1)
+    kit.run(5_000)
+    assert kit.bodies() == [b"1", b"2"]

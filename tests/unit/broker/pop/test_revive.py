@@ -10,9 +10,12 @@ from rocketpy.broker.pop import revive
 from rocketpy.broker.pop.revive import ReviveQueue, ReviveService
 from rocketpy.broker.system_queue import SystemRead
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
-from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message import MessageExt, decode_messages
 from rocketpy.proto.pop import REVIVE_GROUP
+from rocketpy.store.results import PutMessage
+from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.fakes import FakeClock, MemoryFile
+from tests.unit.broker.pop.kit import Popper, after, simulate
 
 
 class Queue:
@@ -39,6 +42,8 @@ class Queue:
             body=body,
             properties=properties,
             queue_offset=len(self.messages),
+            phy_offset=len(self.messages) * 5,
+            store_size_bytes=5,
         )
         self.messages.append(message)
 
@@ -49,6 +54,7 @@ class Reviver:
     def __init__(self) -> None:
         self.revived: list[tuple[int, list[int]]] = []
         self.works = True
+        self.stores = True
         self.phy_end = 0
 
     def revive(self, point: CheckPoint) -> int | None:
@@ -57,7 +63,7 @@ class Reviver:
         left = [index for index in range(point.count) if not point.bit_map >> index & 1]
         self.revived.append((point.start_offset, left))
         self.phy_end += 10
-        return self.phy_end
+        return self.phy_end if self.stores else 0
 
 
 class Kit:
@@ -227,3 +233,72 @@ def test_the_service_comes_back_at_once_while_there_is_more() -> None:
     assert service.step(0) == 0
     assert service.step(0) == 1_000
     assert service.pending == 300
+
+
+def test_the_offset_never_passes_a_check_point_that_a_power_cut_may_take() -> None:
+    kit = Kit()
+    kit.flushed_phy_offset = 7
+    for start in range(3):
+        kit.check_point(start)
+    for start in range(3):
+        kit.ack(start, start)
+    kit.reviver.stores = False
+    kit.clock.now_ms += 10_000
+    kit.run()
+    kit.run()
+    assert kit.committed == 0, "the second one is not on disk"
+    kit.flushed_phy_offset = 1 << 40
+    kit.run()
+    assert kit.committed == 2
+
+
+def test_a_queue_that_is_shorter_than_its_offset_is_read_from_its_end_on() -> None:
+    kit = Kit()
+    kit.offsets.commit(REVIVE_GROUP, kit.queue.topic, 3, 40)
+    kit.run()
+    kit.check_point(0)
+    kit.clock.now_ms += 10_000
+    assert kit.run() == [(0, [0])]
+    kit.run()
+    assert kit.committed == 0
+
+
+def test_what_is_read_again_waits_for_its_acks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revive, "MAX_EARLY_ACKS", 10)
+    kit = Kit(max_pending=300)
+    for start in range(600):
+        kit.check_point(start)
+    for start in range(600):
+        kit.ack(start, start)
+    kit.clock.now_ms += 10_000
+    seen = []
+    for _ in range(10):
+        seen += kit.run()
+        kit.clock.now_ms += 5_000
+    assert [start for start, _ in seen] == list(range(600))
+    assert [start for start, left in seen if left] == []
+
+
+def test_a_message_with_no_room_for_another_property_comes_back_and_holds_up_no_other() -> None:
+    async def scenario(cluster: SimCluster, popper: Popper) -> set[bytes]:
+        store = cluster.brokers[0].broker.parts.store
+        for body, size_bytes in ((b"big", 32_766), (b"other", 100)):
+            properties = b"k\x01".ljust(size_bytes, b"v")
+            assert store.put_message(PutMessage("T", 0, body, properties)).phy_end
+        assert len((await popper.pop(invisibleTime=1_000)).messages) == 2
+        await after(20)
+        popped = await popper.ask(
+            200050,
+            consumerGroup="g",
+            topic="T",
+            queueId=-1,
+            maxMsgNums=32,
+            invisibleTime=1_000,
+            pollTime=0,
+            bornTime=popper.now_ms,
+            initMode=0,
+            order="false",
+        )
+        return {message.body for message in decode_messages(popped.body)}
+
+    assert simulate(scenario, queues=1) == {b"big", b"other"}

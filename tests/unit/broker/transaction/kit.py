@@ -78,6 +78,8 @@ class Kit:
             offsets=self.offsets,
             first_stored=lambda place: store.store_time_ms(TRANS_HALF_TOPIC, 0, place),
             reserved_ms=lambda: 72 * 3_600_000,
+            flushed_phy_offset=lambda: store.flushed_phy_offset,
+            flush_log=store.flush_log,
             config=config,
             clock=clock,
         )
@@ -143,6 +145,8 @@ class Kit:
             if due_ms > self.clock.monotonic_ms():
                 break
         self.flush()
+        self.store.flush_log()
+        self.check.step(self.clock.monotonic_ms())  # the progress follows
         return list(self.asked)
 
     def messages(self, topic: str, queue_id: int = 0) -> list[MessageExt]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rocketpy.broker.transaction import check_back
 from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
@@ -136,6 +137,8 @@ def test_a_half_that_cannot_be_stored_again_is_not_passed(max_checks: int) -> No
     assert kit.progress()[0] == 1
     kit.status = None
     kit.check.step(now_ms + 1_000)
+    kit.flush()
+    kit.check.step(now_ms + 1_000)
     assert kit.progress()[0] == 2
 
 
@@ -206,3 +209,34 @@ def test_a_step_looks_at_a_bounded_number() -> None:
     assert len(kit.asked) == 32
     kit.check.step(kit.clock.monotonic_ms())
     assert len(kit.asked) == 64
+
+
+def test_a_half_too_big_to_be_stored_again_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    kit.half(b"big", {**HALF_PROPERTIES, "big": "x" * 500})
+    kit.half(b"other")
+    monkeypatch.setattr(check_back, "MAX_PROPERTIES_BYTES", 500)
+    assert [half.body for half in kit.round()] == [b"other"]
+    assert [gone.body for gone in kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)] == [b"big"]
+
+
+def test_halves_from_before_the_clock_was_set_back_hold_up_nobody() -> None:
+    kit = Kit()
+    kit.half(b"1")
+    kit.half(b"2", {**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
+    kit.clock.jump(-86_400_000)
+    kit.half(b"3")
+    assert [half.body for half in kit.round()] == [b"1", b"2", b"3"]
+
+
+def test_the_progress_passes_a_half_only_when_its_copy_is_on_disk() -> None:
+    kit = Kit()
+    kit.half(b"acknowledged long ago")
+    kit.clock.advance(INTERVAL_MS)
+    kit.check.step(kit.clock.monotonic_ms())
+    assert kit.progress()[0] <= 0, "a power cut would take the copy"
+    kit.flush()
+    kit.round()
+    assert kit.progress()[0] >= 1
