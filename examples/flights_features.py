@@ -473,8 +473,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=ROWS, help=f"departures (default: {ROWS})")
+    parser.add_argument("--flights", type=Path, help="a flights.csv of your own")
     options = parser.parse_args()
-    path = flights_csv()
+    path = options.flights or flights_csv()
     with tempfile.TemporaryDirectory(prefix="rocketpy-demo-") as scratch:
         broker = StandaloneBroker(Path(scratch) / "data", SETTINGS)
         try:
