@@ -160,7 +160,7 @@ def test_failed_messages_come_again(java: JavaClient, topic: str, group: str) ->
     java.stop(consumer)
 
 
-def test_a_message_that_fails_every_time_ends_among_the_dead_letters(
+def test_what_fails_every_time_is_a_dead_letter(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     producer = java.producer()
@@ -179,7 +179,7 @@ def test_a_message_that_fails_every_time_ends_among_the_dead_letters(
     java.stop(undertaker)
 
 
-def test_an_ordered_message_after_its_last_try_is_dead_at_once(
+def test_ordered_what_fails_is_dead_at_once(
     java: JavaClient, servers: Servers, topic: str, group: str
 ) -> None:
     producer = java.producer()
@@ -193,9 +193,7 @@ def test_an_ordered_message_after_its_last_try_is_dead_at_once(
     java.stop(consumer)
 
 
-def test_broadcasting_goes_on_where_the_local_file_says(
-    java: JavaClient, topic: str, group: str
-) -> None:
+def test_broadcasting_goes_on_where_it_was(java: JavaClient, topic: str, group: str) -> None:
     producer = java.producer()
     java.send(producer, topic, count=4)
     consumer = java.push(group, topic, model="broadcasting")
