@@ -30,6 +30,7 @@ CHECKS = {
     "transactionCheckInterval": 1_000,
     "transactionTimeOut": 1_000,
     "transactionOpBatchInterval": 100,
+    "transactionCheckMax": 1_000,
 }
 
 
@@ -75,6 +76,7 @@ class Place:
                 namesrv_addr=self.namesrv,
                 transaction_check_interval=CHECKS["transactionCheckInterval"],
                 transaction_time_out=CHECKS["transactionTimeOut"],
+                transaction_check_max=CHECKS["transactionCheckMax"],
             ),
             store_config=MessageStoreConfig(store_path_root_dir=str(self.home / "store")),
             clock=clock,
@@ -126,7 +128,7 @@ class Session:
     async def begin(self, producer: rocketpy.Producer, *bodies: bytes) -> None:
         """Begin transactions and leave them undecided."""
         for body in bodies:
-            async with producer.transaction("tx", body) as tx:
+            async with producer.transaction("tx", body, timeout=30) as tx:
                 tx.unknown()
 
     async def on_apache(self) -> None:
@@ -136,7 +138,7 @@ class Session:
         }
         async with rocketpy.connect(self.place.namesrv) as client:
             producer = client.producer(group="p", tx_checker=self.check)
-            await producer.send("tx", b"plain")
+            await producer.send("tx", b"plain", timeout=30)
             consumer = client.consumer("tx", group="c", handler=self.consume, start="earliest")
             await consumer.start()
             async with producer.transaction("tx", b"committed") as tx:
@@ -151,7 +153,7 @@ class Session:
             responder = client.responder(
                 "quotes", group="r", handler=lambda m: m.body + b"!", start="earliest"
             )
-            await producer.send("quotes", b"first")
+            await producer.send("quotes", b"first", timeout=30)
             async with responder:
                 answer = await client.producer().request("quotes", b"price", timeout=30)
             assert answer.body == b"price!"
@@ -179,7 +181,7 @@ class Session:
         }
         async with rocketpy.connect(self.place.namesrv) as client:
             producer = client.producer(group="p", tx_checker=self.check)
-            await producer.send("tx", b"last")
+            await producer.send("tx", b"last", timeout=30)
             consumer = client.consumer("tx", group="c3", handler=self.consume, start="earliest")
             await consumer.start()
             await _until(lambda: {b"left by us", b"last"} <= set(self.consumed))
