@@ -217,6 +217,7 @@ class Producer(_Face[AsyncProducer]):
     flush = _blocking(AsyncProducer.flush)
     request = _blocking(AsyncProducer.request)
     reply = _blocking(AsyncProducer.reply)
+    recall = _blocking(AsyncProducer.recall)
 
     def send_nowait(
         self,

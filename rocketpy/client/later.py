@@ -111,4 +111,4 @@ def level_property(level: int) -> dict[str, str]:
         return {}
     if level not in range(1, len(LEVELS_MS) + 1):
         raise IllegalMessageError(f"delay level {level} is not in 1..{len(LEVELS_MS)}")
-    return {PROPERTY_DELAY_TIME_LEVEL: str(level)}
+    return {PROPERTY_DELAY_TIME_LEVEL: str(int(level))}

@@ -5,6 +5,9 @@ Source: Validators, Message, DefaultMQProducerImpl.sendKernelImpl (5.4.0).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
+from numbers import Real
+from types import NoneType
 from typing import Any, Final, NamedTuple, TypedDict, cast
 
 from rocketpy.client.config import ProducerConfig
@@ -78,6 +81,42 @@ class SendOptions(TypedDict, total=False):
     properties: Mapping[str, str]
 
 
+_OPTION_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "tag": (str, NoneType),
+    "keys": (str, list, Iterable, NoneType),
+    "headers": (dict, Mapping, NoneType),
+    "order_key": (object,),
+    "queue": (MessageQueue, NoneType),
+    "selector": (object,),
+    "timeout": (Real,),
+    "retries": (int,),
+    "delay": (Real, timedelta, NoneType),
+    "deliver_at": (datetime, NoneType),
+    "delay_level": (int, NoneType),
+    "flag": (int,),
+    "serializer": (object,),
+    "properties": (dict, Mapping),
+}
+assert set(_OPTION_TYPES) == set(SendOptions.__annotations__)
+
+
+def _check_options(options: SendOptions) -> None:
+    """Raise TypeError for a name that is no option, or a value of another type.
+
+    An option that is not known must not pass: a message without its tag, or before its time, is
+    worse than none.
+    """
+    for name, value in options.items():
+        types = _OPTION_TYPES.get(name)
+        if types is None:
+            near = get_close_matches(name, _OPTION_TYPES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"a send has no option {name!r}{hint}")
+        if not isinstance(value, types):
+            names = [each.__name__ for each in types if each is not NoneType]
+            raise TypeError(f"{name}: {value!r} is not of type {' or '.join(names)}")
+
+
 class Outgoing(NamedTuple):
     """One message, ready for a header and a body.
 
@@ -132,6 +171,7 @@ def build_outgoing(
 
     Raises:
         IllegalMessageError: it breaks a limit; nothing was sent.
+        TypeError: an option that does not exist, or is of another type; nothing was sent.
     """
     data = options.get("serializer", config.serializer).dumps(body)
     size_bytes = len(data)
@@ -148,8 +188,9 @@ def build_outgoing(
         sys_flag = with_compression(0, codec)
     properties, moment = id_properties(msg_id), None
     if options:
+        _check_options(options)
         moment = moment_of(
-            options.get("delay"), options.get("deliver_at"), options.get("delay_level", 0)
+            options.get("delay"), options.get("deliver_at"), options.get("delay_level") or 0
         )
         properties += _user_properties(options, moment)
         if len(properties) > MAX_PROPERTIES_BYTES // 4:
@@ -176,7 +217,7 @@ def _user_properties(options: SendOptions, moment: Moment | None) -> str:
     order_key = options.get("order_key")
     if order_key is not None:
         pairs[PROPERTY_SHARDING_KEY] = str(order_key)
-    pairs.update(level_property(options.get("delay_level", 0)))
+    pairs.update(level_property(options.get("delay_level") or 0))
     if moment is not None:
         pairs.update(moment.properties)
     headers = options.get("headers")
@@ -198,6 +239,8 @@ def _user_properties(options: SendOptions, moment: Moment | None) -> str:
 def _joined_keys(keys: Iterable[str]) -> str:
     parts = list(keys)
     for key in parts:
+        if not isinstance(key, str):
+            raise TypeError(f"keys: {key!r} is not of type str")
         if KEY_SEPARATOR in key:
             raise IllegalMessageError(f"key {key!r} holds a blank, which separates keys")
     return KEY_SEPARATOR.join(parts)

@@ -320,3 +320,24 @@ def test_a_client_option_that_cannot_be_used_is_refused_and_named(options: dict[
     with pytest.raises(ConfigError) as caught:
         rocketpy.connect("a:1", **options)
     assert caught.value.key in options
+
+
+def test_an_option_that_a_send_does_not_have_or_of_another_type_is_refused() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer: Any = client.producer()
+            for options, reason in (
+                ({"tags": "a"}, "no option 'tags'; did you mean tag"),
+                ({"delay_s": 1}, "no option 'delay_s'"),
+                ({"delay": "30s"}, "delay: '30s' is not of type"),
+                ({"deliver_at": 5}, "deliver_at: 5 is not of type datetime"),
+                ({"tag": 5}, "tag: 5 is not of type str"),
+                ({"keys": [5]}, "keys: 5 is not of type str"),
+                ({"queue": 1}, "queue: 1 is not of type MessageQueue"),
+            ):
+                with pytest.raises(TypeError, match=reason):
+                    await producer.send("t", b"x", **options)
+            assert not cluster.of_code(SEND)
+            await producer.send("t", b"x", tag=None, keys=None, delay=None, delay_level=None)
+
+    run_sim(main)
