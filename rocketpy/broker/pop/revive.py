@@ -163,7 +163,8 @@ class Reviver:
         copy = copy_of(message, topic, 0, properties)
         copy.reconsume_times = message.reconsume_times + 1
         if len(copy.properties) > MAX_PROPERTIES_BYTES:
-            del properties[PROPERTY_FIRST_POP_TIME]  # as long as they were when it was sent
+            for name in (PROPERTY_FIRST_POP_TIME, PROPERTY_ORIGIN_GROUP):
+                properties.pop(name, None)  # as long as they were when it was sent
             copy.properties = encode_properties(properties)
         stored = self._put.put(copy)
         if stored.status in NEVER_STORED:
