@@ -127,10 +127,14 @@ class Load:
             self.client() as client,
             client.pull_consumer(group="reader", auto_commit=False) as consumer,
         ):
-            await consumer.assign(await consumer.queues(TOPIC))
-            await consumer.seek_to_begin()
             with contextlib.suppress(TimeoutError):  # what is missing then, the assertion shows
                 async with asyncio.timeout(_READ_LIMIT_S):
+                    queues = await consumer.queues(TOPIC)
+                    while not {queue for queue, _ in wanted} <= set(queues):
+                        await asyncio.sleep(0.2)  # a broker that comes back registers in a while
+                        queues = await consumer.queues(TOPIC)
+                    await consumer.assign(queues)
+                    await consumer.seek_to_begin()
                     while not wanted.keys() <= found.keys():
                         for message in await consumer.poll(max_messages=1000, timeout=1):
                             found[message.queue, message.offset] = message.body
