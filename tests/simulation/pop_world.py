@@ -36,13 +36,17 @@ class PopHistory:
         self.sent: set[bytes] = set()
         self.acked: dict[bytes, tuple[float, float]] = {}
         self.unsure: set[bytes] = set()
+        self.maybe_acked: set[bytes] = set()
         self._held: dict[bytes, tuple[str, float]] = {}
         self._acked_of_queue: dict[tuple[str, int], set[int]] = {}
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was acknowledged to a sender is acked by a consumer."""
-        return self.sent <= set(self.acked)
+        """Whether all that was acknowledged to a sender is acked by a consumer, as far as it knows.
+
+        A broker may honour an ack that came late, or whose confirmation was lost.
+        """
+        return self.sent <= set(self.acked) | self.maybe_acked
 
     def deliver(self, message: PoppedMessage, now_s: float) -> None:
         """Judge one delivery."""
@@ -169,8 +173,10 @@ class PopWorld(ClusterWorld):
             await message.ack()
         except RocketPyError:
             self.counts["ack failed"] += 1
+            self.pops.maybe_acked.add(message.body)
             return
-        if self.now_s < until_s:  # a later one counts for nothing, and says so to nobody
+        self.pops.maybe_acked.add(message.body)
+        if self.now_s < until_s:  # a later one may count for nothing, and says so to nobody
             self.pops.ack(message, popped_s, self.now_s)
             self.counts["acked"] += 1
 
