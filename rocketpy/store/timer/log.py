@@ -235,9 +235,14 @@ class TimerLog:
     def pending_flush(self) -> "PendingFlush":
         """Return what brings everything written so far to disk, for another thread to run."""
         retired, self._retired = self._retired, []
-        last = self._file if self.end != self._flushed_end else None
-        self._flushed_end = self.end
-        return PendingFlush(self.end, last, retired, self._files)
+        begin, self._flushed_end = self._flushed_end, self.end
+        last = self._file if self.end != begin else None
+        return PendingFlush(begin, self.end, last, retired, self._files)
+
+    def take_back(self, pending: "PendingFlush") -> None:
+        """Count as not on disk what a flush that failed was to bring there."""
+        self._retired[:0] = pending.retired
+        self._flushed_end = pending.begin
 
     def sync_from(self, position: int) -> None:
         """Bring the files from a position on to disk, whoever wrote them, and their names.
@@ -390,21 +395,29 @@ class PendingFlush:
     """Brings units to disk, beside those who append more.
 
     Attributes:
+        begin: units before this position were on disk before.
         end: units before this position are on disk once `run` returned.
+        retired: full files that are still to be flushed and closed.
     """
 
     def __init__(
-        self, end: int, last: PlainFile | None, retired: list[PlainFile], files: StoreFiles
+        self,
+        begin: int,
+        end: int,
+        last: PlainFile | None,
+        retired: list[PlainFile],
+        files: StoreFiles,
     ) -> None:
+        self.begin = begin
         self.end = end
+        self.retired = retired
         self._last = last
-        self._retired = retired
         self._files = files
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to bring to disk."""
-        return self._last is None and not self._retired
+        return self._last is None and not self.retired
 
     def run(self) -> None:
         """Flush.
@@ -412,10 +425,9 @@ class PendingFlush:
         Raises:
             OSError: the disk failed.
         """
-        for file in self._retired:
-            file.flush()
-            file.close()
-        self._retired = []
+        while self.retired:
+            self.retired[0].flush()
+            self.retired.pop(0).close()
         if self._last is not None:
             self._last.flush()
             self._files.sync_directories()

@@ -261,6 +261,8 @@ class TimerState:
             finally:
                 with self.lock:
                     self._wheel.flushed(ok=ok)
+                    if not ok:
+                        self._log.take_back(units)
 
     def _save(self, read_ms: int, log_position: int, queue_offset: int) -> None:
         old = self.marks

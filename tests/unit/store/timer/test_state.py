@@ -245,3 +245,25 @@ def test_what_a_killed_process_wrote_is_on_disk_before_the_next_one_vouches_for_
     kit.open()
     assert len(kit.chain(5)) == count
     assert not kit.state.is_cut_short
+
+
+@pytest.mark.parametrize("count", [1, 100])  # within a file, over several
+def test_what_a_flush_without_space_left_is_brought_to_disk_by_the_next(count: int) -> None:
+    kit = Kit()
+    kit.add(9)
+    kit.flush()
+    kit.add(5, count)
+
+    def full(path: Path) -> None:
+        if "timerlog" in str(path):
+            raise DiskFullError(str(path))
+
+    kit.files.on_flush = full
+    with pytest.raises(DiskFullError):
+        kit.flush()
+    kit.files.on_flush = None
+    kit.flush()
+    kit.files.power_cut(Worst())
+    kit.open()
+    assert len(kit.chain(5)) == count
+    assert not kit.state.is_cut_short
