@@ -146,5 +146,8 @@ def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
     if output == "json":
         show(rows, output)
     else:
-        show([{name: row.get(name, "") for name in _TRACE_COLUMNS} for row in rows], output)
+        table = [{name: row.get(name, "") for name in _TRACE_COLUMNS} for row in rows]
+        show(
+            table, output, empty=f"nobody recorded anything of {message_id} in {topic}, or not yet"
+        )
     return 0 if rows else 1

@@ -12,6 +12,7 @@ from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.errors import NoRouteError, RocketPyError
 from rocketpy.proto.allocation import Allocation, java_sorted, sorted_queues
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import RETRY_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Rebalancer:
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
+        self._unserved: set[str] = set()
 
     async def round(self, topics: Iterable[str]) -> bool:
         """Do one round over all topics.
@@ -77,11 +79,23 @@ class Rebalancer:
             raise failure
         return balanced
 
+    def _warn_of_unserved(self, topic: str) -> None:
+        """Say once that nobody serves a topic: its name may be mistyped."""
+        if topic not in self._unserved and not topic.startswith(RETRY_PREFIX):
+            self._unserved.add(topic)
+            logger.warning(
+                "group %s: no broker has topic %s; looking for it again and again",
+                self._group,
+                topic,
+            )
+
     async def _topic_round(self, topic: str) -> bool:
         queues = await self._instance.routes.subscribe_queues(topic)
         self._saw(topic, queues)
         if not queues:
+            self._warn_of_unserved(topic)
             return False
+        self._unserved.discard(topic)
         alone = True
         client_ids: list[str] = []
         if self._allocate is None:

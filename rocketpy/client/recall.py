@@ -11,6 +11,10 @@ from rocketpy.proto.recall_handle import decode_recall_handle
 
 async def recall_message(instance: Instance, group: str, topic: str, handle: str) -> str:
     """Ask the broker that has a delayed message to drop it; see `Producer.recall`."""
+    if not handle:
+        raise IllegalMessageError(
+            "there is no recall handle: only a message sent with delay= or deliver_at= has one"
+        )
     try:
         wanted = decode_recall_handle(handle)
     except BadBodyError as error:

@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.pull_loop import PullLoop
 from rocketpy.proto.message_queue import MessageQueue
@@ -180,3 +182,14 @@ def test_members_that_subscribe_differently_are_told_so_once(caplog: Any) -> Non
         run_sim(main)
     told = [each for each in caplog.records if "subscribe differently" in each.getMessage()]
     assert len(told) == 2, "each client, once"
+
+
+def test_a_topic_that_nobody_serves_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            async with client.consumer("mistyped", group="c", handler=nothing):
+                await pass_time(100)
+
+    run_sim(main)
+    said = [record.getMessage() for record in caplog.records if "mistyped" in record.getMessage()]
+    assert len([each for each in said if "no broker has topic mistyped" in each]) == 1

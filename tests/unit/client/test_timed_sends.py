@@ -50,6 +50,9 @@ def test_a_message_is_called_back_at_its_broker() -> None:
             for topic, handle in (("u", sent.recall_handle), ("t", "x"), ("t", "")):
                 with pytest.raises(IllegalMessageError):
                     await producer.recall(topic, handle)
+            plain = await producer.send("t", b"x")
+            with pytest.raises(IllegalMessageError, match="no recall handle"):
+                await producer.recall("t", plain.recall_handle)  # type: ignore[arg-type] # as a stranger would
             unknown = RecallHandle("t", "nobody", "1", "id").encode()
             with pytest.raises(NoRouteError, match="nobody"):
                 await producer.recall("t", unknown)
