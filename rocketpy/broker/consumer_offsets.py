@@ -19,7 +19,7 @@ import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import DataVersion, JsonDocument, as_int, as_table
-from rocketpy.errors import DiskFullError
+from rocketpy.errors import DiskFullError, StoreError
 from rocketpy.runtime.clock import Clock
 
 _log = structlog.get_logger(__name__)
@@ -135,7 +135,10 @@ class ConsumerOffsets:
     def step(self, now_ms: int) -> int:
         """Write the file when something changed; see `rocketpy.runtime.service.Service.step`."""
         if self._dirty:
-            self.persist()
+            try:
+                self.persist()
+            except (StoreError, OSError) as error:
+                _log.warning("consumer offsets cannot be written now", error=str(error))
         return now_ms + self._config.flush_consumer_offset_interval
 
     def persist(self) -> None:

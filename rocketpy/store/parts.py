@@ -66,8 +66,9 @@ class StoreParts:
         self.delays_ms = parse_delay_levels(config.message_delay_level)
         self.offsets = StoreOffsets(asks_flush=config.is_sync_flush)
         self.latch = ReadOnlyLatch()
-        self.latch.add_listener(self.offsets.fail)
         self.gate = WriteGate(self.latch)
+        # After the gate: who is told that a flush failed asks whether it will ever succeed.
+        self.latch.add_listener(self.offsets.fail)
         self.log = CommitLog(config, files, self.offsets)
         self.table = ConsumeQueueTable(config, files, self.append_lock)
         self.checkpoint = Checkpoint(root / "checkpoint", files)

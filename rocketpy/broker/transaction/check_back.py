@@ -294,4 +294,6 @@ class CheckBack:
             self._ledger.pass_to(position)
             self._offsets.commit(TRANS_GROUP, TRANS_HALF_TOPIC, 0, position)
         # In this order: an op message is needed as long as a half that it names is not passed.
-        self._offsets.commit(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0, self._ops.passed(position))
+        passed = self._ops.passed(position)
+        if position or passed:  # a broker without transactions has no progress to write
+            self._offsets.commit(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0, passed)
