@@ -20,6 +20,7 @@ STANDS_FOR = {
     "cli/cluster.py": COMMANDS,
     "cli/daemon.py": "integration/cli/test_daemon.py",
     "cli/group.py": COMMANDS,
+    "cli/message.py": COMMANDS,
     "cli/topic.py": COMMANDS,
     "client/broker_api.py": "unit/client/test_pull_loop.py",
     "client/client.py": "unit/client/test_options.py",
