@@ -23,7 +23,7 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -241,6 +241,19 @@ class Producer(_Face[AsyncProducer]):
         return Transaction(self._thread, wrapped)
 
 
+def _iterate(thread: _LoopThread, messages: AsyncIterator[T]) -> Iterator[T]:
+    """Yield what an asynchronous iterator of the loop's thread yields."""
+
+    async def following() -> T:
+        return await anext(messages)
+
+    while True:
+        try:
+            yield thread.run(following())
+        except StopAsyncIteration:
+            return
+
+
 class Consumer(_Face[AsyncConsumer]):
     """Receives a group's messages; see `rocketpy.Consumer`."""
 
@@ -262,16 +275,7 @@ class Consumer(_Face[AsyncConsumer]):
         return self._thread.call(lambda: self._wrapped.assignment)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        messages = aiter(self._wrapped)
-
-        async def following() -> ReceivedMessage:
-            return await anext(messages)
-
-        while True:
-            try:
-                yield self._thread.run(following())
-            except StopAsyncIteration:
-                return
+        return _iterate(self._thread, aiter(self._wrapped))
 
     def ack(self, message: ReceivedMessage) -> None:
         """Mark a message as done."""
@@ -329,16 +333,7 @@ class PopConsumer(_Face[AsyncPopConsumer]):
         return self._thread.call(lambda: self._wrapped.assignment)
 
     def __iter__(self) -> Iterator[PoppedMessage]:
-        messages = aiter(self._wrapped)
-
-        async def following() -> PoppedMessage:
-            return await anext(messages)
-
-        while True:
-            try:
-                yield self._thread.run(following())
-            except StopAsyncIteration:
-                return
+        return _iterate(self._thread, aiter(self._wrapped))
 
     def ack(self, message: PoppedMessage) -> None:
         """Tell the broker that a message is done."""

@@ -100,35 +100,25 @@ def as_boolean(node: Node) -> Node:
 
 def all_of(nodes: list[Node]) -> Node:
     """Combine with AND: the first false one decides, a null leaves it open."""
-    if len(nodes) == 1:
-        return nodes[0]
-    parts = [as_boolean(node).evaluate for node in nodes]
-
-    def evaluate(get: Get) -> Value:
-        result: Value = True
-        for part in parts:
-            value = part(get)
-            if value is False:
-                return False
-            if value is None:
-                result = None
-        return result
-
-    return _boolean(evaluate, *nodes)
+    return _decided_by(nodes, decisive=False)
 
 
 def any_of(nodes: list[Node]) -> Node:
     """Combine with OR: the first true one decides, a null leaves it open."""
+    return _decided_by(nodes, decisive=True)
+
+
+def _decided_by(nodes: list[Node], *, decisive: bool) -> Node:
     if len(nodes) == 1:
         return nodes[0]
     parts = [as_boolean(node).evaluate for node in nodes]
 
     def evaluate(get: Get) -> Value:
-        result: Value = False
+        result: Value = not decisive
         for part in parts:
             value = part(get)
-            if value is True:
-                return True
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result
