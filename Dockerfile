@@ -3,6 +3,8 @@ FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY rocketpy rocketpy
+COPY pyspark_rocketmq pyspark_rocketmq
+COPY pyspark_rocketmq_store pyspark_rocketmq_store
 RUN pip wheel --no-cache-dir --wheel-dir /wheels .
 
 FROM python:3.11-slim

@@ -3,10 +3,12 @@ VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
+SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk demo test check unit interop crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
+.PHONY: help setup setup-spark jdk demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,24 +19,35 @@ $(STAMP): pyproject.toml scripts/setup.sh
 	@PYTHON=$(PYTHON) VENV=$(VENV) sh scripts/setup.sh
 	@touch $@
 
+setup-spark: $(SPARK_STAMP) ## the same with PySpark, Arrow and what draws the reports
+
+$(SPARK_STAMP): $(STAMP)
+	@echo "setup: installing PySpark" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark-connect,charts]'
+	@touch $@
+
 jdk: ## JDK and Maven, through apt when absent (the official clients need them)
 	@sh scripts/ensure_jdk.sh
 
 demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, checked
 	@$(BIN)/python examples/flights_demo.py
 
-test: setup jdk check ## everything CI runs
+test: setup-spark jdk check ## everything CI runs
 	@bash tests/peer/peer.sh fetch
-	$(PYTEST) tests -q -m "not interop" -n 2 --dist loadfile
+	$(PYTEST) tests -q -m "not interop and not spark" -n 2 --dist loadfile
+	$(PYTEST) tests -q -m spark
 	$(PYTEST) tests -q -m interop
 
-check: setup fmt-check lint types layers ## formatting, lint, types, layers
+check: setup-spark fmt-check lint types layers ## formatting, lint, types, layers
 
-unit: setup ## tests that need no JDK
-	$(PYTEST) tests -q -m "not interop and not crash" -n 2 --dist loadfile
+unit: setup-spark ## tests that need no JDK
+	$(PYTEST) tests -q -m "not interop and not spark and not crash" -n 2 --dist loadfile
 
 interop: setup jdk ## the official Java clients, mqadmin and broker against ours
 	$(PYTEST) tests -q -m interop
+
+spark: setup-spark jdk ## the data pipeline: PySpark against our broker, Apache's and store directories
+	$(PYTEST) tests -q -m spark
 
 crash: setup ## kill -9 loops
 	$(PYTEST) tests -q -m crash
@@ -58,16 +71,16 @@ public-api: setup ## write the public names and signatures down anew, after a ch
 	$(BIN)/python -m tests.tidy.public_api
 
 fmt: setup ## format
-	$(BIN)/ruff format rocketpy tests bench examples
-	$(BIN)/ruff check --fix -q rocketpy tests bench examples
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix -q $(SOURCES)
 
 fmt-check: setup
-	$(BIN)/ruff format --check -q rocketpy tests bench examples
+	$(BIN)/ruff format --check -q $(SOURCES)
 
 lint: setup
-	$(BIN)/ruff check rocketpy tests bench examples
+	$(BIN)/ruff check $(SOURCES)
 
-types: setup ## mypy over the package, the tests and the benches
+types: setup-spark ## mypy over the package, the tests and the benches
 	$(BIN)/mypy
 
 layers: setup

@@ -1,0 +1,5 @@
+"""The format `rocketmq`, found by Spark, which imports every package named `pyspark_*`.
+
+Nothing but pyspark is imported at the top: an import that fails here would cost the user every
+other Python data source.
+"""
