@@ -8,9 +8,9 @@ from functools import partial
 import click
 
 import rocketpy
-from rocketpy.cli.common import CONTEXT, namesrv_option, output_option, run
-from rocketpy.cli.render import show
 from rocketpy.client.send_result import SendResult
+from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.render import show
 from rocketpy.testing.progress import ProgressBars
 
 _REPORT_EVERY = 256

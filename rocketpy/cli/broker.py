@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketpy.cli.daemon import common_options, report_configuration, run_server
-from rocketpy.cli.guard import run_command
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet, Sources
 from rocketpy.runtime.live_settings import load_with_live_file
+from rocketpy.terminal.guard import run_command
 
 if TYPE_CHECKING:
     from rocketpy.broker.broker import Broker

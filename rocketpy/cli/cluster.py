@@ -3,9 +3,9 @@
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.cli.common import CONTEXT, namesrv_option, output_option, run
-from rocketpy.cli.render import show
 from rocketpy.client.name_servers import parse_addresses
+from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.render import show
 
 
 @click.group("cluster", context_settings=CONTEXT, epilog="Example: rocketpy cluster list")

@@ -5,8 +5,8 @@ import asyncio
 import click
 
 import rocketpy
-from rocketpy.cli.common import CONTEXT, Position, namesrv_option, output_option, position, run
-from rocketpy.cli.render import as_json, message_row, printable
+from rocketpy.terminal.common import CONTEXT, Position, namesrv_option, output_option, position, run
+from rocketpy.terminal.render import as_json, message_row, printable
 
 
 @click.command(

@@ -4,7 +4,8 @@ import click
 
 from rocketpy import admin as rocketpy_admin
 from rocketpy.admin.offsets import ResetTarget
-from rocketpy.cli.common import (
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.terminal.common import (
     CONTEXT,
     Position,
     confirm,
@@ -15,8 +16,7 @@ from rocketpy.cli.common import (
     run,
     yes_option,
 )
-from rocketpy.cli.render import iso, show
-from rocketpy.proto.bodies.group import SubscriptionGroupConfig
+from rocketpy.terminal.render import iso, show
 
 
 @click.group("group", context_settings=CONTEXT, epilog="Example: rocketpy group lag readers")

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from rocketpy.cli.guard import run_command
+from rocketpy.terminal.guard import run_command
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line for --help)

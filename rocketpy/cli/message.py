@@ -5,7 +5,10 @@ from dataclasses import asdict
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.cli.common import (
+from rocketpy.errors import QueryNotFoundError
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.trace import TRACE_TOPIC, TraceRecord
+from rocketpy.terminal.common import (
     CONTEXT,
     Position,
     namesrv_option,
@@ -14,10 +17,7 @@ from rocketpy.cli.common import (
     queue_of,
     run,
 )
-from rocketpy.cli.render import message_row, printable, show
-from rocketpy.errors import QueryNotFoundError
-from rocketpy.proto.message import MessageExt
-from rocketpy.proto.trace import TRACE_TOPIC, TraceRecord
+from rocketpy.terminal.render import message_row, printable, show
 
 _COLUMNS = ("broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
 _TRACE_COLUMNS = ("kind", "time_ms", "group", "cost_ms", "success", "msg_id")

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 import click
 
 import rocketpy
-from rocketpy.cli.common import CONTEXT, key_values, namesrv_option, output_option, queue_of, run
-from rocketpy.cli.render import show
 from rocketpy.client.outgoing import SendOptions
 from rocketpy.client.send_result import SendResult
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.terminal.common import (
+    CONTEXT,
+    key_values,
+    namesrv_option,
+    output_option,
+    queue_of,
+    run,
+)
+from rocketpy.terminal.render import show
 
 _ROWS_SHOWN = 20
 

@@ -3,8 +3,8 @@
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.cli.common import CONTEXT, key_values, namesrv_option, output_option, run
-from rocketpy.cli.render import show
+from rocketpy.terminal.common import CONTEXT, key_values, namesrv_option, output_option, run
+from rocketpy.terminal.render import show
 
 
 @click.group(

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.cli.common import (
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.perm import perm_to_string
+from rocketpy.terminal.common import (
     CONTEXT,
     confirm,
     key_values,
@@ -16,9 +18,7 @@ from rocketpy.cli.common import (
     run,
     yes_option,
 )
-from rocketpy.cli.render import iso, message_row, show
-from rocketpy.proto.bodies.topic import TopicConfig
-from rocketpy.proto.perm import perm_to_string
+from rocketpy.terminal.render import iso, message_row, show
 
 _QUEUES = click.IntRange(1, 65_535)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from rocketpy.cli.guard import run_command
 from rocketpy.cli.main import command
+from rocketpy.terminal.guard import run_command
 
 # The plugin is switched off for this project's own tests (see pyproject.toml).
 from rocketpy.testing.cluster import ClusterThread

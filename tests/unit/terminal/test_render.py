@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from rocketpy.cli.render import as_json, iso, message_row, printable, show
 from rocketpy.proto.message import MessageExt
+from rocketpy.terminal.render import as_json, iso, message_row, printable, show
 
 ROWS = [
     {"name": "a", "count": 5, "ok": True, "rate": 1234.56, "tags": ["x", "y"], "none": None},

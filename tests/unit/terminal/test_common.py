@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from rocketpy.cli.common import confirm, key_values, permission, position, queue_of
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.terminal.common import confirm, key_values, permission, position, queue_of
 
 
 def test_positions() -> None:

@@ -1,8 +1,8 @@
 import click
 import pytest
 
-from rocketpy.cli.guard import run_command
 from rocketpy.errors import ConfigError, RocketPyError, StartError, StoreLockedError
+from rocketpy.terminal.guard import run_command
 
 
 def outcome(fault: BaseException | None, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
