@@ -37,6 +37,7 @@ STANDS_FOR = {
     "remoting/client.py": "integration/remoting/test_client.py",
     "remoting/server.py": "integration/remoting/test_server.py",
     "remoting/socket_network.py": "integration/remoting/test_server.py",
+    "spark/read_options.py": "unit/spark/test_options.py",
     "sql92/nodes.py": "golden/sql92/test_conditions.py",
     "store/files.py": "unit/store/test_real_files.py",
     "store/mapped_file_queue.py": "unit/store/test_mapped_file.py",

@@ -1,0 +1,223 @@
+"""Options of the formats: declared once as fields, from which come parsing, checks and the docs.
+
+An options class is a frozen dataclass whose fields are `option(...)`. Spark hands options over as
+texts; `parse_options` makes one typed value of them. Names are matched whatever their case, as
+Spark's own are. A name that nobody knows is an error that says which one is meant.
+
+Example:
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Options:
+    ...     batch_size: int = option("batchSize", whole(1), 1024, about="rows of a batch")
+    >>> parse_options({"BATCHSIZE": "7"}, Options)
+    Options(batch_size=7)
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Final, TypeVar
+
+from rocketpy.errors import ConfigError
+
+T = TypeVar("T")
+
+OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
+"""What Spark itself adds to the options of a query; none of them is ours unless declared."""
+
+_BYTE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TIME_UNITS_MS: Final = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_OPTION: Final = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One declared option.
+
+    Attributes:
+        name: as documented; matched whatever its case.
+        parse: text to value; raises ValueError saying what is wrong, as the rest of a sentence.
+        about: what it does, for the docs.
+        aliases: other names of it.
+        is_secret: never shown, neither in errors nor in reprs.
+        shown: its default in the docs, when the value itself says too little.
+        field: the attribute of its class.
+        default: its value when it is not given.
+        is_required: whether it has to be given.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    about: str
+    aliases: tuple[str, ...] = ()
+    is_secret: bool = False
+    shown: str = ""
+    field: str = ""
+    default: Any = None
+    is_required: bool = False
+
+
+def option(
+    name: str,
+    parse: Callable[[str], Any],
+    default: Any = MISSING,  # noqa: ANN401 - of any field's type
+    *,
+    about: str,
+    aliases: tuple[str, ...] = (),
+    is_secret: bool = False,
+    shown: str = "",
+) -> Any:  # noqa: ANN401 - a field of any type
+    """Declare an option as a field of a frozen dataclass; see `Option` for the arguments."""
+    declared = Option(name, parse, about, aliases, is_secret, shown)
+    return field(default=default, repr=not is_secret, metadata={_OPTION: declared})
+
+
+def options_of(kind: type[Any]) -> list[Option]:
+    """Return the options that a class declares, in their order."""
+    return [
+        replace(
+            each.metadata[_OPTION],
+            field=each.name,
+            default=None if each.default is MISSING else each.default,
+            is_required=each.default is MISSING,
+        )
+        for each in fields(kind)
+    ]
+
+
+def parse_options(options: Mapping[str, str], kind: type[T]) -> T:
+    """Make one typed value of texts.
+
+    Args:
+        options: names to texts, as Spark hands them over.
+        kind: the options class.
+
+    Raises:
+        ConfigError: a name that `kind` does not declare (with the nearest one), a text that is no
+            value of its option, an option given twice by two of its names, or one that is missing.
+    """
+    known = {name.lower(): each for each in options_of(kind) for name in (each.name, *each.aliases)}
+    values: dict[str, Any] = {}
+    for name, text in options.items():
+        declared = known.get(name.lower())
+        if declared is None:
+            if name.lower() in OF_SPARK:
+                continue
+            raise ConfigError("no such option" + _nearest(name, kind), key=name)
+        if declared.field in values:
+            raise ConfigError(f"is given twice, also as {name}", key=declared.name)
+        values[declared.field] = _parsed(declared, text)
+    for each in options_of(kind):
+        if each.is_required and each.field not in values:
+            raise ConfigError("is required", key=each.name)
+    return kind(**values)
+
+
+def parse_known(options: Mapping[str, str], kind: type[T]) -> T:
+    """Do the same with those options that `kind` declares, and leave the others to others."""
+    known = {name.lower() for each in options_of(kind) for name in (each.name, *each.aliases)}
+    return parse_options({k: v for k, v in options.items() if k.lower() in known}, kind)
+
+
+def _parsed(declared: Option, text: str) -> Any:  # noqa: ANN401 - of the field's type
+    try:
+        return declared.parse(text)
+    except ValueError as error:
+        shown = "its value" if declared.is_secret else repr(text)
+        raise ConfigError(f"{shown} {error}", key=declared.name) from None
+
+
+def _nearest(name: str, kind: type[Any]) -> str:
+    known = {each.lower(): each for one in options_of(kind) for each in (one.name, *one.aliases)}
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return f"; did you mean {known[close[0]]}?" if close else ""
+
+
+# ---- parsers: text to value, or a ValueError that ends the sentence "option: 'text' ..."
+
+
+def text(value: str) -> str:
+    """Take a text as it is; an empty one is refused."""
+    if not value.strip():
+        raise ValueError("is empty")
+    return value.strip()
+
+
+def whole(minimum: int, maximum: int = (1 << 63) - 1) -> Callable[[str], int]:
+    """Return a parser of whole numbers within bounds."""
+
+    def parse(value: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()):
+            raise ValueError("is not a whole number")
+        number = int(value)
+        if number < minimum:
+            raise ValueError(f"is less than {minimum}")
+        if number > maximum:
+            raise ValueError(f"is more than {maximum}")
+        return number
+
+    return parse
+
+
+def boolean(value: str) -> bool:
+    """Read `true` or `false`, whatever the case."""
+    found = {"true": True, "false": False}.get(value.strip().lower())
+    if found is None:
+        raise ValueError("is neither true nor false")
+    return found
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    """Return a parser of one of some words, whatever the case."""
+
+    def parse(value: str) -> str:
+        for each in allowed:
+            if each.lower() == value.strip().lower():
+                return each
+        raise ValueError(f"is not one of {', '.join(allowed)}")
+
+    return parse
+
+
+def words(*allowed: str) -> Callable[[str], tuple[str, ...]]:
+    """Return a parser of words between commas; of any words when none are named."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(each for part in value.split(",") if (each := part.strip())))
+        for each in found:
+            if allowed and each not in allowed:
+                close = difflib.get_close_matches(each, allowed, n=1, cutoff=0.6)
+                more = f"; did you mean {close[0]}?" if close else f" ({', '.join(allowed)})"
+                raise ValueError(f"names {each!r}, which there is not{more}")
+        return found
+
+    return parse
+
+
+def size_bytes(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return a parser of sizes: bytes, or with a unit as in `8m` (k, m, g: powers of 1024)."""
+
+    def parse(value: str) -> int:
+        found = re.fullmatch(r"([0-9]{1,18})\s*([kmg]?)(?:i?b)?", value.strip().lower())
+        if found is None:
+            raise ValueError("is not a size (bytes, or as 64k, 8m, 1g)")
+        return whole(minimum, maximum)(str(int(found[1]) * _BYTE_UNITS[found[2]]))
+
+    return parse
+
+
+def duration_ms(value: str) -> int:
+    """Read a time: ms, or with a unit as in `30s`, `15m`, `1h`."""
+    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", value.strip().lower())
+    if found is None or found[2] not in _TIME_UNITS_MS:
+        raise ValueError("is not a time (ms, or as 30s, 15m, 1h)")
+    return int(found[1]) * _TIME_UNITS_MS[found[2]]
+
+
+def pattern(value: str) -> str:
+    """Check a regular expression."""
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return value.strip()

@@ -1,0 +1,72 @@
+"""Writes the table of options into docs/spark.md from the options classes.
+
+python scripts/spark_docs.py            # write it
+python scripts/spark_docs.py --check    # exit code 1 when it is out of date
+"""
+
+# ruff: noqa: INP001 - not a package
+
+import sys
+from pathlib import Path
+
+from rocketpy.spark.options import Option, options_of
+from rocketpy.spark.read_options import BatchOptions, StreamOptions
+
+PAGE = Path(__file__).parent.parent / "docs" / "spark.md"
+BEGIN, END = (
+    "<!-- options: scripts/spark_docs.py writes this table -->\n",
+    "<!-- end of options -->",
+)
+
+KINDS: dict[str, type] = {"batch": BatchOptions, "stream": StreamOptions}
+"""Options classes by the word for them in the table; an owner of another one adds it here."""
+
+
+def table() -> str:
+    """Return the table: an option a row, whatever the number of queries that take it."""
+    found: dict[str, tuple[Option, list[str]]] = {}
+    for kind, options in KINDS.items():
+        for each in options_of(options):
+            found.setdefault(each.name, (each, []))[1].append(kind)
+    lines = ["| option | default | query | what it does |", "|---|---|---|---|"]
+    for each, kinds in found.values():
+        where = "all" if len(kinds) == len(KINDS) else ", ".join(kinds)
+        names = f"`{each.name}`" + "".join(f" (or `{alias}`)" for alias in each.aliases)
+        cells = (names, default_text(each), where, each.about.replace("|", "\\|"))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def default_text(each: Option) -> str:
+    """Return a default as a user would write it."""
+    if each.shown:
+        return each.shown
+    if each.is_required:
+        return "required"
+    value = each.default
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        value = ",".join(value)
+    return "none" if value is None or value == "" else f"`{value}`"
+
+
+def render(page: str) -> str:
+    """Return the page with today's table."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return before + BEGIN + "\n" + table() + "\n" + END + after
+
+
+def main() -> int:
+    """Write the page, or with `--check` only say whether it is up to date."""
+    page = PAGE.read_text(encoding="utf-8")
+    wanted = render(page)
+    if "--check" in sys.argv:
+        return int(page != wanted)
+    PAGE.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

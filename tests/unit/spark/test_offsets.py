@@ -1,0 +1,64 @@
+"""Offsets in checkpoints: equal offsets are equal text, and what is not ours is refused."""
+
+import json
+
+import pytest
+
+from rocketpy.errors import ConfigError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.spark.offsets import (
+    QueueRange,
+    StreamOffset,
+    from_json,
+    range_words,
+    to_json,
+)
+
+A0, A1, A10 = (MessageQueue("T", "broker-a", queue_id) for queue_id in (0, 1, 10))
+B0 = MessageQueue("S", "broker-b", 0)
+
+
+def test_equal_offsets_are_equal_text_whatever_their_order() -> None:
+    first = to_json(StreamOffset({A10: 3, A0: 123, B0: 0, A1: 7}))
+    second = to_json(StreamOffset({B0: 0, A0: 123, A1: 7, A10: 3}))
+
+    assert json.dumps(first) == json.dumps(second)
+    assert json.dumps(first) == (
+        '{"v": 1, "o": {"S": {"broker-b": {"0": 0}}, '
+        '"T": {"broker-a": {"0": 123, "1": 7, "10": 3}}}}'
+    )
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_was_written_is_read(is_first: bool) -> None:
+    position = StreamOffset({A0: 5, B0: 6}, is_first)
+
+    assert from_json(json.loads(json.dumps(to_json(position)))) == position
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"orders": {"0": 5}}, "no offset of this source"),
+        (7, "no offset of this source"),
+        ({"v": 2, "o": {}}, "have version 2"),
+        ({"v": 1, "o": {"T": {"a": {"0": -1}}}}, "-1 at T/a/0"),
+        ({"v": 1, "o": {"T": {"a": [1]}}}, "no object at T/a"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused(found: object, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_json(found)
+
+    assert str(caught.value).startswith("checkpointLocation: ")
+    assert words in str(caught.value)
+
+
+def test_ranges_are_named_in_errors_the_first_of_many() -> None:
+    ranges = [QueueRange("T", "broker-a", queue_id, 5, 9) for queue_id in range(25)]
+
+    assert str(ranges[0]) == "T/broker-a/0 [5, 9)"
+    assert ranges[0].size == 4
+    assert ranges[0].queue == A0
+    assert range_words(ranges[:2]) == "T/broker-a/0 [5, 9), T/broker-a/1 [5, 9)"
+    assert range_words(ranges).endswith("T/broker-a/19 [5, 9) and 5 more")
