@@ -56,6 +56,24 @@ _FIXED_BY_HOSTS: Final = {
     STORE_HOST_V6: struct.Struct(">iiiiiqqiq8sq20siqi"),
     HOST_FLAGS: struct.Struct(">iiiiiqqiq20sq20siqi"),
 }
+FIXED_NAMES: Final = (
+    "size_bytes",
+    "magic",
+    "body_crc",
+    "queue_id",
+    "flag",
+    "queue_offset",
+    "phy_offset",
+    "sys_flag",
+    "born_timestamp_ms",
+    "born_host",
+    "store_timestamp_ms",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+    "body_bytes",
+)
+"""The fields of the fixed part, in the order of the layout."""
 FIXED_BYTES: Final = _V4_FIXED.size + 2
 """What a record with IPv4 hosts has beside its body, its topic field and its properties."""
 MIN_RECORD_BYTES: Final = FIXED_BYTES + 1
@@ -300,6 +318,11 @@ def fixed_part(buffer: ReadBuffer, position: int) -> tuple[struct.Struct, tuple[
     """
     fixed = _FIXED_BY_HOSTS[_INT.unpack_from(buffer, position + SYS_FLAG_AT)[0] & HOST_FLAGS]
     return fixed, fixed.unpack_from(buffer, position)
+
+
+def fixed_format(sys_flag: int = 0) -> str:
+    """Return the `struct` format of the fixed part; only the host bits of the flag count."""
+    return _FIXED_BY_HOSTS[sys_flag & HOST_FLAGS].format
 
 
 def topic_span(

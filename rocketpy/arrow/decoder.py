@@ -1,0 +1,212 @@
+"""Records to record batches: plain ones at once, the others one by one, merged back in order.
+
+`proto.message` is the reference: for every record both ways give the same row, and what it calls
+corrupt is damaged here.
+"""
+
+import zlib
+from collections.abc import Callable, Collection
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketpy.arrow.fast_rows import NEED_PROPERTIES, FastRows
+from rocketpy.arrow.gather import Int64s, gather, is_utf8, not_utf8
+from rocketpy.arrow.heads import Heads, Mask
+from rocketpy.arrow.properties import Pairs
+from rocketpy.arrow.schema import RowSchema
+from rocketpy.arrow.slow_rows import slow_rows
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.record import ReadBuffer
+from rocketpy.proto.sys_flag import COMPRESSED
+
+Damaged = Literal["fail", "skip"]
+_CRC_MASK = 0x7FFFFFFF
+
+
+class RecordDecoder:
+    """Makes record batches of one schema. Keeps nothing of a call but the count of damage.
+
+    Attributes:
+        schema: of the batches.
+        damaged_count: records left out so far because they were damaged.
+    """
+
+    def __init__(
+        self,
+        schema: RowSchema,
+        *,
+        check_crc: bool = False,
+        damaged: Damaged = "fail",
+        on_damaged: Callable[[CorruptRecordError], None] | None = None,
+        tags: Collection[str] = (),
+    ) -> None:
+        """Describe what is wanted of records.
+
+        Args:
+            schema: the columns.
+            check_crc: compare each body with its checksum (Python for each row).
+            damaged: what is done about a record that is none: `fail` raises, `skip` leaves its
+                row out.
+            on_damaged: called for each record left out.
+            tags: only rows with one of these tags; empty: all.
+        """
+        self.schema = schema
+        self.damaged_count = 0
+        self._check_crc = check_crc
+        self._damaged = damaged
+        self._on_damaged = on_damaged
+        self._tags = frozenset(tags)
+        self._tag_set = pa.array(sorted(self._tags), pa.string())
+        self._needs_pairs = bool(self._tags or NEED_PROPERTIES.intersection(schema.names))
+        body = (
+            schema.arrow.field(schema.names.index("body")).type if "body" in schema.names else None
+        )
+        self._body_is_text = body == pa.string()
+
+    def decode(
+        self,
+        data: pa.Buffer | ReadBuffer,
+        positions: Int64s,
+        *,
+        broker_name: str,
+        base_offset: int | None = None,
+    ) -> pa.RecordBatch:
+        """Decode the records at some positions of a buffer.
+
+        Args:
+            data: anything with the buffer protocol, or a `pyarrow.Buffer`; at most 2 GiB. The
+                batch keeps nothing of it.
+            positions: int64, shape (n,): where records begin in `data`, in any order.
+            broker_name: for the column `brokerName`.
+            base_offset: physical offset of the first byte of `data`: a record that claims another
+                place is damaged. None: not checked.
+
+        Returns:
+            `pyarrow.RecordBatch` with the schema; a row for each position, in their order, less
+            the damaged ones and those of other tags.
+
+        Raises:
+            CorruptRecordError: a record is damaged, and `damaged` is `fail`. Its `phy_offset` is
+                the stored one, or `base_offset` and position; without either the position.
+        """
+        buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        raw = np.frombuffer(buffer, np.uint8)
+        heads = Heads(raw, positions)
+        fast = heads.plain & ((heads.field("sys_flag") & COMPRESSED) == 0)
+        if base_offset is not None:
+            fast &= heads.field("phy_offset") == positions + base_offset
+        self._remove_bad_text(buffer, heads, fast)
+        if self._check_crc:
+            self._remove_bad_crc(buffer, heads, fast)
+        pairs = self._pairs(buffer, heads, fast)
+        if fast.all():
+            return self._fast_batch(FastRows(buffer, heads, pairs, broker_name))[0]
+        chosen: Int64s = np.flatnonzero(fast)
+        rows = FastRows(buffer, heads.select(chosen), pairs, broker_name)
+        batch, kept = self._fast_batch(rows)
+        chosen = chosen if kept is None else chosen[kept]
+        others, messages = self._slow_messages(
+            buffer, positions, np.flatnonzero(~fast), base_offset
+        )
+        slow = slow_rows(messages, self.schema, broker_name)
+        return _merged(batch, chosen, slow, others)
+
+    def _remove_bad_text(self, buffer: pa.Buffer, heads: Heads, fast: Mask) -> None:
+        """Leave rows to the slow path whose topic, or body as text, is not UTF-8."""
+        spans = [(heads.topic_at, heads.topic_end)] if "topic" in self.schema.names else []
+        spans += [(heads.body_at, heads.body_end)] if self._body_is_text else []
+        for starts, ends in spans:
+            chosen = np.flatnonzero(fast)
+            texts = gather(buffer, starts[chosen], ends[chosen], pa.binary())
+            if not is_utf8(texts):
+                fast[chosen[not_utf8(texts)]] = False
+
+    def _remove_bad_crc(self, buffer: pa.Buffer, heads: Heads, fast: Mask) -> None:
+        view = memoryview(buffer)
+        chosen = np.flatnonzero(fast)
+        stored = heads.field("body_crc")[chosen].tolist()
+        starts, ends = heads.body_at[chosen].tolist(), heads.body_end[chosen].tolist()
+        for row, crc, start, end in zip(chosen.tolist(), stored, starts, ends, strict=True):
+            if start < end and zlib.crc32(view[start:end]) & _CRC_MASK != crc:
+                fast[row] = False
+
+    def _pairs(self, buffer: pa.Buffer, heads: Heads, fast: Mask) -> Pairs | None:
+        """Return the properties of the fast rows; rows out of shape become slow ones."""
+        if not self._needs_pairs:
+            return None
+        while True:
+            chosen = np.flatnonzero(fast)
+            pairs = Pairs(buffer, heads.properties_at[chosen], heads.end[chosen])
+            if not pairs.odd.any():
+                return pairs
+            fast[chosen[pairs.odd]] = False
+
+    def _fast_batch(self, rows: FastRows) -> tuple[pa.RecordBatch, Mask | None]:
+        """Return the rows as a batch, and which of them it has (None: all)."""
+        fields = zip(self.schema.names, self.schema.arrow, strict=True)
+        columns = [rows.column(name, field.type) for name, field in fields]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
+        if not self._tags:
+            return batch, None
+        kept = pc.is_in(rows.tags(), value_set=self._tag_set)
+        mask: Mask = kept.to_numpy(zero_copy_only=False)
+        return (batch, None) if mask.all() else (batch.filter(kept), mask)
+
+    def _slow_messages(
+        self, buffer: pa.Buffer, positions: Int64s, wanted: Int64s, base_offset: int | None
+    ) -> tuple[Int64s, list[MessageExt]]:
+        """Decode some rows one by one; return which of them there are, and their messages."""
+        view = memoryview(buffer)
+        rows: list[int] = []
+        messages: list[MessageExt] = []
+        for row in wanted.tolist():
+            position = int(positions[row])
+            try:
+                message = _decode_at(view, position, base_offset, check_crc=self._check_crc)
+            except CorruptRecordError as error:
+                if self._damaged == "fail":
+                    raise
+                self.damaged_count += 1
+                if self._on_damaged is not None:
+                    self._on_damaged(error)
+                continue
+            if not self._tags or message.tags in self._tags:
+                rows.append(row)
+                messages.append(message)
+        return np.array(rows, np.int64), messages
+
+
+def _decode_at(
+    view: memoryview, position: int, base_offset: int | None, *, check_crc: bool
+) -> MessageExt:
+    """Decode one record; what is wrong with it is told with its place in the log, if known."""
+    place = position if base_offset is None else base_offset + position
+    if not 0 <= position < len(view):
+        raise CorruptRecordError(place, "the data ends before it")
+    try:
+        message = decode_message(view, position, check_crc=check_crc)
+    except CorruptRecordError as error:
+        if base_offset is None:
+            raise
+        reason = str(error).partition(": ")[2]
+        raise CorruptRecordError(place, reason) from error
+    if base_offset is not None and message.phy_offset != place:
+        raise CorruptRecordError(place, f"it claims to lie at {message.phy_offset}")
+    return message
+
+
+def _merged(
+    fast: pa.RecordBatch, fast_rows: Int64s, slow: pa.RecordBatch, slow_rows_: Int64s
+) -> pa.RecordBatch:
+    """Return the rows of two batches in the order of their row numbers."""
+    if not len(slow_rows_):
+        return fast
+    if not len(fast_rows):
+        return slow
+    order = np.argsort(np.concatenate((fast_rows, slow_rows_)))
+    both = pa.Table.from_batches([fast, slow]).take(pa.array(order)).combine_chunks()
+    return both.to_batches()[0]

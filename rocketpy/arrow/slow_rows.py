@@ -1,0 +1,56 @@
+"""Rows one by one, for records that the fast path does not take.
+
+Version 2 (long topics), IPv6 hosts, compressed bodies, properties out of shape, and whatever is
+damaged: the decoder of `proto.message` says what they are.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from rocketpy.arrow.fast_rows import MAX_TIME_MS
+from rocketpy.arrow.schema import RowSchema
+from rocketpy.proto.message import MessageExt
+from rocketpy.proto.properties import PROPERTY_KEYS
+
+_VALUES: Final[dict[str, Callable[[MessageExt], object]]] = {
+    "topic": lambda message: message.topic,
+    "queueId": lambda message: message.queue_id,
+    "queueOffset": lambda message: message.queue_offset,
+    "msgId": lambda message: message.msg_id,
+    "keys": lambda message: message.properties.get(PROPERTY_KEYS),
+    "tags": lambda message: message.tags,
+    "body": lambda message: message.body,
+    "bornTimestamp": lambda message: _micros(message.born_timestamp_ms),
+    "storeTimestamp": lambda message: _micros(message.store_timestamp_ms),
+    "bornHost": lambda message: message.born_host,
+    "storeHost": lambda message: message.store_host,
+    "sysFlag": lambda message: message.sys_flag,
+    "flag": lambda message: message.flag,
+    "reconsumeTimes": lambda message: message.reconsume_times,
+    "properties": lambda message: list(message.properties.items()),
+}
+
+
+def slow_rows(
+    messages: Sequence[MessageExt], schema: RowSchema, broker_name: str
+) -> pa.RecordBatch:
+    """Return messages as a record batch of the schema, in their order."""
+    columns = []
+    for name, field in zip(schema.names, schema.arrow, strict=True):
+        if name == "brokerName":
+            values: list[object] = [broker_name] * len(messages)
+        else:
+            values = list(map(_VALUES[name], messages))
+        if pa.types.is_binary(field.type):
+            values = [each.encode() if isinstance(each, str) else each for each in values]
+        elif name == "body":
+            values = [str(each, "utf-8", "replace") for each in values]  # type: ignore[call-overload]
+        columns.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+def _micros(time_ms: int) -> int | None:
+    """Return the value of a timestamp; None for what is none."""
+    return time_ms * 1000 if -MAX_TIME_MS <= time_ms <= MAX_TIME_MS else None
