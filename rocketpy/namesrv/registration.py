@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketpy.namesrv.names import is_address, is_name, is_topic
-from rocketpy.proto.bodies.register import RegisterBrokerBody
-from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpy.proto.bodies.register import STEP_TOPICS, RegisterBrokerBody
+from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 from rocketpy.proto.record import body_crc
+from rocketpy.runtime.steps import Steps
 
 V3_0_11: Final = 37
 """From this version on the body is a RegisterBrokerBody."""
@@ -95,38 +96,48 @@ def body_matches(body: bytes, body_crc32: int) -> bool:
     return body_crc32 in {0, body_crc(body)}
 
 
-def decode_topics(body: bytes, version: int) -> RegisteredTopics:
-    """Read a registration's body in whichever form it has.
+def is_compressed(body: bytes) -> bool:
+    """Whether a body is in the compressed form."""
+    return body.startswith(_ZLIB)
+
+
+def read_topics(body: bytes, version: int) -> Steps[RegisteredTopics]:
+    """Read a registration's body in whichever form it has, with pauses in between.
+
+    A hundred thousand topics take a second to read; whoever serves others pauses where the
+    generator does.
 
     Args:
         body: as received; may be empty.
         version: of the request; decides the form.
+
+    Returns:
+        What it says, once the generator has ended.
 
     Raises:
         BadBodyError: it cannot be decoded, or inflates beyond the limit.
     """
     if not body:
         return RegisteredTopics(DataVersion(), {}, (), {}, ())
-    if body.startswith(_ZLIB):
-        whole = RegisterBrokerBody.decode_compressed(body, version)
-        return _checked(whole)
-    if version >= V3_0_11:
-        whole = RegisterBrokerBody.decode_request(body)
+    if is_compressed(body):
+        whole = yield from RegisterBrokerBody.read_compressed(body, version)
     else:
-        whole = RegisterBrokerBody(TopicConfigSerializeWrapper.decode_request(body))
-    return _checked(whole)
+        whole = yield from RegisterBrokerBody.read_plain(body, is_bare=version < V3_0_11)
+    return (yield from _checked(whole))
 
 
-def _checked(whole: RegisterBrokerBody) -> RegisteredTopics:
+def _checked(whole: RegisterBrokerBody) -> Steps[RegisteredTopics]:
     """Leave out what breaks a rule."""
     wrapper = whole.topic_config_serialize_wrapper
     topics: dict[str, TopicConfig] = {}
     refused: list[str] = []
-    for name, topic in wrapper.topic_config_table.items():
+    for count, (name, topic) in enumerate(wrapper.topic_config_table.items(), 1):
         if _is_fine(name, topic):
             topics[name] = topic
         elif len(refused) < 10:
             refused.append(name[:64])
+        if count % STEP_TOPICS == 0:
+            yield
     servers = [each for each in whole.filter_server_list if is_address(each)]
     mappings: dict[str, object] = {
         name: _mapping(mapping)

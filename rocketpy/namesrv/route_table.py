@@ -1,13 +1,11 @@
 """Which broker serves which topic: the name server's memory.
 
-Six tables, changed only under one lock, by requests and by the liveness scan:
+Changed only under one lock, by requests and by the liveness scan:
 
-    topics    topic -> broker name -> its queues and permission
+    routes    topic -> broker name -> its queues and permission (`TopicRoutes`)
     brokers   broker name -> cluster and the address of each id (0 is the master)
     clusters  cluster -> broker names
     live      (cluster, address) -> when it was last heard, its data version, its connection
-    mappings  topic -> broker name -> static mapping
-    served    broker name -> its topics: a broker that leaves costs its own topics, not everybody's
 
 A broker's topics are taken over when it registers for the first time or its data version changed.
 No clock and no network in here: the caller says what time it is.
@@ -16,9 +14,10 @@ Source: RouteInfoManager (5.4.0)
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from rocketpy.namesrv.registration import Registration
 from rocketpy.namesrv.route_types import (
@@ -28,18 +27,21 @@ from rocketpy.namesrv.route_types import (
     RegisterResult,
     RouteLimits,
 )
+from rocketpy.namesrv.topic_routes import TopicRoutes
 from rocketpy.proto.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
-from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
+from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
-from rocketpy.runtime.ordered_set import OrderedSet
+from rocketpy.runtime.steps import Steps, run_to_end, some_at_a_time
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
+_STEP_TOPICS: Final = 1_024
+"""Topics that are taken over between two pauses: about 4 ms."""
 
 
 @dataclass(slots=True)
 class _Live:
-    """A broker that was heard."""
+    """A broker that was heard; `is_whole`: all topics of its data version are in the tables."""
 
     broker_name: str
     heard_ms: int
@@ -48,6 +50,27 @@ class _Live:
     ha_address: str
     connection: object
     filter_servers: Sequence[str]
+    is_whole: bool
+
+
+class _Begun(NamedTuple):
+    """A registration whose topics are being taken over.
+
+    Attributes:
+        key: of its broker.
+        live: replaced by that of a later registration.
+        result: what its broker is told in the end.
+        serves: its topics count: it is the master, or stands in for one.
+        changed: all topics are taken over, not only those that are unknown.
+        wipe: its topics are read-only.
+    """
+
+    key: BrokerKey
+    live: _Live
+    result: RegisterResult
+    serves: bool
+    changed: bool
+    wipe: bool
 
 
 class RouteTable:
@@ -58,40 +81,73 @@ class RouteTable:
     """
 
     def __init__(self, limits: RouteLimits | None = None) -> None:
-        self.limits = limits or RouteLimits()
+        self._routes = TopicRoutes(limits or RouteLimits())
         self._lock = threading.Lock()
-        self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[BrokerKey, _Live] = {}
-        self._mappings: dict[str, dict[str, object]] = {}
-        self._served: dict[str, OrderedSet[str]] = {}
-        self._route_count = 0
-        self._mapping_count = 0
+
+    @property
+    def limits(self) -> RouteLimits:
+        """Bounds of the tables."""
+        return self._routes.limits
+
+    @limits.setter
+    def limits(self, limits: RouteLimits) -> None:
+        self._routes.limits = limits
 
     # ---- what brokers say
 
     def register(
         self, told: Registration, connection: object, now_ms: int, *, delete_missing: bool = False
     ) -> RegisterResult:
-        """Take over a broker's registration.
+        """Take over a registration without a pause; see `register_in_steps`."""
+        steps = self.register_in_steps(told, connection, now_ms, delete_missing=delete_missing)
+        return run_to_end(steps)
+
+    def register_in_steps(
+        self, told: Registration, connection: object, now_ms: int, *, delete_missing: bool = False
+    ) -> Steps[RegisterResult]:
+        """Take over a broker's registration, with a pause after each few topics.
+
+        A topic changes all at once. The broker's data version counts when all of them are there.
 
         Args:
             told: what it says; its names have been checked.
             connection: closing it takes the broker away, see `connection_closed`.
             now_ms: monotonic.
             delete_missing: a list without static mappings also removes the topics it lacks.
+
+        Returns:
+            What became of it, once the generator has ended.
         """
         with self._lock:
-            return self._register(told, connection, now_ms, delete_missing=delete_missing)
+            begun = self._begin(told, connection, now_ms)
+        if isinstance(begun, RegisterResult):
+            return begun
+        dropped = 0
+        if begun.serves:
+            for work in self._topic_steps(told, begun, delete_missing=delete_missing):
+                with self._lock:
+                    if self._live.get(begun.key) is not begun.live:
+                        return RegisterResult(RegisterOutcome.OVERTAKEN)
+                    dropped += work()
+                yield
+        with self._lock:
+            if self._live.get(begun.key) is not begun.live:
+                return RegisterResult(RegisterOutcome.OVERTAKEN)
+            begun.live.is_whole = True
+            return replace(begun.result, dropped_topics=dropped)
 
-    def _register(
-        self, told: Registration, connection: object, now_ms: int, *, delete_missing: bool
-    ) -> RegisterResult:
+    def _begin(
+        self, told: Registration, connection: object, now_ms: int
+    ) -> RegisterResult | _Begun:
+        """Take over all but the topics."""
         key = BrokerKey(told.cluster, told.address)
         known = self._live.get(key)
         if known is not None and known.broker_name != told.broker_name:
             self._remove(key, known.broker_name)  # one address is one broker
+            known = None
         old = self._brokers.get(told.broker_name)
         addresses = dict(old.broker_addrs) if old else {}
         lowest_before = min(addresses, default=told.broker_id)
@@ -112,14 +168,13 @@ class RouteTable:
             and told.broker_id != MASTER_ID
             and told.broker_id == min(addresses)
         )
-        dropped = 0
-        if told.broker_id == MASTER_ID or is_prime_slave:
-            wipe = is_prime_slave and bool(told.enable_acting_master)
-            dropped = self._take_topics(
-                told, key, is_first=is_first, wipe=wipe, delete_missing=delete_missing
-            )
-        is_new = key not in self._live
-        self._live[key] = _Live(
+        changed = (
+            is_first
+            or known is None
+            or not known.is_whole
+            or known.data_version != told.data_version
+        )
+        live = self._live[key] = _Live(
             broker_name=told.broker_name,
             heard_ms=now_ms,
             timeout_ms=told.timeout_ms,
@@ -127,14 +182,18 @@ class RouteTable:
             ha_address=told.ha_address,
             connection=connection,
             filter_servers=told.filter_servers,
+            is_whole=not changed,
         )
         master_address, ha_address = self._master_for(told, addresses)
         change = None
         if told.broker_id < lowest_before:
             change = MinBrokerChange(told.broker_name, addresses, None, told.ha_address)
-        return RegisterResult(
-            RegisterOutcome.OK, master_address, ha_address, is_new, dropped, change
+        result = RegisterResult(
+            RegisterOutcome.OK, master_address, ha_address, known is None, min_change=change
         )
+        serves = told.broker_id == MASTER_ID or is_prime_slave
+        wipe = is_prime_slave and bool(told.enable_acting_master)
+        return _Begun(key, live, result, serves=serves, changed=changed, wipe=wipe)
 
     def _put_broker(
         self, told: Registration, addresses: dict[int, str], old: BrokerData | None
@@ -173,58 +232,23 @@ class RouteTable:
             return RegisterOutcome.FULL
         return None
 
-    def _take_topics(
-        self,
-        told: Registration,
-        key: BrokerKey,
-        *,
-        is_first: bool,
-        wipe: bool,
-        delete_missing: bool,
-    ) -> int:
-        """Take over the topics where something changed; return how many found no room."""
-        live = self._live.get(key)
-        changed = is_first or live is None or live.data_version != told.data_version
+    def _topic_steps(
+        self, told: Registration, begun: _Begun, *, delete_missing: bool
+    ) -> Iterator[Callable[[], int]]:
+        """Yield pieces of work, to be done under the lock; each returns how many had no room."""
+        routes, name = self._routes, told.broker_name
         if delete_missing and not told.mappings:
-            served = self._served.get(told.broker_name, ())
-            for topic in [name for name in served if name not in told.topics]:
-                self._drop(topic, told.broker_name)
-        dropped = 0
-        for topic, config in told.topics.items():
-            is_known = told.broker_name in self._topics.get(topic, ())
-            if is_known and not changed:
-                continue
-            queue = _queue_data(told.broker_name, config, wipe=wipe)
-            dropped += not self._put_queue(topic, queue)
-        if changed:
-            for topic, mapping in told.mappings.items():
-                self._put_mapping(topic, told.broker_name, mapping)
-        return dropped
-
-    def _put_queue(self, topic: str, queue: QueueData) -> bool:
-        """Set a broker's queues of a topic; False when there is no room."""
-        queues = self._topics.get(topic)
-        if queues is None or queue.broker_name not in queues:
-            if self._route_count >= self.limits.max_routes:
-                return False
-            if queues is None:
-                if len(self._topics) >= self.limits.max_topics:
-                    return False
-                queues = self._topics[topic] = {}
-            self._route_count += 1
-            self._served.setdefault(queue.broker_name, OrderedSet()).add(topic)
-        queues[queue.broker_name] = queue
-        return True
-
-    def _put_mapping(self, topic: str, broker_name: str, mapping: object) -> None:
-        if broker_name not in self._topics.get(topic, ()):
-            return
-        mappings = self._mappings.setdefault(topic, {})
-        if broker_name not in mappings:
-            if self._mapping_count >= self.limits.max_mappings:
-                return
-            self._mapping_count += 1
-        mappings[broker_name] = mapping
+            with self._lock:
+                missing = [each for each in routes.of_broker(name) if each not in told.topics]
+            for some in some_at_a_time(missing, _STEP_TOPICS):
+                yield partial(routes.drop, some, name)
+        for configs in some_at_a_time(told.topics.items(), _STEP_TOPICS):
+            yield partial(
+                routes.put_configs, configs, name, only_new=not begun.changed, wipe=begun.wipe
+            )
+        if begun.changed:
+            for mappings in some_at_a_time(told.mappings.items(), _STEP_TOPICS):
+                yield partial(routes.put_mappings, mappings, name)
 
     def register_topic(self, topic: str, queue_datas: Sequence[QueueData]) -> bool:
         """Merge the queues of one topic.
@@ -236,7 +260,7 @@ class RouteTable:
             if not all(each.broker_name in self._brokers for each in queue_datas):
                 return False
             # A list: every queue is tried, also after one that found no room.
-            return min([self._put_queue(topic, each) for each in queue_datas], default=True)
+            return min([self._routes.put(topic, each) for each in queue_datas], default=True)
 
     def touch(self, key: BrokerKey, now_ms: int) -> None:
         """Note that a broker was heard; an unknown one stays unknown."""
@@ -246,10 +270,10 @@ class RouteTable:
                 live.heard_ms = now_ms
 
     def data_version(self, key: BrokerKey) -> DataVersion | None:
-        """Return the data version a broker last registered with, or None."""
+        """Return the data version a broker last registered with; None unless all is taken over."""
         with self._lock:
             live = self._live.get(key)
-            return None if live is None else live.data_version
+            return live.data_version if live is not None and live.is_whole else None
 
     # ---- brokers that leave
 
@@ -295,7 +319,7 @@ class RouteTable:
         if left:
             self._brokers[broker_name] = replace(broker, broker_addrs=left)
             if MASTER_ID not in left and broker.enable_acting_master:
-                self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+                self._routes.change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
             if min(left) != min(broker.broker_addrs):
                 heir = self._live.get(BrokerKey(broker.cluster, left[min(left)]))
                 return MinBrokerChange(
@@ -304,8 +328,7 @@ class RouteTable:
             return None
         del self._brokers[broker_name]
         self._leave_cluster(broker.cluster, broker_name)
-        for topic in list(self._served.get(broker_name, ())):
-            self._drop(topic, broker_name)
+        self._routes.drop_broker(broker_name)
         return None
 
     def _leave_cluster(self, cluster: str, broker_name: str) -> None:
@@ -314,55 +337,25 @@ class RouteTable:
         if not names:
             self._clusters.pop(cluster, None)
 
-    def _drop(self, topic: str, broker_name: str) -> None:
-        """Take one broker name out of one topic; the last one takes the topic along."""
-        queues = self._topics.get(topic)
-        if queues is not None:
-            if queues.pop(broker_name, None) is not None:
-                self._route_count -= 1
-                self._forget_served(topic, broker_name)
-            if not queues:
-                del self._topics[topic]
-        mappings = self._mappings.get(topic)
-        if mappings is not None:
-            self._mapping_count -= broker_name in mappings
-            mappings.pop(broker_name, None)
-            if not mappings:
-                del self._mappings[topic]
-
-    def _forget_served(self, topic: str, broker_name: str) -> None:
-        served = self._served[broker_name]
-        served.discard(topic)
-        if not served:
-            del self._served[broker_name]
-
     # ---- what administrators do
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, everywhere or in one cluster, until a broker registers it again."""
         with self._lock:
-            names = self._topics.get(topic, {}) if not cluster else self._clusters.get(cluster, ())
+            routes = self._routes
+            names = routes.queues(topic) if not cluster else self._clusters.get(cluster, ())
             for name in list(names):
-                self._drop(topic, name)
+                routes.drop((topic,), name)
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Make every topic of a broker name read-only; return how many."""
         with self._lock:
-            return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+            return self._routes.change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
         """Make every topic of a broker name readable and writeable; return how many."""
         with self._lock:
-            return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
-
-    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for topic in self._served.get(broker_name, ()):
-            queues = self._topics[topic]
-            queue = queues[broker_name]
-            queues[broker_name] = replace(queue, perm=change(queue.perm))
-            count += 1
-        return count
+            return self._routes.change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     # ---- what everybody asks
 
@@ -374,7 +367,7 @@ class RouteTable:
             acting_master: show the slave with the lowest id as master where there is none.
         """
         with self._lock:
-            queues = self._topics.get(topic, {})
+            queues = self._routes.queues(topic)
             brokers = [self._brokers[name] for name in queues if name in self._brokers]
             if not brokers:
                 return None
@@ -384,7 +377,7 @@ class RouteTable:
                 queue_datas=list(queues.values()),
                 broker_datas=brokers,
                 filter_server_table=self._filter_servers(brokers),
-                topic_queue_mapping_by_broker=dict(self._mappings.get(topic, {})) or None,
+                topic_queue_mapping_by_broker=dict(self._routes.mappings(topic)) or None,
             )
 
     def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, list[str]]:
@@ -415,32 +408,22 @@ class RouteTable:
     def topics(self) -> list[str]:
         """Return every topic, sorted."""
         with self._lock:
-            return sorted(self._topics)
+            return sorted(self._routes.topics())
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return every topic that a broker of the cluster serves, sorted."""
         with self._lock:
             names = self._clusters.get(cluster, set())
-            return sorted(t for t, queues in self._topics.items() if not names.isdisjoint(queues))
+            return sorted(t for t, queues in self._routes.items() if not names.isdisjoint(queues))
 
     def topics_by_flag(self, matches: Callable[[int], bool]) -> list[str]:
         """Return every topic whose system flag matches (its first broker's), sorted."""
         with self._lock:
             return sorted(
                 topic
-                for topic, queues in self._topics.items()
+                for topic, queues in self._routes.items()
                 if queues and matches(next(iter(queues.values())).topic_sys_flag)
             )
-
-
-def _queue_data(broker_name: str, config: TopicConfig, *, wipe: bool) -> QueueData:
-    return QueueData(
-        broker_name=broker_name,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm & ~PERM_WRITE if wipe else config.perm,
-        topic_sys_flag=config.topic_sys_flag,
-    )
 
 
 def _with_acting_master(broker: BrokerData, queues: QueueData) -> BrokerData:

@@ -19,6 +19,7 @@ class RegisterOutcome(enum.Enum):
     STALE = "stale"  # its place is taken by one with a higher state version
     NOT_YET_REGISTERED = "not yet registered"  # one topic from a broker without a full list
     FULL = "full"  # no room for another broker
+    OVERTAKEN = "overtaken"  # the broker registered anew, or left, while it was taken over
 
 
 @dataclass(frozen=True, slots=True)

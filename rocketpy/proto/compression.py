@@ -7,6 +7,7 @@ Source: ZlibCompressor, Lz4Compressor, ZstdCompressor and CompressorFactory of 5
 """
 
 import zlib
+from collections.abc import Generator
 from typing import Final, cast
 
 import lz4.frame  # type: ignore[import-untyped]  # has no stubs
@@ -17,6 +18,7 @@ from rocketpy.proto.sys_flag import CompressionType
 
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
 """Default limit of `inflate`: far above any message Apache's limits let through."""
+_STEP_BYTES: Final = 1 << 20
 
 
 def deflate(body: bytes, codec: CompressionType = CompressionType.ZLIB, level: int = 5) -> bytes:
@@ -57,6 +59,32 @@ def inflate(
         raise BadBodyError(msg) from error
     msg = f"unknown compression type {codec}"
     raise BadBodyError(msg)
+
+
+def inflate_zlib_in_steps(
+    body: bytes, max_output_bytes: int = MAX_INFLATED_BYTES
+) -> Generator[None, None, bytes]:
+    """Decompress a large zlib body as `inflate` does, with a pause after each MiB that comes out.
+
+    Raises:
+        BadBodyError: as `inflate`.
+    """
+    decompressor = zlib.decompressobj()
+    output, rest = bytearray(), body
+    while not decompressor.eof:
+        try:
+            piece = decompressor.decompress(rest, _STEP_BYTES)
+        except zlib.error as error:
+            msg = f"compressed body is damaged: {error}"
+            raise BadBodyError(msg) from error
+        rest = decompressor.unconsumed_tail
+        output += piece
+        if len(output) > max_output_bytes:
+            raise _too_large(max_output_bytes)
+        if not piece and not rest and not decompressor.eof:
+            raise BadBodyError("compressed body is cut short")
+        yield
+    return bytes(output)
 
 
 def _too_large(max_output_bytes: int) -> BadBodyError:

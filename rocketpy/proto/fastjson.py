@@ -9,7 +9,9 @@ reads, and queue keys in the raw object form, the only one every peer reads.
 Source: RemotingSerializable of 5.4.0; what peers accept was measured.
 """
 
+import json
 import re
+from collections.abc import Collection, Iterator
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -29,6 +31,8 @@ _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
 _WORD: Final = re.compile(r"true|false|null")
 _NON_STRING_KEYS: Final = orjson.OPT_NON_STR_KEYS
+Path = tuple[str, ...]
+"""Names from the outermost object of a text to a member."""
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401 - JSON enters here
@@ -73,36 +77,102 @@ def check_quick(data: bytes | bytearray | memoryview) -> None:
         loads_plain(data)
 
 
-def _loads_tolerantly(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401
+def pieces(data: bytes, deep: Collection[Path]) -> Iterator[tuple[Path, Any]]:
+    """Read one large object a member at a time, so that others can be served in between.
+
+    A long text is read in plain JSON only, see `MAX_DIALECT_BYTES`.
+
+    Args:
+        data: the text.
+        deep: members that, being objects, are read a member at a time themselves.
+
+    Yields:
+        Where a member stands, and its value.
+
+    Raises:
+        BadBodyError: as `loads`, or the outermost value is no object.
+    """
+    reader = _Reader(_text_of(data), is_plain=len(data) > MAX_DIALECT_BYTES)
+    if reader.skip_space() != "{":
+        raise BadBodyError("body is not an object")
+    yield from reader.pieces((), deep)
+    reader.end()
+
+
+def _text_of(data: bytes | bytearray | memoryview) -> str:
     try:
-        text = bytes(data).decode()
+        return bytes(data).decode()
     except UnicodeDecodeError as error:
         msg = f"body is not UTF-8: {error}"
         raise BadBodyError(msg) from error
-    return _Reader(text).read()
+
+
+def _loads_tolerantly(data: bytes | bytearray | memoryview) -> Any:  # noqa: ANN401
+    return _Reader(_text_of(data)).read()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+_plain_value = json.JSONDecoder(parse_constant=_refuse).raw_decode
 
 
 class _Reader:
-    """A recursive-descent reader for what orjson refuses."""
+    """A recursive-descent reader for what orjson refuses, or cannot read in pieces."""
 
-    __slots__ = ("_position", "_text")
+    __slots__ = ("_is_plain", "_position", "_text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, is_plain: bool = False) -> None:
         self._text = text
+        self._is_plain = is_plain
         self._position = 0
 
     def read(self) -> Any:  # noqa: ANN401 - JSON enters here
         value = self._value(0)
-        self._skip_space()
+        self.end()
+        return value
+
+    def end(self) -> None:
+        self.skip_space()
         if self._position != len(self._text):
             self._fail("something follows the value")
+
+    def pieces(self, path: Path, deep: Collection[Path]) -> Iterator[tuple[Path, Any]]:
+        """Read an object, its brace being next; see the function of this name."""
+        self._position += 1
+        if self.skip_space() == "}":
+            self._position += 1
+            return
+        while True:
+            key = self._key(0)
+            if self.skip_space() != ":":
+                self._fail("no colon")
+            self._position += 1
+            inner = (*path, str(key))
+            if inner in deep and self.skip_space() == "{":
+                yield from self.pieces(inner, deep)
+            else:
+                yield inner, self._piece()
+            if self._ends("}"):
+                return
+
+    def _piece(self) -> Any:  # noqa: ANN401 - JSON enters here
+        """Read a value at the speed of plain JSON, if it is."""
+        self.skip_space()
+        try:
+            value, self._position = _plain_value(self._text, self._position)
+        except (ValueError, RecursionError):
+            if self._is_plain:
+                self._fail("no plain JSON")
+            return self._value(0)
         return value
 
     def _fail(self, reason: str) -> NoReturn:
         msg = f"body is not JSON: {reason} at character {self._position}"
         raise BadBodyError(msg)
 
-    def _skip_space(self) -> str:
+    def skip_space(self) -> str:
         """Skip blanks and return the next character, empty at the end."""
         match = _SPACE.match(self._text, self._position)
         assert match is not None  # the pattern matches nothing, too
@@ -112,7 +182,7 @@ class _Reader:
     def _value(self, depth: int) -> Any:  # noqa: ANN401 - JSON enters here
         if depth > MAX_DEPTH:
             self._fail(f"nested deeper than {MAX_DEPTH}")
-        first = self._skip_space()
+        first = self.skip_space()
         if first == "{":
             return self._object(depth)
         if first == "[":
@@ -144,7 +214,7 @@ class _Reader:
     def _array(self, depth: int) -> list[Any]:
         self._position += 1
         values: list[Any] = []
-        if self._skip_space() == "]":
+        if self.skip_space() == "]":
             self._position += 1
             return values
         while True:
@@ -155,12 +225,12 @@ class _Reader:
     def _object(self, depth: int) -> dict[Any, Any]:
         self._position += 1
         values: dict[Any, Any] = {}
-        if self._skip_space() == "}":
+        if self.skip_space() == "}":
             self._position += 1
             return values
         while True:
             key = self._key(depth)
-            if self._skip_space() != ":":
+            if self.skip_space() != ":":
                 self._fail("no colon")
             self._position += 1
             values[key] = self._value(depth + 1)
@@ -169,14 +239,14 @@ class _Reader:
 
     def _ends(self, closing: str) -> bool:
         """Take a comma or the closing bracket; tell whether it was the latter."""
-        following = self._skip_space()
+        following = self.skip_space()
         if following not in {",", closing} or not following:
             self._fail(f"neither comma nor {closing}")
         self._position += 1
         return following == closing
 
     def _key(self, depth: int) -> str | MessageQueue:
-        first = self._skip_space()
+        first = self.skip_space()
         if first == '"':
             return self._string()
         if first == "{":

@@ -32,6 +32,7 @@ from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.record import iter_records
 from rocketpy.proto.sys_flag import CompressionType
 from rocketpy.proto.tags import IndexKeyHasher, java_string_hash
+from rocketpy.runtime.steps import run_to_end
 from tests.unit.proto.declared import declared
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -292,8 +293,11 @@ def test_registration_in_both_forms(topics, servers):
     table = {topic.topic_name: topic for topic in topics}
     wrapper = TopicConfigSerializeWrapper(table, topic_queue_mapping_info_map={})
     body = RegisterBrokerBody(wrapper, servers)
-    assert RegisterBrokerBody.decode_compressed(body.encode_compressed()) == body
+    assert run_to_end(RegisterBrokerBody.read_compressed(body.encode_compressed())) == body
     assert RegisterBrokerBody.decode(body.encode()) == body
+    if topics:
+        wrapper.topic_queue_mapping_info_map = None
+        assert run_to_end(RegisterBrokerBody.read_plain(body.encode())) == body
 
 
 @settings(max_examples=300)
@@ -321,6 +325,6 @@ def test_bodies_of_any_shape(value):
 def test_compressed_registration_garbage(data):
     for body in (b"\x78" + data, zlib.compress(data)):
         try:
-            RegisterBrokerBody.decode_compressed(body)
+            run_to_end(RegisterBrokerBody.read_compressed(body))
         except BadBodyError:
             continue

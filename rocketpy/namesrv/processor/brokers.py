@@ -3,13 +3,16 @@
 Source: DefaultRequestProcessor (5.4.0)
 """
 
+from collections.abc import Callable
+
 import structlog
 
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
+from rocketpy.namesrv.long_work import LongWork
 from rocketpy.namesrv.names import is_topic
 from rocketpy.namesrv.notifier import MinBrokerNotifier
-from rocketpy.namesrv.registration import Registration, body_matches, decode_topics
+from rocketpy.namesrv.registration import Registration, body_matches, is_compressed, read_topics
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import BrokerKey, RegisterOutcome, RegisterResult
 from rocketpy.proto.bodies.route import TopicRouteData
@@ -26,13 +29,19 @@ from rocketpy.proto.headers.namesrv import (
     UnRegisterBrokerRequestHeader,
 )
 from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Response
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.live_config import LiveConfig
+from rocketpy.runtime.steps import Steps
 
 _logger = structlog.get_logger(__name__)
 
 _DEFAULT_TIMEOUT_MS = 120_000
 _MIN_TIMEOUT_MS, _MAX_TIMEOUT_MS = 1_000, 3_600_000
+_LONG_BODY_BYTES = 64 * 1024
+_FAILED = frozenset(
+    {RegisterOutcome.NOT_YET_REGISTERED, RegisterOutcome.FULL, RegisterOutcome.OVERTAKEN}
+)
 
 
 class BrokerProcessor:
@@ -59,25 +68,32 @@ class BrokerProcessor:
         self._settings = settings
         self._notifier = notifier
         self._clock = clock
+        self._work = LongWork()
 
-    def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """REGISTER_BROKER (103)."""
+    def register(self, channel: Channel, request: RemotingCommand) -> Response:
+        """REGISTER_BROKER (103); a long one is taken over in steps."""
+        is_long = len(request.body) > _LONG_BODY_BYTES or is_compressed(request.body)
+        return self._work.do(channel, self._register(channel, request), is_long=is_long)
+
+    def _register(self, channel: Channel, request: RemotingCommand) -> Steps[RemotingCommand]:
         header = RegisterBrokerRequestHeader.from_ext(request.ext_fields)
         if not body_matches(request.body, header.body_crc32 or 0):
             return make_response(request, ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        told = _registration(header, request)
+        told = yield from _registration(header, request)
         problem = told.problem()
         if problem is not None:
             _logger.warning("registration refused", peer=channel.remote_address, reason=problem)
             return make_response(request, ResponseCode.SYSTEM_ERROR, problem)
-        result = self._routes.register(
+        result = yield from self._routes.register_in_steps(
             told,
             channel,
             self._clock.monotonic_ms(),
             delete_missing=self._settings.current.delete_topic_with_broker_registration,
         )
+        if not channel.is_open:  # closed meanwhile, and nobody would take its broker away
+            self._routes.connection_closed(channel)
         _log(told, result)
-        if result.outcome in {RegisterOutcome.NOT_YET_REGISTERED, RegisterOutcome.FULL}:
+        if result.outcome in _FAILED:
             return make_response(request, ResponseCode.SYSTEM_ERROR, "register broker failed")
         if result.min_change is not None:
             self._notifier.tell(result.min_change)
@@ -94,8 +110,11 @@ class BrokerProcessor:
         values = self._kv.namespace(ORDER_TOPIC_NAMESPACE)
         return b"" if values is None else KVTable(table=values).encode()
 
-    def unregister(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def unregister(self, channel: Channel, request: RemotingCommand) -> Response:
         """UNREGISTER_BROKER (104)."""
+        return self._work.do(channel, _at_once(self._unregister, request))
+
+    def _unregister(self, request: RemotingCommand) -> RemotingCommand:
         header = UnRegisterBrokerRequestHeader.from_ext(request.ext_fields)
         key = BrokerKey(header.cluster_name, header.broker_addr)
         change = self._routes.unregister(key, header.broker_name)
@@ -104,8 +123,11 @@ class BrokerProcessor:
             self._notifier.tell(change)
         return make_response(request)
 
-    def query_data_version(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def query_data_version(self, channel: Channel, request: RemotingCommand) -> Response:
         """QUERY_DATA_VERSION (322): must the broker register again?"""
+        return self._work.do(channel, _at_once(self._query_data_version, request))
+
+    def _query_data_version(self, request: RemotingCommand) -> RemotingCommand:
         header = QueryDataVersionRequestHeader.from_ext(request.ext_fields)
         theirs = DataVersion.decode_request(request.body)
         key = BrokerKey(header.cluster_name, header.broker_addr)
@@ -124,8 +146,11 @@ class BrokerProcessor:
         self._routes.touch(key, self._clock.monotonic_ms())
         return make_response(request)
 
-    def register_topic(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def register_topic(self, channel: Channel, request: RemotingCommand) -> Response:
         """REGISTER_TOPIC_IN_NAMESRV (217): a broker's new topic, without all the others."""
+        return self._work.do(channel, _at_once(self._register_topic, request))
+
+    def _register_topic(self, request: RemotingCommand) -> RemotingCommand:
         topic = RegisterTopicRequestHeader.from_ext(request.ext_fields).topic
         route = TopicRouteData.decode_request(request.body)
         if not is_topic(topic):
@@ -135,8 +160,18 @@ class BrokerProcessor:
         return make_response(request)
 
 
-def _registration(header: RegisterBrokerRequestHeader, request: RemotingCommand) -> Registration:
-    topics = decode_topics(request.body, request.version)
+def _at_once(
+    work: Callable[[RemotingCommand], RemotingCommand], request: RemotingCommand
+) -> Steps[RemotingCommand]:
+    """Work that is short, to be done behind what the same connection asked for before."""
+    yield from ()
+    return work(request)
+
+
+def _registration(
+    header: RegisterBrokerRequestHeader, request: RemotingCommand
+) -> Steps[Registration]:
+    topics = yield from read_topics(request.body, request.version)
     timeout_ms = header.heartbeat_timeout_millis or _DEFAULT_TIMEOUT_MS
     return Registration(
         cluster=header.cluster_name,

@@ -12,18 +12,24 @@ Source: RegisterBrokerBody, TopicConfig.encode of 5.4.0.
 
 import struct
 import zlib
+from collections.abc import Generator
 from dataclasses import field
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import orjson
 
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from rocketpy.proto.compression import MAX_INFLATED_BYTES, inflate
+from rocketpy.proto.compression import inflate_zlib_in_steps
+from rocketpy.proto.fastjson import pieces
 from rocketpy.proto.json_body import Body, body
-from rocketpy.proto.sys_flag import CompressionType
 
 _LENGTH: Final = struct.Struct(">i")
+STEP_TOPICS: Final = 256
+"""Topics that are read between two pauses: about 3 ms."""
+_WRAPPER: Final = ("topicConfigSerializeWrapper",)
+_TOPICS: Final = (*_WRAPPER, "topicConfigTable")
+_MAPPINGS: Final = (*_WRAPPER, "topicQueueMappingInfoMap")
 _MAPPING_VERSION: Final = 413
 """Brokers from this version on (5.0.0) write the mapping section."""
 
@@ -38,30 +44,83 @@ class RegisterBrokerBody(Body):
     filter_server_list: list[str] = field(default_factory=list)
 
     @classmethod
-    def decode_compressed(cls, data: bytes, broker_version: int = _MAPPING_VERSION) -> Self:
-        """Read the compressed form.
+    def read_plain(cls, data: bytes, *, is_bare: bool = False) -> Generator[None, None, Self]:
+        """Read the plain form, which may be 16 MiB long, with a pause after each few topics.
 
-        `broker_version` is that of the request: older ones than 413 end before the mappings.
+        Args:
+            data: the body.
+            is_bare: it is the topic table alone, as brokers before 3.0.11 send it.
+
+        Returns:
+            The body, once the generator has ended.
+
+        Raises:
+            BadBodyError: as `decode_request`.
+        """
+        skipped = 1 if is_bare else 0
+        deep = {each[skipped:] for each in (_WRAPPER, _TOPICS, _MAPPINGS)}
+        document: dict[str, Any] = {}
+        wrapper: dict[str, Any] = {}
+        topics: dict[str, TopicConfig] = {}
+        mappings: dict[str, object] = {}
+        for count, ((*where, name), value) in enumerate(pieces(data, deep), 1):
+            place = tuple(where)
+            if place == _TOPICS[skipped:]:
+                if value is not None:
+                    topics[name] = TopicConfig.from_json(value)
+            elif place == _MAPPINGS[skipped:]:
+                if value is not None:
+                    mappings[name] = value
+            elif place == _WRAPPER[skipped:]:
+                wrapper[name] = value
+            else:
+                document[name] = value
+            if count % STEP_TOPICS == 0:
+                yield
+        document.setdefault(_WRAPPER[0], wrapper)
+        read = cls.from_json(document)
+        inner = read.topic_config_serialize_wrapper
+        inner.topic_config_table.update(topics)
+        if mappings:
+            inner.topic_queue_mapping_info_map = mappings
+        return read
+
+    @classmethod
+    def read_compressed(
+        cls, data: bytes, broker_version: int = _MAPPING_VERSION
+    ) -> Generator[None, None, Self]:
+        """Read the compressed form, with a pause after each few topics.
+
+        Args:
+            data: the body.
+            broker_version: of the request: older ones than 413 end before the mappings.
+
+        Returns:
+            The body, once the generator has ended.
 
         Raises:
             BadBodyError: lengths that do not add up, wrong texts, or more than 64 MiB inflated.
         """
-        reader = _Sections(inflate(data, CompressionType.ZLIB, MAX_INFLATED_BYTES))
+        reader = _Sections((yield from inflate_zlib_in_steps(data)))
         version = DataVersion.from_json(_parse_json(reader.text()))
         wrapper = TopicConfigSerializeWrapper(data_version=version)
-        for _ in range(reader.number()):
+        for count in range(1, reader.number() + 1):
             topic = _parse_topic(reader.text())
             wrapper.topic_config_table[topic.topic_name] = topic
+            if count % STEP_TOPICS == 0:
+                yield
         filter_servers = _parse_json(reader.text())
         if not isinstance(filter_servers, list):
             raise BadBodyError("filter servers are no array")
         if broker_version >= _MAPPING_VERSION and not reader.at_end:
             wrapper.topic_queue_mapping_info_map = {}
-            for _ in range(reader.number()):
+            for count in range(1, reader.number() + 1):
                 mapping = _parse_json(reader.text())
                 if not isinstance(mapping, dict):
                     raise BadBodyError("queue mapping is no object")
                 wrapper.topic_queue_mapping_info_map[str(mapping.get("topic"))] = mapping
+                if count % STEP_TOPICS == 0:
+                    yield
         return cls(wrapper, [str(server) for server in filter_servers])
 
     def encode_compressed(self) -> bytes:

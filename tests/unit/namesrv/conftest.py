@@ -1,6 +1,6 @@
 """A name server's parts without network or clock."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rocketpy.namesrv.route_types import MinBrokerChange
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.live_config import LiveConfig
 
 
@@ -37,6 +38,7 @@ class FakeChannel:
     """All that a processor looks at."""
 
     remote_address = "127.0.0.1:5"
+    is_open = True
 
 
 class RecordingNotifier(MinBrokerNotifier):
@@ -68,21 +70,26 @@ class World:
 
     def ask(
         self,
-        processor: Callable[[Any, RemotingCommand], RemotingCommand],
+        processor: Processor,
         body: bytes = b"",
         **fields: str,
     ) -> RemotingCommand:
         request = make_request(1, fields, body)
         request.version = 493
-        return processor(self.channel, request)
+        response = processor(self.channel, request)
+        assert isinstance(response, RemotingCommand)
+        return response
 
-    def register(self, *topics: str, **fields: str) -> RemotingCommand:
-        names = topics or ("t1", "t2")
+    def registration_body(self, *names: str, is_compressed: bool = False) -> bytes:
         wrapper = TopicConfigSerializeWrapper(
             topic_config_table={name: TopicConfig(name, 4, 4, 6) for name in names},
             data_version=DataVersion(timestamp=1, counter=len(names)),
         )
-        body = RegisterBrokerBody(wrapper).encode()
+        body = RegisterBrokerBody(wrapper)
+        return body.encode_compressed() if is_compressed else body.encode()
+
+    def register(self, *topics: str, **fields: str) -> RemotingCommand:
+        body = self.registration_body(*(topics or ("t1", "t2")))
         defaults = {
             "brokerName": "broker-a",
             "brokerAddr": "10.0.0.1:10911",

@@ -5,9 +5,20 @@ import pytest
 
 from rocketpy.errors import BadBodyError
 from rocketpy.namesrv.names import is_address, is_name, is_topic
-from rocketpy.namesrv.registration import Registration, body_matches, decode_topics
+from rocketpy.namesrv.registration import (
+    RegisteredTopics,
+    Registration,
+    body_matches,
+    read_topics,
+)
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpy.runtime.steps import run_to_end
+
+
+def decode_topics(body: bytes, version: int) -> RegisteredTopics:
+    return run_to_end(read_topics(body, version))
+
 
 # As an Apache 5.4.0 broker writes it.
 APACHE = (

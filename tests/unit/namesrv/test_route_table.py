@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -301,34 +300,6 @@ def test_a_broker_that_changes_its_cluster_leaves_the_old_one(table: RouteTable)
     assert table.clusters() == {"c2": ["broker-a"]}
 
 
-class CountingTopics(dict[str, object]):
-    """Counts how often it is asked for a topic, or for all of them."""
-
-    looks = 0
-
-    def get(self, *arguments: object) -> object:
-        self.looks += 1
-        return super().get(*arguments)  # type: ignore[call-overload]
-
-    def __iter__(self) -> Iterator[str]:
-        self.looks += len(self)
-        return super().__iter__()
-
-
-def test_a_broker_that_leaves_costs_its_own_topics_and_not_everybodys(table: RouteTable) -> None:
-    register(table, broker(topics=topics(*(f"big{n}" for n in range(1_000)))))
-    for n in range(20):
-        told = broker(f"small-{n}", topics=topics("own", f"own{n}"))
-        table.register(told, "one connection", 0)
-    counting = CountingTopics(table._topics)
-    table._topics = counting  # type: ignore[assignment]
-    assert len(table.connection_closed("one connection")) == 20
-    assert counting.looks <= 100
-    assert len(table.topics()) == 1_000
-    assert table.wipe_write_perm("broker-a") == 1_000
-    assert table.wipe_write_perm("small-1") == 0
-
-
 def test_what_a_broker_serves_is_forgotten_with_it(table: RouteTable) -> None:
     register(table, broker())
     register(table, broker("broker-b"))
@@ -339,4 +310,47 @@ def test_what_a_broker_serves_is_forgotten_with_it(table: RouteTable) -> None:
     assert table.topics() == ["t2"]
     table.unregister(BrokerKey("c1", "broker-b:10910"), "broker-b")
     assert table.topics() == []
-    assert table._served == {}
+
+
+def test_a_registration_of_many_topics_pauses_and_shows_each_topic_whole(table: RouteTable) -> None:
+    names = [f"t{number}" for number in range(5_000)]
+    register(table, broker(topics=topics(*names, perm=6)))
+    told = broker(topics=topics(*names, perm=4), data_version=DataVersion(2, 2))
+    steps = table.register_in_steps(told, "again", 1)
+    pauses = 0
+    seen = []
+    for _ in steps:
+        pauses += 1
+        seen.append(sum(perms(table, name)["broker-a"] == 4 for name in names))
+        assert table.data_version(KEY) is None, "it is not wholly there"
+        assert len(table.topics()) == 5_000
+    assert pauses == 5
+    assert seen == sorted(seen)
+    assert seen[0] < 5_000 == seen[-1]
+    assert table.data_version(KEY) == DataVersion(2, 2)
+
+
+def test_a_registration_that_is_overtaken_stops(table: RouteTable) -> None:
+    names = [f"t{number}" for number in range(3_000)]
+    first = table.register_in_steps(broker(topics=topics(*names, perm=2)), "first", 0)
+    next(first)
+    later = broker(topics=topics(*names, perm=6))
+    result = table.register(later, "second", 1)
+    assert (result.outcome, result.is_new) == (RegisterOutcome.OK, False)
+    with pytest.raises(StopIteration) as ended:
+        next(first)
+    assert ended.value.value.outcome is RegisterOutcome.OVERTAKEN
+    assert {perms(table, name)["broker-a"] for name in names} == {6}
+    assert table.data_version(KEY) == DataVersion(1, 1)
+
+
+def test_a_broker_that_leaves_while_it_registers_is_gone(table: RouteTable) -> None:
+    names = [f"t{number}" for number in range(3_000)]
+    steps = table.register_in_steps(broker(topics=topics(*names)), "first", 0)
+    next(steps)
+    table.connection_closed("first")
+    with pytest.raises(StopIteration) as ended:
+        next(steps)
+    assert ended.value.value.outcome is RegisterOutcome.OVERTAKEN
+    assert table.topics() == []
+    assert table.brokers() == {}

@@ -1,3 +1,4 @@
+import asyncio
 import zlib
 from typing import Any
 
@@ -7,6 +8,7 @@ from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.namesrv.route_types import BrokerKey
 from rocketpy.proto.bodies.route import QueueData, TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, KVTable
+from rocketpy.proto.command import make_request
 
 KEY = BrokerKey("c1", "10.0.0.1:10911")
 WHO = {
@@ -142,3 +144,33 @@ def test_a_single_topic_is_merged(world: Any) -> None:
     stranger = TopicRouteData(queue_datas=[QueueData("stranger", 1, 1, 6, 0)])
     assert world.ask(register_topic, stranger.encode(), topic="new2").code == 0
     assert "new2" not in world.routes.topics()
+
+
+async def test_a_long_registration_lets_others_be_served_and_what_follows_it_wait(
+    world: Any,
+) -> None:
+    names = [f"t{number}" for number in range(5_000)]
+    body = world.registration_body(*names)
+    request = make_request(103, {**WHO, "haServerAddr": "", "bodyCrc32": "0"}, body)
+    request.version = 493
+    for form in (body, world.registration_body(*names, is_compressed=True)):
+        request.body = form
+        work = asyncio.ensure_future(world.brokers.register(world.channel, request))
+        leave = make_request(104, {**WHO})
+        behind = asyncio.ensure_future(world.brokers.unregister(world.channel, leave))
+        turns = 0
+        while not work.done():
+            await asyncio.sleep(0)
+            turns += 1
+            assert world.routes.route("unknown") is None
+        assert turns > 5_000 / 256, "no more than a few hundred topics at a time"
+        assert work.result().code == 0
+        assert len(world.routes.topics()) == 5_000
+        assert (await behind).code == 0
+        assert world.routes.topics() == []
+
+
+def test_a_registration_whose_connection_is_closed_meanwhile_leaves_no_broker(world: Any) -> None:
+    world.channel.is_open = False
+    world.register()
+    assert world.routes.brokers() == {}

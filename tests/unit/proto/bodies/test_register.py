@@ -11,6 +11,16 @@ from rocketpy.proto.bodies.topic import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketpy.runtime.steps import run_to_end
+
+
+def decode_compressed(data: bytes, version: int = 493) -> RegisterBrokerBody:
+    return run_to_end(RegisterBrokerBody.read_compressed(data, version))
+
+
+def decode_plain(data: bytes) -> RegisterBrokerBody:
+    return run_to_end(RegisterBrokerBody.read_plain(data))
+
 
 REGISTER = RegisterBrokerBody(
     TopicConfigSerializeWrapper(
@@ -27,14 +37,14 @@ REGISTER = RegisterBrokerBody(
 
 def test_compressed_registration():
     packed = REGISTER.encode_compressed()
-    assert RegisterBrokerBody.decode_compressed(packed) == REGISTER
+    assert decode_compressed(packed) == REGISTER
     assert b'T 4 8 6 SINGLE_TAG {"+message.type":"NORMAL"}' in zlib.decompress(packed)
-    old = RegisterBrokerBody.decode_compressed(packed, 412)
+    old = decode_compressed(packed, 412)
     assert old.topic_config_serialize_wrapper.topic_queue_mapping_info_map is None
 
 
 def test_plain_registration():
-    assert RegisterBrokerBody.decode(REGISTER.encode()) == REGISTER
+    assert decode_plain(REGISTER.encode()) == REGISTER
 
 
 def test_every_cut_of_a_registration_is_refused():
@@ -42,7 +52,7 @@ def test_every_cut_of_a_registration_is_refused():
     old_end = plain.index(b"f:1") + 5  # brokers before 5.0 end here
     for size in set(range(len(plain))) - {old_end}:
         with pytest.raises(BadBodyError):
-            RegisterBrokerBody.decode_compressed(zlib.compress(plain[:size]))
+            decode_compressed(zlib.compress(plain[:size]))
 
 
 @pytest.mark.parametrize("topic", [b"T 4 8 6", b"T x 8 6 SINGLE_TAG", b"T 4 8 6 SINGLE_TAG {"])
@@ -52,4 +62,4 @@ def test_topics_of_a_registration_that_are_wrong(topic):
     damaged = plain.replace(len(good).to_bytes(4) + good, len(topic).to_bytes(4) + topic)
     assert damaged != plain
     with pytest.raises(BadBodyError):
-        RegisterBrokerBody.decode_compressed(zlib.compress(damaged))
+        decode_compressed(zlib.compress(damaged))
