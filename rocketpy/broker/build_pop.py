@@ -11,6 +11,7 @@ from rocketpy.broker.feature import Feature
 from rocketpy.broker.filters import ConsumerFilter, ExpressionCache
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.pop.ack import AckOperation
+from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
 from rocketpy.broker.pop.checks import PopChecks
 from rocketpy.broker.pop.notification import NotificationOperation
 from rocketpy.broker.pop.order_info import OrderTable
@@ -92,12 +93,13 @@ def build_pop(
     order = _order_table(needs)
     locks = PopLocks()
     revive_log = _revive_log(needs)
+    buffer = _buffer(needs, revive_log, positions)
     pop_waits = _suspended("SuspendedPops", config)
     notification_waits = _suspended("SuspendedNotifications", config)
     waiters = PopWaiters(pop_waits, listen)
     queues = PopQueues(needs.topics, positions, order, store, config=config, clock=clock)
     checks = PopChecks(needs.topics, needs.groups)
-    taker = _taker(needs, positions, locks, order, revive_log)
+    taker = _taker(needs, positions, locks, order, buffer, revive_log)
     pops = PopOperation(
         checks=checks,
         queues=queues,
@@ -119,21 +121,21 @@ def build_pop(
         clock=clock,
     )
     messages = PopMessageProcessor(pops, notifications, Resumption(pool), store, clock)
-    acks = PopAckProcessor(_acks(needs, locks, order, revive_log, waiters), store)
+    acks = PopAckProcessor(_acks(needs, locks, order, buffer, revive_log, waiters), store)
 
     def add_requests(table: RequestTable) -> None:
         table.add("pull", messages.processors)
         table.add("ack", acks.processors)
 
     def configure(changed: BrokerConfig) -> None:
-        for part in (pops, notifications, taker, queues):
+        for part in (pops, notifications, taker, queues, buffer):
             part.configure(changed)
 
     return Feature(
         name="pop",
-        services=(order, positions, _revive_service(needs, revive_log.topic)),
+        services=(order, buffer, positions, _revive_service(needs, revive_log.topic)),
         loop_services=(pop_waits, notification_waits),
-        states=(order, positions),
+        states=(order, buffer, positions),
         listeners=(messages,),
         add_requests=add_requests,
         configure=configure,
@@ -150,6 +152,16 @@ def _revive_log(needs: PopNeeds) -> ReviveLog:
         needs.store,
         cluster_name=needs.config.broker_cluster_name,
         queue_nums=needs.config.revive_queue_num,
+        clock=needs.clock,
+    )
+
+
+def _buffer(needs: PopNeeds, revive_log: ReviveLog, positions: PopPositions) -> CheckPointBuffer:
+    return CheckPointBuffer(
+        revive_log,
+        positions,
+        config=needs.config,
+        sync_flush=needs.sync_flush,
         clock=needs.clock,
     )
 
@@ -175,6 +187,7 @@ def _taker(
     positions: PopPositions,
     locks: PopLocks,
     order: OrderTable,
+    buffer: CheckPointBuffer,
     revive_log: ReviveLog,
 ) -> QueueTaker:
     return QueueTaker(
@@ -182,6 +195,7 @@ def _taker(
         positions=positions,
         locks=locks,
         order=order,
+        buffer=buffer,
         revive_log=revive_log,
         stats=needs.stats,
         config=needs.config,
@@ -193,6 +207,7 @@ def _acks(
     needs: PopNeeds,
     locks: PopLocks,
     order: OrderTable,
+    buffer: CheckPointBuffer,
     revive_log: ReviveLog,
     waiters: PopWaiters,
 ) -> AckOperation:
@@ -202,6 +217,7 @@ def _acks(
         offsets=needs.offsets,
         locks=locks,
         order=order,
+        buffer=buffer,
         revive_log=revive_log,
         waiters=waiters,
         broker_name=needs.config.broker_name,

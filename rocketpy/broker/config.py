@@ -73,6 +73,12 @@ class BrokerConfig:
         default_pop_share_queue_num: how many members share their queues in POP; -1: all.
         revive_queue_num: queues of the check points and acks of popped messages.
         revive_interval: how often popped messages are looked for that were not acked.
+        enable_pop_buffer_merge: check points of popped messages wait in memory for acks, and are
+            stored only if those do not come; not with SYNC_FLUSH.
+        pop_ck_stay_buffer_time: they wait so long.
+        pop_ck_stay_buffer_time_out: and until so long before the messages come back.
+        pop_ck_max_buffer_size: so many wait; 700 bytes each.
+        pop_ck_offset_max_queue_size: pops of one queue behind the oldest that waits.
         pop_polling_size: pops of one group that wait for one topic.
         max_pop_polling_size: pops that wait at the same time.
         pop_from_retry_probability: percentage of pops that read the retry topic first.
@@ -180,6 +186,11 @@ class BrokerConfig:
 
     revive_queue_num: int = option(8, minimum=1)
     revive_interval: int = option(1_000, minimum=1)
+    enable_pop_buffer_merge: bool = _live(True)
+    pop_ck_stay_buffer_time: int = _live(10_000, 0)
+    pop_ck_stay_buffer_time_out: int = _live(3_000, 0)
+    pop_ck_max_buffer_size: int = _live(20_000, 0)
+    pop_ck_offset_max_queue_size: int = _live(20_000, 0)
     pop_polling_size: int = option(1_024, minimum=0)
     max_pop_polling_size: int = option(100_000, minimum=0)
     pop_from_retry_probability: int = option(20, minimum=0, maximum=100)

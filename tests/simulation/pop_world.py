@@ -209,5 +209,8 @@ def run_seed(seed: int) -> Counter[str]:
         await world.run()
         return world.counts
 
-    properties = {"flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH"}
+    properties = {
+        "flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH",
+        "enablePopBufferMerge": "false",
+    }
     return run_simulation(scenario, seed=seed, properties=properties)

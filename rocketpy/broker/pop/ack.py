@@ -1,9 +1,9 @@
 """Acks, one message or many, and changes of how long a message stays invisible.
 
 A handle comes from the network. What it says of queue, offset and topic is checked against the
-store; what it says of a check point is not known here: an ack or a new check point is stored, and
-the revive service finds out whether it belongs to anything. A handle that no broker makes is
-refused, so that nothing is kept by numbers somebody thought up.
+store; what it says of a check point is not known here: unless that one waits in memory, an ack or a
+new check point is stored, and the revive service finds out whether it belongs to anything. A handle
+that no broker makes is refused, so that nothing is kept by numbers somebody thought up.
 
 Source: AckMessageProcessor.java, ChangeInvisibleTimeProcessor.java (5.4.0).
 """
@@ -15,8 +15,10 @@ from typing import Final, NamedTuple
 
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
 from rocketpy.broker.pop.checks import bad_queue, no_topic
 from rocketpy.broker.pop.order_info import NOT_POPPED, OrderTable
+from rocketpy.broker.pop.pop_key import key_of
 from rocketpy.broker.pop.positions import QueueEnds
 from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
 from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS, ReviveLog
@@ -68,7 +70,8 @@ class AckOperation:
         offsets: committed offsets, which acks in order move.
         locks: one operation on a queue in order at a time.
         order: what is in hand in order.
-        revive_log: where acks go.
+        buffer: check points that wait for acks.
+        revive_log: where the other acks go.
         waiters: pops that wait for a queue in order.
         broker_name: of this broker.
         sync_flush: acks must be on disk.
@@ -83,6 +86,7 @@ class AckOperation:
         offsets: ConsumerOffsets,
         locks: PopLocks,
         order: OrderTable,
+        buffer: CheckPointBuffer,
         revive_log: ReviveLog,
         waiters: PopWaiters,
         broker_name: str,
@@ -94,6 +98,7 @@ class AckOperation:
         self._offsets = offsets
         self._locks = locks
         self._order = order
+        self._buffer = buffer
         self._revive_log = revive_log
         self._waiters = waiters
         self._broker_name = broker_name
@@ -258,6 +263,8 @@ class AckOperation:
             -1 if is_batch else offsets[0],
             offsets if is_batch else None,
         )
+        if self._buffer.ack(key_of(ack), offsets):
+            return Acked()
         stored = self._revive_log.put_ack(
             ack, handle.revive_queue_id, handle.pop_time_ms + handle.invisible_ms
         )

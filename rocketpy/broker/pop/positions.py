@@ -1,15 +1,15 @@
 """Where a group's next pop of a queue begins.
 
-It is the committed offset, or a later one: the committed offset passes messages only when their
-check point is on disk, for otherwise a power cut would leave messages that nobody has and nobody
-gets. What was popped meanwhile is remembered here, for as long as it takes.
+It is the committed offset, or a later one: the committed offset passes messages only when all of
+them are acked or their check point is on disk, for otherwise a power cut would leave messages that
+nobody has and nobody gets. What was popped meanwhile is remembered here, for as long as it takes.
 
 Source: PopMessageProcessor.getPopOffset, PopBufferMergeService.commitOffsets (5.4.0).
 """
 
 import collections
 import threading
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.pop.queue_locks import GroupQueue
@@ -52,30 +52,37 @@ class RecentMessages(Protocol):
         ...
 
 
-class _Ahead:
-    """A position that the committed offset has not reached."""
+class Advance:
+    """A position that is not committed yet, because of the messages before it.
 
-    __slots__ = ("next_offset", "unsettled")
+    Attributes:
+        offset: the position.
+        phy_end: the log must be on disk up to here; None while that is not known.
+    """
+
+    __slots__ = ("offset", "phy_end")
+
+    def __init__(self, offset: int, phy_end: int | None) -> None:
+        self.offset = offset
+        self.phy_end = phy_end
+
+
+class _Ahead:
+    """A position that the committed offset has not reached, and those between, in order."""
+
+    __slots__ = ("advances", "next_offset")
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
-        self.unsettled = 0
-
-
-class _Advance(NamedTuple):
-    """A position whose check point is not on disk yet."""
-
-    phy_end: int
-    queue: GroupQueue
-    offset: int
-    ahead: _Ahead
+        self.advances: collections.deque[Advance] = collections.deque()
 
 
 class PopPositions:
     """Positions of all groups; safe from any thread, changed under a queue's lock.
 
     It is also the background service that commits them: see `step`. It holds one entry for each
-    pop since the last flush of the log.
+    pop since the last flush of the log, or since the oldest one of its queue that is neither acked
+    nor stored.
 
     Args:
         offsets: committed offsets.
@@ -91,7 +98,6 @@ class PopPositions:
         self._recent = recent
         self._lock = threading.Lock()
         self._ahead: dict[GroupQueue, _Ahead] = {}
-        self._unsettled: collections.deque[_Advance] = collections.deque()
 
     def __len__(self) -> int:
         """How many queues have been popped further than their committed offset."""
@@ -126,27 +132,37 @@ class PopPositions:
         """Commit an offset at once; everything before it is settled."""
         with self._lock:
             ahead = self._ahead.get(queue)
-            if ahead is not None and ahead.unsettled:
+            if ahead is not None and ahead.advances:
                 ahead.next_offset = offset
                 return
             self._ahead.pop(queue, None)
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
 
-    def advance(self, queue: GroupQueue, offset: int, phy_end: int) -> None:
+    def advance(self, queue: GroupQueue, offset: int, phy_end: int | None) -> Advance:
         """Let the next pop begin at an offset, which is committed when the log is on disk.
 
         Args:
             queue: the queue.
             offset: where to go on.
-            phy_end: end of the check point in the log.
+            phy_end: end of the check point in the log; None: `settle_at` tells later.
         """
+        advance = Advance(offset, phy_end)
         with self._lock:
             ahead = self._ahead.get(queue)
             if ahead is None:
                 ahead = self._ahead[queue] = _Ahead(offset)
             ahead.next_offset = offset
-            ahead.unsettled += 1
-            self._unsettled.append(_Advance(phy_end, queue, offset, ahead))
+            ahead.advances.append(advance)
+        return advance
+
+    def settle_at(self, advance: Advance, phy_end: int) -> None:
+        """Tell how far the log must be on disk for an advance; 0: nothing was stored for it."""
+        advance.phy_end = phy_end
+
+    def unsettled(self, queue: GroupQueue) -> int:
+        """How many advances of a queue are not committed."""
+        ahead = self._ahead.get(queue)
+        return 0 if ahead is None else len(ahead.advances)
 
     def step(self, now_ms: int) -> int:
         """Commit what is on disk; see `rocketpy.runtime.service.Service.step`."""
@@ -154,30 +170,31 @@ class PopPositions:
         return now_ms + STEP_INTERVAL_MS
 
     def settle(self) -> None:
-        """Commit the offsets whose check points are on disk."""
+        """Commit the offsets whose check points are on disk, or need none."""
         flushed = self._store.flushed_phy_offset
-        unsettled = self._unsettled
-        while True:
+        for queue, ahead in list(self._ahead.items()):
             with self._lock:
-                if not unsettled or unsettled[0].phy_end > flushed:
-                    return
-                self._settle(unsettled.popleft())
+                self._settle(queue, ahead, flushed)
 
     def load(self) -> None:
         """Nothing to read: the committed offsets are."""
 
     def persist(self) -> None:
         """Bring the check points to disk, and commit what they vouch for."""
-        if self._unsettled:
+        if self._ahead:
             self._store.flush_log()
         self.settle()
 
-    def _settle(self, advance: _Advance) -> None:
-        queue, offset, ahead = advance.queue, advance.offset, advance.ahead
-        ahead.unsettled -= 1
+    def _settle(self, queue: GroupQueue, ahead: _Ahead, flushed: int) -> None:
+        advances, offset = ahead.advances, NO_OFFSET
+        while advances:
+            phy_end = advances[0].phy_end
+            if phy_end is None or phy_end > flushed:
+                break
+            offset = advances.popleft().offset
         if self._ahead.get(queue) is not ahead:
             return  # the group was reset meanwhile
-        if not ahead.unsettled:
+        if not advances:
             offset = max(offset, ahead.next_offset)
             del self._ahead[queue]
         topic, group, queue_id = queue

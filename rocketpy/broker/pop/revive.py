@@ -12,7 +12,6 @@ Source: PopReviveService.java (5.4.0).
 """
 
 import collections
-from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -20,6 +19,7 @@ import structlog
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.pull import MessageReader
+from rocketpy.broker.pop.pop_key import PopKey, key_of, note_acked
 from rocketpy.broker.pop.revive_log import CHECK_POINT_LEAD_MS, Timer
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.system_queue import SystemQueue
@@ -58,7 +58,6 @@ DUE_AFTER_MS: Final = CHECK_POINT_LEAD_MS + 1_000
 _READS_PER_STEP: Final = 8
 _POINTS_PER_STEP: Final = 64
 _RETRY_QUEUES: Final = 1
-_Key = tuple[str, str, int, int, int, str | None]
 
 _log = structlog.get_logger(__name__)
 
@@ -215,9 +214,9 @@ class ReviveQueue:
         self._timer = timer
         self._clock = clock
         self._max_pending = max_pending
-        self._points: dict[_Key, CheckPoint] = {}
-        self._phy_ends: dict[_Key, int] = {}
-        self._early: dict[_Key, list[int]] = {}
+        self._points: dict[PopKey, CheckPoint] = {}
+        self._phy_ends: dict[PopKey, int] = {}
+        self._early: dict[PopKey, list[int]] = {}
         self._done: collections.deque[_Done] = collections.deque()
         self._read_offset = -1
         self._passed_over: int | None = None
@@ -285,17 +284,17 @@ class ReviveQueue:
         if self._passed_over is not None:
             return  # it is read again with those before it
         point.revive_offset = message.queue_offset
-        key = _key(point)
+        key = key_of(point)
         self._points[key] = point
         self._phy_ends[key] = message.phy_offset + message.store_size_bytes
-        _apply(point, self._early.pop(key, ()))
+        note_acked(point, self._early.pop(key, ()))
 
     def _take_ack(self, ack: PopAck) -> None:
-        key = _key(ack)
+        key = key_of(ack)
         offsets = [ack.offset] if ack.offsets is None else ack.offsets
         point = self._points.get(key)
         if point is not None:
-            _apply(point, offsets)
+            note_acked(point, offsets)
             return
         # A late timer delivers an ack at once whose check point it has not come to yet.
         self._early[key] = [*self._early.pop(key, ()), *offsets][-MAX_POP_COUNT:]
@@ -353,23 +352,3 @@ class ReviveService:
         """A bounded piece of work for each queue; see `rocketpy.runtime.service.Service.step`."""
         has_more = [queue.step() for queue in self._queues]
         return now_ms if any(has_more) else now_ms + self._interval_ms
-
-
-def _key(one: CheckPoint | PopAck) -> _Key:
-    """What a check point and its acks have in common."""
-    return (
-        one.topic,
-        one.group,
-        one.queue_id,
-        one.start_offset,
-        one.pop_time_ms,
-        one.broker_name,
-    )
-
-
-def _apply(point: CheckPoint, offsets: Iterable[int]) -> None:
-    """Note which messages of a check point are acked."""
-    for offset in offsets:
-        index = point.index_of(offset)
-        if index >= 0:
-            point.bit_map |= 1 << index

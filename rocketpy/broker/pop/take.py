@@ -1,7 +1,8 @@
 """Take messages from one queue for a pop, and store the check point that gets them back.
 
 One pop of a queue by a group at a time. A message is handed out only when its check point is
-stored; in order, what is in hand is noted instead and the committed offset stands still.
+stored, or waits for acks in memory while the committed offset stands still; in order, what is in
+hand is noted instead.
 
 Source: PopMessageProcessor.popMsgFromQueue (5.4.0).
 """
@@ -11,6 +12,7 @@ from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.pull import MAX_PULL_BYTES, MessageReader, PullCounter
+from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.positions import PopPositions
 from rocketpy.broker.pop.queue_locks import GroupQueue, PopLocks
@@ -57,19 +59,21 @@ class QueueTaker:
         positions: where pops begin.
         locks: one pop of a queue at a time.
         order: what is in hand in order.
-        revive_log: where check points go.
+        buffer: where check points wait for acks.
+        revive_log: where the others go.
         stats: counters.
         config: the broker's settings; see `configure`.
         sync_flush: consumers are told when check points are on disk.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts a pop touches
         self,
         store: MessageReader,
         *,
         positions: PopPositions,
         locks: PopLocks,
         order: OrderTable,
+        buffer: CheckPointBuffer,
         revive_log: ReviveLog,
         stats: PullCounter,
         config: BrokerConfig,
@@ -79,6 +83,7 @@ class QueueTaker:
         self._positions = positions
         self._locks = locks
         self._order = order
+        self._buffer = buffer
         self._revive_log = revive_log
         self._stats = stats
         self._config = config
@@ -121,7 +126,7 @@ class QueueTaker:
             offsets = [_QUEUE_OFFSET.unpack_from(one, QUEUE_OFFSET_AT)[0] for one in read.buffers]
             if pop.wanted.is_ordered:
                 self._note_order(pop, queue, offset, offsets)
-            elif not self._store_check_point(pop, queue, offset, offsets, read):
+            elif not self._keep_check_point(pop, queue, offset, offsets, read):
                 pop.rest += read.count
                 return
             pop.start_offsets.append(start_offset_part(queue.topic, queue.queue_id, offset))
@@ -154,7 +159,7 @@ class QueueTaker:
         pop.order_counts += order_count_parts(queue.topic, queue.queue_id, counts, least)
         self._positions.commit(queue, offset)
 
-    def _store_check_point(
+    def _keep_check_point(
         self,
         pop: PopInHand,
         queue: GroupQueue,
@@ -173,6 +178,8 @@ class QueueTaker:
             [one - offset for one in offsets],
             self._config.broker_name,
         )
+        if self._buffer.add(point, queue, read.next_begin_offset, pop.revive_queue_id):
+            return True
         stored = self._revive_log.put_check_point(point, pop.revive_queue_id)
         if stored.status is not PutMessageStatus.PUT_OK:
             pop.not_stored = stored.status

@@ -1,0 +1,207 @@
+"""Check points that wait in memory for the acks of their messages.
+
+Most messages are acked soon: then neither the check point nor the acks are stored. A check point
+that has waited `pop_ck_stay_buffer_time` is stored, and so are the acks that have come. The group's
+committed offset passes the messages when either has happened: a crash in between delivers them
+again, and none is lost.
+
+Source: PopBufferMergeService.java (5.4.0).
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.pop.pop_key import PopKey, key_of, note_acked
+from rocketpy.broker.pop.positions import Advance, PopPositions
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.revive_log import ReviveLog
+from rocketpy.proto.bodies.pop import CheckPoint, PopAck
+from rocketpy.runtime.clock import Clock
+from rocketpy.store.results import PutMessageStatus
+
+STEP_INTERVAL_MS: Final = 500
+_POINTS_PER_STEP: Final = 64
+_PAUSE_MS: Final = 1_000
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    point: CheckPoint
+    revive_queue_id: int
+    advance: Advance
+    due_ms: int  # monotonic
+
+
+class CheckPointBuffer:
+    """Keeps check points for a while; safe from any thread. See `step` for the service.
+
+    At most `pop_ck_max_buffer_size` check points, some 700 bytes each, and
+    `pop_ck_offset_max_queue_size` advances of one queue behind the oldest of them.
+
+    Args:
+        revive_log: where they are stored.
+        positions: told when the committed offset may pass.
+        config: the broker's settings; see `configure`.
+        sync_flush: nothing waits here: consumers are told when check points and acks are on disk.
+        clock: time.
+    """
+
+    name = "PopCheckPointBuffer"
+
+    def __init__(
+        self,
+        revive_log: ReviveLog,
+        positions: PopPositions,
+        *,
+        config: BrokerConfig,
+        sync_flush: bool,
+        clock: Clock,
+    ) -> None:
+        self._revive_log = revive_log
+        self._positions = positions
+        self._config = config
+        self._sync_flush = sync_flush
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[PopKey, _Waiting] = {}
+        self._is_open = True
+
+    def __len__(self) -> int:
+        """How many check points wait."""
+        return len(self._waiting)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take over changed settings."""
+        self._config = config
+
+    def add(
+        self, point: CheckPoint, queue: GroupQueue, next_offset: int, revive_queue_id: int
+    ) -> bool:
+        """Keep a check point; its queue's lock is held.
+
+        Args:
+            point: the check point.
+            queue: whose messages were popped.
+            next_offset: where the next pop of it begins.
+            revive_queue_id: where the check point is stored if it has to be.
+
+        Returns:
+            False when it is to be stored at once.
+        """
+        config = self._config
+        if self._sync_flush or not config.enable_pop_buffer_merge:
+            return False
+        stay_ms = min(
+            config.pop_ck_stay_buffer_time,
+            point.invisible_ms - config.pop_ck_stay_buffer_time_out,
+        )
+        if (
+            stay_ms <= 0
+            or len(self._waiting) >= config.pop_ck_max_buffer_size
+            or self._positions.unsettled(queue) >= config.pop_ck_offset_max_queue_size
+        ):
+            return False
+        key = key_of(point)
+        with self._lock:
+            if not self._is_open or key in self._waiting:
+                return False
+            advance = self._positions.advance(queue, next_offset, None)
+            due_ms = self._clock.monotonic_ms() + stay_ms
+            self._waiting[key] = _Waiting(point, revive_queue_id, advance, due_ms)
+        return True
+
+    def ack(self, key: PopKey, offsets: Sequence[int]) -> bool:
+        """Note acks.
+
+        Args:
+            key: of their check point.
+            offsets: queue offsets of the messages.
+
+        Returns:
+            False when the check point is not here: the ack is to be stored.
+        """
+        with self._lock:
+            waiting = self._waiting.get(key)
+            if waiting is None:
+                return False
+            point = waiting.point
+            note_acked(point, offsets)
+            is_done = point.bit_map == (1 << point.count) - 1
+            if is_done:
+                del self._waiting[key]
+        if is_done:
+            self._positions.settle_at(waiting.advance, 0)
+        return True
+
+    def step(self, now_ms: int) -> int:
+        """Store what has waited long enough; see `rocketpy.runtime.service.Service.step`."""
+        with self._lock:
+            due = [key for key, waiting in self._waiting.items() if waiting.due_ms <= now_ms]
+        for key in due[:_POINTS_PER_STEP]:
+            if not self._store(key):
+                return now_ms + _PAUSE_MS
+        return now_ms if len(due) > _POINTS_PER_STEP else now_ms + STEP_INTERVAL_MS
+
+    def load(self) -> None:
+        """Nothing to read: what waited when the broker stopped was stored."""
+
+    def persist(self) -> None:
+        """Store everything that waits; nothing waits here any more."""
+        with self._lock:
+            self._is_open = False
+            keys = list(self._waiting)
+        for key in keys:
+            if not self._store(key):
+                return  # its messages are popped again after the next start
+
+    def _store(self, key: PopKey) -> bool:
+        # Once it is taken out, an ack that comes is stored and finds the check point in the log.
+        with self._lock:
+            waiting = self._waiting.pop(key, None)
+        if waiting is None:
+            return True
+        point = waiting.point
+        acked = [
+            point.offset_at(index) for index in range(point.count) if point.bit_map >> index & 1
+        ]
+        point.bit_map = 0  # as Apache: what is acked is said by acks
+        stored = self._revive_log.put_check_point(point, waiting.revive_queue_id)
+        if stored.status is not PutMessageStatus.PUT_OK:
+            _log.warning(
+                "a check point of popped messages is not stored yet", why=stored.status.value
+            )
+            note_acked(point, acked)
+            with self._lock:
+                self._waiting[key] = waiting
+            return False
+        self._positions.settle_at(waiting.advance, stored.phy_end)
+        if acked:
+            self._store_acks(point, acked, waiting.revive_queue_id)
+        return True
+
+    def _store_acks(self, point: CheckPoint, acked: list[int], revive_queue_id: int) -> None:
+        ack = PopAck(
+            point.topic,
+            point.group,
+            point.queue_id,
+            point.start_offset,
+            point.pop_time_ms,
+            point.broker_name,
+            -1,
+            acked,
+        )
+        stored = self._revive_log.put_ack(ack, revive_queue_id, point.revive_time_ms)
+        if stored.status is not PutMessageStatus.PUT_OK:
+            _log.warning(
+                "acks are not stored: their messages come back",
+                topic=point.topic,
+                group=point.group,
+                why=stored.status.value,
+            )

@@ -1,0 +1,210 @@
+"""What waits in memory for acks is stored in time, and the offset passes it no sooner."""
+
+from dataclasses import replace
+from typing import Any
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
+from rocketpy.broker.pop.pop_key import PopKey, key_of
+from rocketpy.broker.pop.positions import PopPositions
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.revive_log import ReviveLog
+from rocketpy.proto.bodies.pop import CheckPoint, PopAck
+from rocketpy.proto.pop import BATCH_ACK_TAG, CHECK_POINT_TAG
+from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
+from tests.unit.broker.fakes import FakeClock, MemoryFile
+from tests.unit.broker.pop.kit import after, send, simulate
+from tests.unit.broker.pop.test_positions import Store
+
+QUEUE = GroupQueue("T", "g", 0)
+
+
+class Timer:
+    """Keeps what is stored for later, as long as it is told to."""
+
+    store_host = bytes(8)
+
+    def __init__(self) -> None:
+        self.put: list[PutMessage] = []
+        self.status = PutMessageStatus.PUT_OK
+
+    def put_at(self, message: PutMessage, _properties: Any, _deliver_ms: int) -> PutMessageResult:
+        if self.status is PutMessageStatus.PUT_OK:
+            self.put.append(message)
+        return PutMessageResult(self.status, phy_offset=0, size_bytes=100 * len(self.put))
+
+    def is_behind(self) -> bool:
+        return False
+
+
+class Kit:
+    def __init__(self, *, sync_flush: bool = False, **changes: Any) -> None:
+        self.config = replace(BrokerConfig(), **changes)
+        self.clock = FakeClock()
+        self.timer = Timer()
+        self.store = Store()
+        self.offsets = ConsumerOffsets(self.config, MemoryFile(), self.clock)
+        self.offsets.commit("g", "T", 0, 10)
+        self.positions = PopPositions(self.offsets, self.store, self.store)
+        log = ReviveLog(self.timer, self.timer, cluster_name="c", queue_nums=8, clock=self.clock)
+        self.buffer = CheckPointBuffer(
+            log, self.positions, config=self.config, sync_flush=sync_flush, clock=self.clock
+        )
+
+    def pop(self, start: int = 10, count: int = 3, invisible_ms: int = 60_000) -> PopKey | None:
+        point = CheckPoint(
+            "T", "g", 0, start, self.clock.now_ms, invisible_ms, count, list(range(count)), "b"
+        )
+        added = self.buffer.add(point, QUEUE, start + count, 3)
+        return key_of(point) if added else None
+
+    def step(self) -> int:
+        return self.buffer.step(self.clock.monotonic_ms()) - self.clock.monotonic_ms()
+
+    @property
+    def committed(self) -> int:
+        self.positions.settle()
+        return self.offsets.query("g", "T", 0)
+
+    @property
+    def stored(self) -> list[str]:
+        return [message.tags for message in self.timer.put]
+
+
+def test_a_pop_whose_messages_are_all_acked_is_never_stored() -> None:
+    kit = Kit()
+    key = kit.pop()
+    assert key is not None
+    assert kit.positions.of(QUEUE) == 13
+    assert kit.buffer.ack(key, [10])
+    assert kit.buffer.ack(key, [12, 10])
+    assert kit.committed == 10, "the message between is in somebody's hand"
+    assert kit.buffer.ack(key, [11])
+    assert (kit.committed, len(kit.buffer), len(kit.positions)) == (13, 0, 0)
+    kit.clock.now_ms += 60_000
+    kit.step()
+    assert not kit.timer.put
+
+
+def test_what_has_waited_long_enough_is_stored_with_its_acks() -> None:
+    kit = Kit()
+    key = kit.pop()
+    assert key is not None
+    kit.buffer.ack(key, [11])
+    kit.clock.now_ms += 9_999
+    kit.step()
+    assert not kit.stored
+    kit.clock.now_ms += 1
+    kit.step()
+    assert kit.stored == [CHECK_POINT_TAG, BATCH_ACK_TAG]
+    point = CheckPoint.decode(kit.timer.put[0].body)
+    assert (key_of(point), point.bit_map, point.count) == (key, 0, 3)
+    acked = PopAck.decode(kit.timer.put[1].body)
+    assert (key_of(acked), acked.offsets) == (key, [11])
+    assert {message.queue_id for message in kit.timer.put} == {3}
+    assert not kit.buffer.ack(key, [10]), "an ack that comes now is stored"
+    assert kit.committed == 10, "the check point is not on disk"
+    kit.store.flushed_phy_offset = 100
+    assert kit.committed == 13
+
+
+def test_it_is_stored_well_before_its_messages_come_back() -> None:
+    kit = Kit()
+    assert kit.pop(invisible_ms=3_000) is None, "too soon: stored at once"
+    assert kit.pop(invisible_ms=5_000) is not None
+    kit.clock.now_ms += 2_000
+    kit.step()
+    assert kit.stored == [CHECK_POINT_TAG]
+
+
+def test_the_offset_waits_for_the_oldest_pop() -> None:
+    kit = Kit()
+    kit.store.flushed_phy_offset = 1_000
+    first, second = kit.pop(10), kit.pop(13)
+    assert first is not None
+    assert second is not None
+    kit.buffer.ack(second, [13, 14, 15])
+    assert kit.committed == 10
+    kit.clock.now_ms += 10_000
+    kit.step()
+    assert kit.stored == [CHECK_POINT_TAG], "of the first alone"
+    assert kit.committed == 16
+
+
+def test_it_waits_nowhere_when_it_may_not() -> None:
+    assert Kit(sync_flush=True).pop() is None
+    assert Kit(enable_pop_buffer_merge=False).pop() is None
+    assert Kit(pop_ck_max_buffer_size=0).pop() is None
+    kit = Kit(pop_ck_offset_max_queue_size=2)
+    keys = [kit.pop(10), kit.pop(13), kit.pop(16)]
+    assert [key is not None for key in keys] == [True, True, False]
+    kit = Kit()
+    assert kit.pop() is not None
+    assert kit.pop() is None, "the same pop again: one of both is enough in memory"
+
+
+def test_a_setting_changes_at_once() -> None:
+    kit = Kit()
+    assert kit.pop() is not None
+    kit.buffer.configure(replace(kit.config, enable_pop_buffer_merge=False))
+    assert kit.pop(13) is None
+    kit.clock.now_ms += 10_000
+    kit.step()
+    assert kit.stored == [CHECK_POINT_TAG], "what waited is stored in its time"
+
+
+def test_a_store_that_takes_nothing_is_asked_again() -> None:
+    kit = Kit()
+    key = kit.pop()
+    assert key is not None
+    kit.buffer.ack(key, [12])
+    kit.timer.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+    kit.clock.now_ms += 10_000
+    assert kit.step() == 1_000
+    assert (len(kit.buffer), kit.committed) == (1, 10)
+    kit.timer.status = PutMessageStatus.PUT_OK
+    kit.step()
+    assert PopAck.decode(kit.timer.put[1].body).offsets == [12]
+    assert len(kit.buffer) == 0
+
+
+def test_many_are_stored_in_bounded_steps() -> None:
+    kit = Kit()
+    for number in range(150):
+        assert kit.pop(10 + 3 * number) is not None
+    kit.clock.now_ms += 10_000
+    waits = [kit.step() for _ in range(3)]
+    assert waits == [0, 0, 500]
+    assert len(kit.stored) == 150
+
+
+def test_the_end_stores_everything_and_takes_nothing_more() -> None:
+    kit = Kit()
+    kit.pop(10)
+    kit.pop(13)
+    kit.buffer.persist()
+    assert kit.stored == [CHECK_POINT_TAG] * 2
+    assert kit.pop(16) is None
+    kit.positions.persist()
+    assert kit.offsets.query("g", "T", 0) == 16
+
+
+def test_a_broker_that_stops_gives_nothing_out_twice() -> None:
+    async def scenario(cluster: Any, popper: Any) -> tuple[list[bytes], list[bytes], list[bytes]]:
+        await send(cluster, 4)
+        first = await popper.pop(invisibleTime=30_000)
+        for message in first.messages[1:]:
+            await popper.ack(message)
+        broker = cluster.brokers[0]
+        await broker.stop()
+        await broker.start()
+        again = await popper.pop()
+        await after(40)
+        back = await popper.pop()
+        return first.bodies, again.bodies, back.bodies
+
+    first, again, back = simulate(scenario, queues=1)
+    assert first == [b"0", b"1", b"2", b"3"]
+    assert again == []
+    assert back == [b"0"], "the one that nobody acked"
