@@ -68,7 +68,7 @@ class Kit:
         return self.offsets.query("g", "T", 0)
 
     @property
-    def stored(self) -> list[str]:
+    def stored(self) -> list[str | None]:
         return [message.tags for message in self.timer.put]
 
 
