@@ -409,7 +409,7 @@ async def quotes(world: World) -> list[Outcome]:
         return json.dumps({"price": 100 + int(message.body)}).encode()
 
     producer = world.client.producer()
-    async with world.client.responder("quotes", group="pricing", start="earliest", handler=quote):
+    async with world.client.responder("quotes", group="pricing", handler=quote):
         replies = await asyncio.gather(
             *(producer.request("quotes", str(n).encode(), timeout=20) for n in range(20))
         )

@@ -30,6 +30,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
+from rocketpy.client.group_consumer import GroupConsumer
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.message import Message, ReceivedMessage
 from rocketpy.client.options import function_options
@@ -60,7 +61,9 @@ class _Closing(Protocol):
     async def close(self) -> None: ...
 
 
+A_co = TypeVar("A_co", bound=_Closing, covariant=True)
 A = TypeVar("A", bound=_Closing)
+G_co = TypeVar("G_co", bound=GroupConsumer[Any], covariant=True)
 F = TypeVar("F")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,10 +112,10 @@ class _LoopThread:
             self.loop.close()
 
 
-class _Face(Generic[A]):
+class _Face(Generic[A_co]):
     """The blocking face of one of the client's objects."""
 
-    def __init__(self, thread: _LoopThread, wrapped: A) -> None:
+    def __init__(self, thread: _LoopThread, wrapped: A_co) -> None:
         self._thread = thread
         self._wrapped = wrapped
 
@@ -148,7 +151,7 @@ def _blocking(method: Any) -> Any:
     @functools.wraps(method)
     def call(self: _Face[Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         async def called() -> Any:  # noqa: ANN401
-            outcome = method(self._wrapped, *args, **kwargs)
+            outcome = getattr(self._wrapped, method.__name__)(*args, **kwargs)
             return await outcome if asyncio.iscoroutine(outcome) else outcome
 
         return self._thread.run(called())
@@ -254,16 +257,13 @@ def _iterate(thread: _LoopThread, messages: AsyncIterator[T]) -> Iterator[T]:
             return
 
 
-class Consumer(_Face[AsyncConsumer]):
-    """Receives a group's messages; see `rocketpy.Consumer`."""
+class _GroupFace(_Face[G_co]):
+    """The blocking face of a member of a group."""
 
-    start = _blocking(AsyncConsumer.start)
-    subscribe = _blocking(AsyncConsumer.subscribe)
-    pause = _blocking(AsyncConsumer.pause)
-    resume = _blocking(AsyncConsumer.resume)
-    commit = _blocking(AsyncConsumer.commit)
-    health = _blocking(AsyncConsumer.health)
-    wait_closed = _blocking(AsyncConsumer.wait_closed)
+    start = _blocking(GroupConsumer.start)
+    subscribe = _blocking(GroupConsumer.subscribe)
+    wait_closed = _blocking(GroupConsumer.wait_closed)
+    health = _blocking(GroupConsumer.health)
 
     def __enter__(self) -> Self:
         self.start()
@@ -271,8 +271,16 @@ class Consumer(_Face[AsyncConsumer]):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues this member has now."""
+        """What this member reads now."""
         return self._thread.call(lambda: self._wrapped.assignment)
+
+
+class Consumer(_GroupFace[AsyncConsumer]):
+    """Receives a group's messages; see `rocketpy.Consumer`."""
+
+    pause = _blocking(AsyncConsumer.pause)
+    resume = _blocking(AsyncConsumer.resume)
+    commit = _blocking(AsyncConsumer.commit)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return _iterate(self._thread, aiter(self._wrapped))
@@ -282,7 +290,7 @@ class Consumer(_Face[AsyncConsumer]):
         self._thread.run(message.ack())
 
     def nack(self, message: ReceivedMessage, delay_level: int = 0) -> None:
-        """Give a message back, to be delivered again later."""
+        """Give a message back, to be delivered again later; see `ReceivedMessage.nack`."""
         self._thread.run(message.nack(delay_level))
 
 
@@ -315,22 +323,8 @@ class PullConsumer(_Face[AsyncPullConsumer]):
         return self._thread.call(lambda: self._wrapped.assignment)
 
 
-class PopConsumer(_Face[AsyncPopConsumer]):
+class PopConsumer(_GroupFace[AsyncPopConsumer]):
     """Pops a group's messages; see `rocketpy.PopConsumer`."""
-
-    start = _blocking(AsyncPopConsumer.start)
-    subscribe = _blocking(AsyncPopConsumer.subscribe)
-    health = _blocking(AsyncPopConsumer.health)
-    wait_closed = _blocking(AsyncPopConsumer.wait_closed)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        """What this member pops; queue id -1 is all of a broker."""
-        return self._thread.call(lambda: self._wrapped.assignment)
 
     def __iter__(self) -> Iterator[PoppedMessage]:
         return _iterate(self._thread, aiter(self._wrapped))
@@ -339,9 +333,11 @@ class PopConsumer(_Face[AsyncPopConsumer]):
         """Tell the broker that a message is done."""
         self._thread.run(message.ack())
 
-    def nack(self, message: PoppedMessage, *, delay_s: float | None = None) -> None:
-        """Give a message back, to be delivered again later."""
-        self._thread.run(message.nack(delay_s=delay_s))
+    def nack(
+        self, message: PoppedMessage, delay_level: int = 0, *, delay_s: float | None = None
+    ) -> None:
+        """Give a message back, to be delivered again later; see `PoppedMessage.nack`."""
+        self._thread.run(message.nack(delay_level, delay_s=delay_s))
 
     def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
         """Keep a message for so many seconds from now on."""

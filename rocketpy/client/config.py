@@ -65,6 +65,7 @@ _MINIMUM: Final = {
     "pull_error_pause_ms": 1,
     "rebalance_interval_ms": 1,
     "takeover_pause_ms": 0,
+    "start_timeout_s": 0,
     "stop_timeout_s": 0,
     "consume_timeout_ms": 1,
     "local_retry_ms": 1,
@@ -231,6 +232,8 @@ class ConsumerConfig(Checked):
         pull_error_pause_ms: pause after a pull that failed.
         rebalance_interval_ms: pause between two rounds of dealing out queues.
         takeover_pause_ms: time for a queue's former owner to store its offset.
+        start_timeout_s: how long a start waits to know the first queues and where they begin; 0
+            does not wait, and what is sent meanwhile may be missed.
         stop_timeout_s: how long a stop waits for handlers in hand.
         consume_timeout_ms: a message in hand for longer is given back to the broker.
         local_retry_ms: pause before a message that could not be given back is consumed again.
@@ -265,6 +268,7 @@ class ConsumerConfig(Checked):
     pull_error_pause_ms: int = 1_000
     rebalance_interval_ms: int = 20_000
     takeover_pause_ms: int = 500
+    start_timeout_s: float = 5.0
     stop_timeout_s: float = 10.0
     consume_timeout_ms: int = 15 * 60_000
     local_retry_ms: int = 5_000
@@ -305,6 +309,8 @@ class PullConsumerConfig(Checked):
         pull_timeout_ms: limit of one pull; more than `suspend_ms`.
         pull_error_pause_ms: pause after a pull that failed.
         rebalance_interval_ms: pause between two rounds of dealing out queues.
+        start_timeout_s: how long `subscribe` waits to know the first queues and where they begin;
+            0 does not wait, and what is sent meanwhile may be missed.
     """
 
     group: str = ""
@@ -321,6 +327,7 @@ class PullConsumerConfig(Checked):
     pull_timeout_ms: int = 30_000
     pull_error_pause_ms: int = 1_000
     rebalance_interval_ms: int = 20_000
+    start_timeout_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +355,8 @@ class PopConsumerConfig(Checked):
         max_in_hand: messages popped and not settled: above it, popping pauses.
         error_pause_ms: pause after a pop that failed.
         rebalance_interval_ms: pause between two questions what to pop.
+        start_timeout_s: how long a start waits to know what to pop and where it begins; 0 does not
+            wait, and what is sent meanwhile may be missed.
         stop_timeout_s: how long a stop waits for handlers in hand.
     """
 
@@ -369,7 +378,13 @@ class PopConsumerConfig(Checked):
     max_in_hand: int = 96
     error_pause_ms: int = 1_000
     rebalance_interval_ms: int = 20_000
+    start_timeout_s: float = 5.0
     stop_timeout_s: float = 10.0
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a message that fails is waited for by its queue."""
+        return self.ordered
 
     def __post_init__(self) -> None:
         """Check the values.

@@ -6,39 +6,32 @@ Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import PopConsumerConfig
-from rocketpy.client.consume_stats import ConsumeStats
-from rocketpy.client.handlers import Invoke, make_invoke
+from rocketpy.client.consumer_members import PopMember
+from rocketpy.client.group_consumer import GroupConsumer
+from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.pop_hand import PopHand
 from rocketpy.client.pop_loop import PopLoop, PopSettings
-from rocketpy.client.pop_member import PopMember
 from rocketpy.client.pop_requests import PopRequests
 from rocketpy.client.pop_service import PopService
 from rocketpy.client.popped_message import PoppedMessage
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
-from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.runtime.ordered_set import OrderedSet
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES: Final = 16
-QUICK_ROUNDS: Final = 15
-_QUICK_PAUSE_MS: Final = 1_000
 
 
-class PopConsumer:
+class PopConsumer(GroupConsumer[PopConsumerConfig]):
     """Pops a group's messages; made by `Client.pop_consumer`.
 
     Members share messages, not queues: any number of them may work on one queue. A message is
@@ -58,14 +51,7 @@ class PopConsumer:
     """
 
     def __init__(self, instance: Instance, group: str, config: PopConsumerConfig) -> None:
-        self.group = checked_group(group)
-        self.config = config
-        self._instance = instance
-        self._subscriptions: dict[str, SubscriptionData] = {}
-        self._stats = ConsumeStats(instance.clock)
-        self._running = False
-        self._closed = asyncio.Event()
-        self._quick_rounds = QUICK_ROUNDS
+        super().__init__(instance, group, config)
         self._requests = PopRequests(instance.remoting)
         retries = config.max_retries
         self._hand = PopHand(
@@ -86,7 +72,6 @@ class PopConsumer:
         )
         self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
-        self._executor: ThreadPoolExecutor | None = None
         self._service: PopService | None = None
         self._jobs = [
             PeriodicJob(f"assignment {group}", self._assign, config.rebalance_interval_ms)
@@ -103,75 +88,14 @@ class PopConsumer:
             stats=self._stats,
             wake=self._wake,
         )
-        for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
-            self.subscribe(topic, config.filter, config.sql)
+        self._subscribe_all()
 
     # ---- life
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def subscribe(self, topic: str, filter: str = "*", sql: str = "") -> None:  # noqa: A002
-        """Subscribe to a topic, one more or with another filter; before or after the start.
-
-        Args:
-            topic: its name.
-            filter: tags, `"a || b"` or `"*"`.
-            sql: instead of tags, a condition on properties.
-
-        Raises:
-            ExpressionError: `sql` is no condition; says where.
-            ConfigError: the name or the filter is not usable.
-        """
-        topic = wrap_namespace(self._instance.config.namespace, topic)
-        version = self._instance.next_sub_version()
-        self._subscriptions[topic] = checked_subscription(topic, filter, sql, version)
-        if self._running:
-            self._instance.heartbeat_soon()
-            self._wake()
-
-    async def start(self) -> None:
-        """Join the group and begin to pop.
-
-        Raises:
-            NoNameServerError: none is configured or none answers.
-            ClosedError: the client is not started.
-            ClientError: this client already has a consumer of the group.
-        """
-        if self._running:
-            return
-        instance = self._instance
-        if not instance.is_running or self._closed.is_set():
-            raise ClosedError("the consumer's client is not started, or the consumer was closed")
-        for topic in list(self._subscriptions):
-            await instance.routes.refresh(topic)
-        instance.add_consumer(self._member)
-        self._running = True
-        self._service = self._make_service()
-        try:
-            await instance.heartbeat()
-        except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
-            logger.warning("first heartbeat of group %s failed: %r", self.group, error)
-        for job in self._jobs:
-            job.start()
-
-    def _make_service(self) -> PopService:
+    def _start_service(self, invoke: Invoke | None) -> None:
         config = self.config
-        invoke: Invoke | None = None
-        if config.handler is not None:
-            self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
-            invoke = make_invoke(config.handler, batch=config.batch, executor=self._executor)
         self._member.start(invoke)
-        return PopService(
+        self._service = PopService(
             self._hand,
             self._stats,
             self._instance.clock,
@@ -180,14 +104,11 @@ class PopConsumer:
             batch=config.batch,
         )
 
-    async def close(self) -> None:
-        """Stop popping, finish handlers in hand, leave the group; the rest comes back by itself."""
-        if not self._running:
-            self._closed.set()
-            return
-        self._running = False
-        for job in self._jobs:
-            await job.stop()
+    async def _wait_for_positions(self) -> None:
+        for loop, _ in list(self._loops.values()):
+            await loop.began.wait()
+
+    async def _finish(self) -> None:
         await self._stop_loops(list(self._loops))
         assert self._service is not None
         await self._service.stop(self.config.stop_timeout_s)
@@ -196,14 +117,6 @@ class PopConsumer:
         for task in self._settling:
             task.cancel()
         self._hand.drop_all()
-        await self._instance.remove_consumer(self._member)
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        self._closed.set()
-
-    async def wait_closed(self) -> None:
-        """Wait until closed."""
-        await self._closed.wait()
 
     # ---- receiving
 
@@ -228,11 +141,6 @@ class PopConsumer:
     def in_hand(self) -> int:
         """Messages popped and not settled."""
         return len(self._hand)
-
-    @property
-    def stats(self) -> ConsumeStats:
-        """Counts and rates by topic."""
-        return self._stats
 
     def health(self) -> ConsumerHealth:
         """Return what is popped and what fails in the background."""
@@ -261,11 +169,8 @@ class PopConsumer:
                 if queue not in self._loops:
                     self._begin(queue)
         self._stats.sample()
-        if is_complete:
-            self._quick_rounds = QUICK_ROUNDS
-            return None
-        self._quick_rounds -= 1
-        return _QUICK_PAUSE_MS if self._quick_rounds >= 0 else None
+        self._placed.set()
+        return self._next_round_ms(is_complete=is_complete)
 
     async def _ask(self, topic: str) -> list[MessageQueue] | None:
         """Ask the brokers of a topic, one after the other; None: keep what there is.
@@ -313,12 +218,6 @@ class PopConsumer:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-    def _wake(self) -> None:
-        """Ask at once what to pop."""
-        if self._running:
-            self._quick_rounds = QUICK_ROUNDS
-            self._jobs[0].wake()
 
     # ---- messages
 

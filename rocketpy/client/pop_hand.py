@@ -79,6 +79,11 @@ class PopHand:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another pop may be made."""
+        return self._room.is_set()
+
     async def wait_for_room(self) -> None:
         """Wait until another pop may be made."""
         await self._room.wait()

@@ -63,6 +63,8 @@ class PopLoop:
         queue: as given.
         failure: why the last pop failed; None when it did not.
         last_pop_ms: wall time of the last one.
+        began: the broker knows where the group begins; or it cannot be asked yet, because too much
+            is in hand.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class PopLoop:
         self.queue = queue
         self.failure: Exception | None = None
         self.last_pop_ms = 0
+        self.began = asyncio.Event()
         self._instance = instance
         self._settings = settings
         self._hand = hand
@@ -90,6 +93,8 @@ class PopLoop:
     async def run(self) -> None:
         """Pop, again and again; failures are kept in `failure` and tried again."""
         while True:
+            if not self._hand.has_room:
+                self.began.set()
             await self._hand.wait_for_room()
             try:
                 pause_ms = await self._pop()
@@ -113,7 +118,10 @@ class PopLoop:
             raise NoRouteError(f"broker {queue.broker_name} has no master")
         subscription = self._subscription()
         self.last_pop_ms = clock.time_ms()
-        result = await self._requests.pop(address, self._header(subscription))
+        # The first one waits for nothing: its response says that the group has its position.
+        poll_ms = self._settings.poll_ms if self.began.is_set() else 0
+        result = await self._requests.pop(address, self._header(subscription, poll_ms))
+        self.began.set()
         if result.status is PopStatus.FULL:
             return FULL_PAUSE_MS
         if result.status is PopStatus.FOUND:
@@ -139,7 +147,7 @@ class PopLoop:
     def _held(self, ext: MessageExt, result: PopResult) -> PoppedMessage:
         return self._hand.take(ext, self.queue.broker_name, result.invisible_ms)
 
-    def _header(self, subscription: SubscriptionData) -> PopMessageRequestHeader:
+    def _header(self, subscription: SubscriptionData, poll_ms: int) -> PopMessageRequestHeader:
         settings, queue = self._settings, self.queue
         return PopMessageRequestHeader(
             consumer_group=settings.group,
@@ -147,7 +155,7 @@ class PopLoop:
             queue_id=queue.queue_id,
             max_msg_nums=settings.batch,
             invisible_time=settings.invisible_ms,
-            poll_time=settings.poll_ms,
+            poll_time=poll_ms,
             born_time=self._instance.clock.time_ms(),
             init_mode=settings.init_mode,
             exp_type=subscription.expression_type,

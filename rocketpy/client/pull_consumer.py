@@ -18,6 +18,7 @@ from rocketpy.client.config import PullConsumerConfig
 from rocketpy.client.consume_service import Delivery
 from rocketpy.client.consumer_health import consumer_health
 from rocketpy.client.consumer_members import PullMember
+from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
@@ -26,7 +27,7 @@ from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import CacheTotal, Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullSettings
 from rocketpy.client.queue_readers import QueueReaders
-from rocketpy.client.rebalance import Rebalancer
+from rocketpy.client.rebalance import Balance, Rebalancer
 from rocketpy.client.start_position import StartFinder
 from rocketpy.errors import ClientError, ClosedError, NoRouteError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
@@ -63,6 +64,7 @@ class PullConsumer:
         self._finder = StartFinder(instance, self._store, config.start, keep=False)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
+        self._placed = asyncio.Event()
         self._arrived: deque[Delivery] = deque()
         self._positions: dict[MessageQueue, int] = {}  # after what poll handed out
         self._committable: dict[MessageQueue, int] = {}  # handed out by an earlier poll
@@ -151,6 +153,7 @@ class PullConsumer:
         for queue in list(self._readers.queues):
             await self._drop(queue)
         await self._instance.remove_consumer(self._member)
+        self._placed.set()
         self._wake()
 
     # ---- which queues
@@ -167,6 +170,10 @@ class PullConsumer:
         sql: str = "",
     ) -> None:
         """Read this member's share of a topic; members of the group deal the queues out.
+
+        Returns when it is known which queues these are and where they begin, or after
+        `start_timeout_s`, with a warning; not so for a topic that does not exist yet, which is
+        read from its first message on.
 
         Args:
             topic: its name.
@@ -192,6 +199,7 @@ class PullConsumer:
             self._instance.add_consumer(self._member)
             self._subscribes = True
             self._subscriptions[topic] = wanted
+            self._placed = asyncio.Event()
             try:
                 await self._instance.heartbeat()
             except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
@@ -199,8 +207,12 @@ class PullConsumer:
             self._rebalance_job.start()
         else:
             self._subscriptions[topic] = wanted
+            self._placed = asyncio.Event()
             self._instance.heartbeat_soon()
             self._rebalance_job.wake()
+        await wait_for_first_round(
+            self.group, self._placed, self._rebalance_job, self.config.start_timeout_s
+        )
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues, each from the group's offset, or where `start` says.
@@ -413,7 +425,11 @@ class PullConsumer:
         return True
 
     async def _rebalance(self) -> int | None:
-        return None if await self._rebalancer.round(self._subscriptions) else 1_000
+        placed = self._placed  # a topic that comes during the round is for the next one
+        balance = await self._rebalancer.round(self._subscriptions)
+        if balance is not Balance.OUTSIDE:
+            placed.set()
+        return None if balance is Balance.COMPLETE else 1_000
 
     def _checked(self, queue: MessageQueue) -> ProcessQueue:
         found = self._readers.queues.get(queue)

@@ -3,15 +3,10 @@
 Source: DefaultMQPushConsumerImpl (5.4.0).
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
 
 from rocketpy.client.allocate import find_allocation
-from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import (
     DEAD_LETTER,
@@ -19,10 +14,10 @@ from rocketpy.client.consume_service import (
     HandlerService,
     IteratorService,
 )
-from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.consumer_health import consumer_health
 from rocketpy.client.consumer_members import PushMember
-from rocketpy.client.handlers import Invoke, make_invoke
+from rocketpy.client.group_consumer import GroupConsumer
+from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
@@ -33,30 +28,25 @@ from rocketpy.client.process_queue import GiveBack, Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullSettings
 from rocketpy.client.queue_locks import RENEW_INTERVAL_MS, QueueLockKeeper
 from rocketpy.client.queue_readers import QueueReaders
-from rocketpy.client.rebalance import Rebalancer
+from rocketpy.client.rebalance import Balance, Rebalancer
 from rocketpy.client.redelivery import Redelivery
 from rocketpy.client.returns import Returns
 from rocketpy.client.start_position import StartFinder
 from rocketpy.client.tracer import Tracer
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.namespace import wrap_namespace
-from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.topic_names import retry_topic
 from rocketpy.proto.trace import CONSUMED
 
 logger = logging.getLogger(__name__)
 
-UNBALANCED_PAUSE_MS = 1_000
 # What is consumed in order is never far apart.
 _ANY_SPAN = 1 << 62
 # Not longer, because the lock's other queues and the next rounds wait for it.
 _DRAIN_S = 1.0
-# A topic nobody serves is looked for this often in quick rounds, then with the normal interval.
-QUICK_ROUNDS = 15
 
 
-class Consumer:
+class Consumer(GroupConsumer[ConsumerConfig]):
     """Receives a group's messages; made by `Client.consumer`.
 
     At least once: after a crash or a change of members a message may come again.
@@ -73,14 +63,7 @@ class Consumer:
     """
 
     def __init__(self, instance: Instance, group: str, config: ConsumerConfig) -> None:
-        self.group = checked_group(group)
-        self.config = config
-        self._instance = instance
-        self._subscriptions: dict[str, SubscriptionData] = {}
-        self._failure: BaseException | None = None
-        self._running = False
-        self._quick_rounds = QUICK_ROUNDS
-        self._stats = ConsumeStats(instance.clock)
+        super().__init__(instance, group, config)
         span = _ANY_SPAN if config.ordered else config.max_span
         self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, span)
         self._store = make_offset_store(
@@ -90,10 +73,8 @@ class Consumer:
         self._redelivery = Redelivery(instance, group, config.max_retries)
         self._returns = self._make_returns()
         self._give_back: GiveBack = self._returns.give_back
-        self._executor: ThreadPoolExecutor | None = None
         self._tracer: Tracer | None = None
         self._service: ConsumeService | None = None
-        self._closed = asyncio.Event()
         self._readers = QueueReaders(
             instance,
             _pull_settings(group, config),
@@ -116,7 +97,7 @@ class Consumer:
         )
         self._locks = self._make_locks()
         self._jobs = self._make_jobs()
-        self._member = PushMember(
+        self._member: PushMember = PushMember(
             instance,
             group,
             config,
@@ -124,10 +105,9 @@ class Consumer:
             readers=self._readers,
             store=self._store,
             stats=self._stats,
-            wake=self._wake_rebalance,
+            wake=self._wake,
         )
-        for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
-            self.subscribe(topic, config.filter, config.sql)
+        self._subscribe_all()
 
     def _make_returns(self) -> Returns:
         config = self.config
@@ -143,7 +123,7 @@ class Consumer:
         if not self.config.is_ordered or self.config.broadcast:
             return None
         queues = self._readers.queues
-        return QueueLockKeeper(self._instance, self.group, queues, self._wake_rebalance)
+        return QueueLockKeeper(self._instance, self.group, queues, self._wake)
 
     def _make_jobs(self) -> list[PeriodicJob]:
         persist_ms = self._instance.config.persist_interval_ms
@@ -160,88 +140,29 @@ class Consumer:
 
     # ---- life
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def subscribe(self, topic: str, filter: str = "*", sql: str = "") -> None:  # noqa: A002
-        """Subscribe to a topic, one more or with another filter; before or after the start.
-
-        Args:
-            topic: its name.
-            filter: tags, `"a || b"` or `"*"`.
-            sql: instead of tags, a condition on properties.
-
-        Raises:
-            ExpressionError: `sql` is no condition; says where.
-            ConfigError: the name or the filter is not usable.
-        """
-        topic = wrap_namespace(self._instance.config.namespace, topic)
-        version = self._instance.next_sub_version()
-        self._subscriptions[topic] = checked_subscription(topic, filter, sql, version)
-        if self._running:
-            self._instance.heartbeat_soon()
-            self._wake_rebalance()
-
-    async def start(self) -> None:
-        """Join the group and begin to receive.
-
-        Raises:
-            NoNameServerError: none is configured or none answers.
-            ClosedError: the client is not started.
-            ClientError: this client already has a consumer of the group.
-            BrokerError: a broker does not take a condition it subscribes with.
-        """
-        if self._running:
-            return
-        instance = self._instance
-        if not instance.is_running or self._closed.is_set():
-            raise ClosedError("the consumer's client is not started, or the consumer was closed")
+    def _before_joining(self) -> None:
         if not self.config.broadcast:
             self.subscribe(retry_topic(self.group))
-        for topic in list(self._subscriptions):
-            await instance.routes.refresh(topic)
-        await instance.check_subscriptions(self.group, self._subscriptions.values())
-        instance.add_consumer(self._member)
-        self._running = True
-        self._service = self._make_service()
-        try:
-            await instance.heartbeat()
-        except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
-            logger.warning("first heartbeat of group %s failed: %r", self.group, error)
-        for job in self._jobs:
-            job.start()
 
-    def _make_service(self) -> ConsumeService:
+    def _start_service(self, invoke: Invoke | None) -> None:
         config, clock = self.config, self._instance.clock
-        invoke: Invoke | None = None
-        if config.handler is not None:
-            self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
-            invoke = make_invoke(config.handler, batch=config.batch, executor=self._executor)
         if config.trace:
             self._tracer = Tracer(self._instance, self.group, "CONSUME", config.trace_topic)
             invoke = None if invoke is None else self._tracer.traced(invoke)
         self._member.start(invoke)
         if invoke is None:
-            return IteratorService(stats=self._stats, clock=clock)
-        if config.is_ordered:
-            return self._make_ordered(invoke)
-        return HandlerService(
-            invoke,
-            concurrency=config.concurrency,
-            batch=config.batch,
-            give_back=self._give_back,
-            stats=self._stats,
-            clock=clock,
-        )
+            self._service = IteratorService(stats=self._stats, clock=clock)
+        elif config.is_ordered:
+            self._service = self._make_ordered(invoke)
+        else:
+            self._service = HandlerService(
+                invoke,
+                concurrency=config.concurrency,
+                batch=config.batch,
+                give_back=self._give_back,
+                stats=self._stats,
+                clock=clock,
+            )
 
     def _make_ordered(self, invoke: Invoke) -> OrderedService:
         config, redelivery = self.config, self._redelivery
@@ -264,14 +185,7 @@ class Consumer:
         self._give_back = service.give_back
         return service
 
-    async def close(self) -> None:
-        """Stop pulling, finish handlers in hand, store offsets, leave the group."""
-        if not self._running:
-            self._closed.set()
-            return
-        self._running = False
-        for job in self._jobs:
-            await job.stop()
+    async def _finish(self) -> None:
         await self._readers.silence(list(self._readers.queues))
         assert self._service is not None
         await self._service.stop(self.config.stop_timeout_s)
@@ -285,16 +199,6 @@ class Consumer:
                 await self._locks.give_back(queue)
         if self._tracer is not None:
             await self._tracer.close()
-        await self._instance.remove_consumer(self._member)
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        self._closed.set()
-
-    async def wait_closed(self) -> None:
-        """Wait until closed; raises the failure that stopped a background task, if one did."""
-        await self._closed.wait()
-        if self._failure is not None:
-            raise self._failure
 
     # ---- receiving
 
@@ -327,26 +231,13 @@ class Consumer:
         """The queues this member has now."""
         return sorted(self._readers.queues)
 
-    @property
-    def stats(self) -> ConsumeStats:
-        """Counts and rates by topic."""
-        return self._stats
-
     # ---- queues
 
     async def _rebalance(self) -> int | None:
-        balanced = await self._rebalancer.round(self._subscriptions)
-        if balanced:
-            self._quick_rounds = QUICK_ROUNDS
-            return None
-        self._quick_rounds -= 1
-        return UNBALANCED_PAUSE_MS if self._quick_rounds >= 0 else None
-
-    def _wake_rebalance(self) -> None:
-        """Look at once who owns which queue."""
-        if self._running:
-            self._quick_rounds = QUICK_ROUNDS
-            self._jobs[0].wake()
+        balance = await self._rebalancer.round(self._subscriptions)
+        if balance is not Balance.OUTSIDE:
+            self._placed.set()
+        return self._next_round_ms(is_complete=balance is Balance.COMPLETE)
 
     async def _acquire(self, queue: MessageQueue) -> bool:
         if self._locks is not None and not await self._locks.take(queue):
@@ -395,7 +286,7 @@ class Consumer:
 
     def _broken(self, error: BaseException) -> None:
         if isinstance(error, RocketPyError):  # the broker refuses: perhaps it is not ours any more
-            self._wake_rebalance()
+            self._wake()
             return
         self._failure = error
         if isinstance(self._service, IteratorService):

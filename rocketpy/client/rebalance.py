@@ -6,6 +6,7 @@ Source: RebalanceImpl (5.4.0).
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
 
 from rocketpy.client.instance import Instance
 from rocketpy.client.process_queue import ProcessQueue
@@ -17,6 +18,19 @@ from rocketpy.proto.topic_names import RETRY_PREFIX
 logger = logging.getLogger(__name__)
 
 PULL_EXPIRED_MS = 120_000
+
+
+class Balance(IntEnum):
+    """How far a round came; that of several topics is the least of theirs."""
+
+    OUTSIDE = 0
+    """A broker does not count us as a member yet."""
+    WAITING = 1
+    """A queue is not to be had yet, or not to be given up."""
+    ABSENT = 2
+    """Nobody serves a topic."""
+    COMPLETE = 3
+    """We have all that is ours."""
 
 
 class Rebalancer:
@@ -56,28 +70,29 @@ class Rebalancer:
         self._takeover_pause_ms = takeover_pause_ms
         self._unserved: set[str] = set()
 
-    async def round(self, topics: Iterable[str]) -> bool:
+    async def round(self, topics: Iterable[str]) -> Balance:
         """Do one round over all topics.
 
         Returns:
-            True when we have all that is ours; False to try again soon.
+            How far it came: short of COMPLETE, it is to be tried again soon.
 
         Raises:
             RocketPyError: the last thing that went wrong, after every topic was tried.
         """
         wanted = list(topics)
         failure: RocketPyError | None = None
-        balanced = True
+        balance = Balance.COMPLETE
         for queue in [queue for queue in self._owned if queue.topic not in wanted]:
-            balanced = await self._release(self._owned[queue]) and balanced
+            if not await self._release(self._owned[queue]):
+                balance = Balance.WAITING
         for topic in wanted:
             try:
-                balanced = await self._topic_round(topic) and balanced
+                balance = min(balance, await self._topic_round(topic))
             except RocketPyError as error:
                 failure = error
         if failure is not None:
             raise failure
-        return balanced
+        return balance
 
     def _warn_of_unserved(self, topic: str) -> None:
         """Say once that nobody serves a topic: its name may be mistyped."""
@@ -89,12 +104,12 @@ class Rebalancer:
                 topic,
             )
 
-    async def _topic_round(self, topic: str) -> bool:
+    async def _topic_round(self, topic: str) -> Balance:
         queues = await self._instance.routes.subscribe_queues(topic)
         self._saw(topic, queues)
         if not queues:
             self._warn_of_unserved(topic)
-            return False
+            return Balance.ABSENT
         self._unserved.discard(topic)
         alone = True
         client_ids: list[str] = []
@@ -121,7 +136,9 @@ class Rebalancer:
                 failure = error
         if failure is not None:
             raise failure
-        return settled and (alone or self._instance.client_id in client_ids)
+        if not alone and self._instance.client_id not in client_ids:
+            return Balance.OUTSIDE
+        return Balance.COMPLETE if settled else Balance.WAITING
 
     async def _client_ids(self, topic: str) -> list[str]:
         addresses = self._instance.routes.brokers_of([topic])

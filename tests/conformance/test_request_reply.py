@@ -23,7 +23,7 @@ def test_what_a_responder_returns_is_the_answer(run: Callable[..., Any]) -> None
 
         async with world.client() as shop, world.client() as pricing:
             responder = pricing.responder(
-                "quotes", group="pricing", handler=quote, serializer=rocketpy.json, start="earliest"
+                "quotes", group="pricing", handler=quote, serializer=rocketpy.json
             )
             await responder.start()
             producer = shop.producer(serializer=rocketpy.json)
@@ -49,7 +49,7 @@ def test_without_an_answer_in_time_it_is_a_timeout_and_a_late_one_is_counted(
             seen.append(message)
 
         async with world.client() as shop, world.client() as pricing:
-            consumer = pricing.consumer("quotes", group="p", handler=keep, start="earliest")
+            consumer = pricing.consumer("quotes", group="p", handler=keep)
             await consumer.start()
             with pytest.raises(RequestTimeoutError, match="no answer came"):
                 await shop.producer().request("quotes", b"?", timeout=0.5)
@@ -71,7 +71,7 @@ def test_an_answer_to_who_is_gone_or_to_what_asked_nothing(run: Callable[..., An
             seen.append(message)
 
         async with world.client() as pricing:
-            consumer = pricing.consumer("quotes", group="p", handler=keep, start="earliest")
+            consumer = pricing.consumer("quotes", group="p", handler=keep)
             await consumer.start()
             async with world.client() as shop:
                 producer = shop.producer()
@@ -100,7 +100,7 @@ def test_answers_are_not_stored_when_that_is_turned_off(run: Callable[..., Any])
             return b"yes"
 
         async with world.client() as client:
-            responder = client.responder("quotes", group="p", handler=yes, start="earliest")
+            responder = client.responder("quotes", group="p", handler=yes)
             async with responder:
                 answer = await client.producer().request("quotes", b"?", timeout=20)
             assert answer.body == b"yes"

@@ -27,6 +27,7 @@ STANDS_FOR = {
     "client/config.py": "unit/client/test_options.py",
     "client/message.py": "unit/client/test_options_of_consumers.py",
     "client/outgoing.py": "unit/client/test_options.py",
+    "client/group_consumer.py": "conformance/test_start.py",
     "client/pop_consumer.py": "conformance/test_pop.py",
     "client/pop_hand.py": "conformance/test_pop.py",
     "client/pop_loop.py": "conformance/test_pop.py",

@@ -37,10 +37,7 @@ def test_java_asks_and_python_answers_and_the_other_way_round(
             return java.do("send", name=producer, topic=topic, mode="request", body="price")
 
         async with rocketpy.connect(servers.namesrv) as client:
-            responder = client.responder(
-                topic, group=group, handler=lambda m: m.body + b"?", start="earliest"
-            )
-            async with responder:
+            async with client.responder(topic, group=group, handler=lambda m: m.body + b"?"):
                 response = await asyncio.to_thread(ask)
             assert response["errors"] == []
             assert [one["body"] for one in response["sent"]] == ["price-0?"]  # type: ignore[attr-defined]

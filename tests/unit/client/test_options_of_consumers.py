@@ -286,10 +286,29 @@ async def takeover(cluster: Cluster, options: dict[str, Any]) -> int:
     async with cluster.client() as one, cluster.client() as two:
         async with one.consumer("t", group="c", handler=failing):
             await pass_time(5)
-            async with two.consumer("t", group="c", handler=failing, **options) as second:
+            second = two.consumer("t", group="c", handler=failing, start_timeout_s=0, **options)
+            async with second:
                 began = cluster.clock.monotonic_ms()
                 await until(lambda: len(of_topic(second)) >= 2)
                 return (cluster.clock.monotonic_ms() - began) // 1000
+
+
+def start_took(kind: str) -> Observer:
+    """How long a start waits for brokers that do not say who is in a group, seconds."""
+
+    async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
+        cluster.script[38] = [1] * 50
+        async with cluster.client() as client:
+            began = cluster.clock.monotonic_ms()
+            if kind == "push":
+                await client.consumer("t", group="c", **options).start()
+            else:
+                puller = client.pull_consumer(group="c", **options)
+                await puller.start()
+                await puller.subscribe("t")
+            return (cluster.clock.monotonic_ms() - began) // 1000
+
+    return observe
 
 
 async def group_stored(cluster: Cluster, options: dict[str, Any]) -> Any:
@@ -369,6 +388,7 @@ CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "pull_error_pause_ms": (1000, 3000, pull_pause(consume, 1), 1000, 3000),
     "rebalance_interval_ms": (10_000, 20_000, rebalanced_after("push"), 10, 20),
     "takeover_pause_ms": (0, 7_000, takeover, 0, 7),
+    "start_timeout_s": (0, 7, start_took("push"), 0, 7),
     "stop_timeout_s": (1, 4, stop_took, 1, 4),
     "consume_timeout_ms": (20_000, 50_000, given_back_after, 2, 5),
     "local_retry_ms": (2_000, 9_000, local_pause, 2_000, 9_000),
@@ -388,6 +408,7 @@ PULL_CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "pull_timeout_ms": (4000, 6000, pull_pause(poll, "lost"), 5000, 7000),
     "pull_error_pause_ms": (1000, 3000, pull_pause(poll, 1), 1000, 3000),
     "rebalance_interval_ms": (10_000, 20_000, rebalanced_after("pull"), 10, 20),
+    "start_timeout_s": (0, 7, start_took("pull"), 0, 7),
 }
 
 

@@ -51,13 +51,14 @@ def test_a_queue_that_comes_while_everything_is_paused_is_paused_too() -> None:
             got.append(message.body)
 
         async with cluster.client() as client:
-            async with client.consumer("t", group="c", start="earliest", handler=handler) as c:
-                c.pause()
-                await until(lambda: len(of_topic(c)) == 2)
+            consumer = client.consumer("t", group="c", start="earliest", handler=handler)
+            consumer.pause()
+            async with consumer:
+                assert len(of_topic(consumer)) == 2
                 fill(cluster, 4)
                 await pass_time(30)
                 assert got == []
-                c.resume()
+                consumer.resume()
                 await until(lambda: len(got) == 4)
 
     run_sim(main, queues=2)

@@ -1,0 +1,222 @@
+"""What the members of a consumer group share, however messages come to them: life, subscriptions.
+
+Source: DefaultMQPushConsumerImpl (5.4.0).
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar
+
+from rocketpy.client.checks import checked_group, checked_subscription
+from rocketpy.client.config import ConsumerConfig, PopConsumerConfig
+from rocketpy.client.consume_stats import ConsumeStats
+from rocketpy.client.consumer_members import HandlerMember
+from rocketpy.client.first_round import wait_for_first_round
+from rocketpy.client.handlers import Invoke, make_invoke
+from rocketpy.client.health import ConsumerHealth
+from rocketpy.client.instance import Instance
+from rocketpy.client.periodic import PeriodicJob
+from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.proto.subscription import SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+C = TypeVar("C", ConsumerConfig, PopConsumerConfig)
+
+QUICK_ROUNDS: Final = 15
+"""A topic nobody serves is looked for this often in quick rounds, then in the normal interval."""
+_QUICK_PAUSE_MS: Final = 1_000
+
+
+class GroupConsumer(ABC, Generic[C]):
+    """A member of a consumer group; `Consumer` and `PopConsumer` are the two kinds.
+
+    Args:
+        instance: connections, routes, heartbeats.
+        group: its group, the namespace included.
+        config: its settings.
+    """
+
+    config: C
+
+    def __init__(self, instance: Instance, group: str, config: C) -> None:
+        self.group = checked_group(group)
+        self.config = config
+        self._instance = instance
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._stats = ConsumeStats(instance.clock)
+        self._jobs: list[PeriodicJob] = []
+        self._member: HandlerMember[C]
+        self._running = False
+        self._failure: BaseException | None = None
+        self._closed = asyncio.Event()
+        self._placed = asyncio.Event()
+        self._quick_rounds = QUICK_ROUNDS
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _subscribe_all(self) -> None:
+        config = self.config
+        for topic in [config.topic] if isinstance(config.topic, str) else config.topic:
+            self.subscribe(topic, config.filter, config.sql)
+
+    def subscribe(self, topic: str, filter: str = "*", sql: str = "") -> None:  # noqa: A002
+        """Subscribe to one more topic, or to the same one with another filter.
+
+        Before the start or after it; after it, the topic's queues are read within a second or two,
+        and `start="latest"` means from then on.
+
+        Args:
+            topic: its name.
+            filter: tags, `"a || b"` or `"*"`.
+            sql: instead of tags, a condition on properties.
+
+        Raises:
+            ExpressionError: `sql` is no condition; says where.
+            ConfigError: the name or the filter is not usable.
+        """
+        topic = wrap_namespace(self._instance.config.namespace, topic)
+        version = self._instance.next_sub_version()
+        self._subscriptions[topic] = checked_subscription(topic, filter, sql, version)
+        if self._running:
+            self._instance.heartbeat_soon()
+            self._wake()
+
+    async def start(self) -> None:
+        """Join the group, learn what is ours and where to begin, and begin to receive.
+
+        What is sent after this returned is received. That takes the brokers of the topics: when
+        they do not answer within `start_timeout_s`, a warning says so, and they are asked again in
+        the background. A topic that does not exist yet is not waited for: it is read from its
+        first message on.
+
+        Raises:
+            NoNameServerError: none is configured or none answers.
+            ClosedError: the client is not started, or the consumer was closed.
+            ClientError: this client already has a consumer of the group.
+            BrokerError: a broker does not take a condition it subscribes with.
+        """
+        if self._running:
+            return
+        instance = self._instance
+        if not instance.is_running or self._closed.is_set():
+            raise ClosedError("the consumer's client is not started, or the consumer was closed")
+        self._before_joining()
+        for topic in list(self._subscriptions):
+            await instance.routes.refresh(topic)
+        await instance.check_subscriptions(self.group, self._subscriptions.values())
+        instance.add_consumer(self._member)
+        self._running = True
+        self._start_service(self._make_invoke())
+        try:
+            try:
+                await instance.heartbeat()
+            except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
+                logger.warning("first heartbeat of group %s failed: %r", self.group, error)
+            for job in self._jobs:
+                job.start()
+            await wait_for_first_round(
+                self.group,
+                self._placed,
+                self._jobs[0],
+                self.config.start_timeout_s,
+                self._wait_for_positions,
+            )
+        except asyncio.CancelledError:  # who started it has no consumer to close
+            await self.close()
+            raise
+
+    def _make_invoke(self) -> Invoke | None:
+        """Return what calls the user's handler, None without one."""
+        config = self.config
+        if config.handler is None:
+            return None
+        self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
+        return make_invoke(config.handler, batch=config.batch, executor=self._executor)
+
+    async def close(self) -> None:
+        """Take no more messages, finish handlers in hand, leave the group.
+
+        Offsets are stored; what was popped and is not settled comes back by itself. Waits at most
+        `stop_timeout_s` for handlers. A second call does nothing.
+        """
+        if not self._running:
+            self._closed.set()
+            return
+        self._running = False
+        for job in self._jobs:
+            await job.stop()
+        await self._finish()
+        await self._instance.remove_consumer(self._member)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._placed.set()
+        self._closed.set()
+
+    async def wait_closed(self) -> None:
+        """Wait until closed; raises the failure that stopped a background task, if one did."""
+        await self._closed.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    @abstractmethod
+    def assignment(self) -> list[MessageQueue]:
+        """What this member reads now."""
+
+    @property
+    def stats(self) -> ConsumeStats:
+        """Counts and rates by topic."""
+        return self._stats
+
+    @abstractmethod
+    def health(self) -> ConsumerHealth:
+        """Return what is read, how far it is, and what fails in the background."""
+
+    # ---- rounds
+
+    def _next_round_ms(self, *, is_complete: bool) -> int | None:
+        """Say when to look again: soon and some times, if something was missing."""
+        if is_complete:
+            self._quick_rounds = QUICK_ROUNDS
+            return None
+        self._quick_rounds -= 1
+        return _QUICK_PAUSE_MS if self._quick_rounds >= 0 else None
+
+    def _wake(self) -> None:
+        """Look at once what is ours."""
+        if self._running:
+            self._quick_rounds = QUICK_ROUNDS
+            self._jobs[0].wake()
+
+    # ---- what the kinds differ in
+
+    def _before_joining(self) -> None:
+        """Subscribe to what the group needs of its own."""
+
+    @abstractmethod
+    def _start_service(self, invoke: Invoke | None) -> None:
+        """Make what hands messages to the user; `invoke` calls the handler, if there is one."""
+
+    async def _wait_for_positions(self) -> None:
+        """Wait until it is known where to begin in what is ours."""
+
+    @abstractmethod
+    async def _finish(self) -> None:
+        """Stop receiving, and finish what is in hand."""
