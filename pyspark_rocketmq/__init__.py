@@ -4,7 +4,10 @@ Nothing but pyspark is imported at the top: an import that fails here would cost
 other Python data source.
 """
 
-from pyspark.sql.datasource import DataSource
+# ruff: noqa: PLC0415 - see above
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
@@ -16,3 +19,15 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         """Return what `format()` takes."""
         return "rocketmq"
+
+    def schema(self) -> StructType:
+        """Return the columns of a read without a schema of the user's."""
+        from rocketpy.spark.schema import default_schema
+
+        return default_schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what plans and reads a batch."""
+        from rocketpy.spark.batch import BatchReader
+
+        return BatchReader(self.options, schema)

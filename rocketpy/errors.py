@@ -20,6 +20,7 @@
         - RequestTimeoutError       retriable, also a TimeoutError
         - TooManyInFlightError      retriable
         - HalfNotStoredError        a transaction did not begin
+        - DataLossError             messages that were to be read are gone; says which
         - OffsetFileError           the file with a broadcasting group's offsets; retriable
         - ClosedError
     - StoreError                    the files on disk cannot be trusted or written
@@ -53,6 +54,7 @@ __all__ = [
     "ConnectionLostError",
     "ConsumerNotOnlineError",
     "CorruptRecordError",
+    "DataLossError",
     "DiskFullError",
     "ExpressionError",
     "FlowControlError",
@@ -310,6 +312,13 @@ class HalfNotStoredError(ClientError):
     """
 
     retriable = True
+
+
+class DataLossError(ClientError):
+    """Messages that were to be read are gone: deleted, expired, or damaged at the broker.
+
+    The message names queues and offsets, and what to do to read on without them.
+    """
 
 
 class OffsetFileError(ClientError):

@@ -1,0 +1,83 @@
+"""A connection to a cluster for code that blocks: the planner of a query, or a task of one.
+
+Spark calls from a thread without an event loop, so a connection has a loop of its own, which runs
+only while somebody waits for a result. Between two calls sockets are silent; a server that has
+closed one meanwhile is noticed at the next call, and asked again.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from rocketpy.admin.servers import Servers
+from rocketpy.client.broker_api import BrokerApi
+from rocketpy.client.credentials import RequestSigner, find_credentials
+from rocketpy.client.name_servers import NameServers
+from rocketpy.errors import ConnectError, RocketPyError
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.socket_network import new_event_loop
+from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.spark.read_options import ConnectionOptions
+
+T = TypeVar("T")
+
+
+class Connection:
+    """Connections to the servers of one cluster; used by one thread at a time.
+
+    Args:
+        options: addresses, account, TLS and time limit.
+        clock: the machine's by default.
+
+    Attributes:
+        servers: for operations of `rocketpy.admin`.
+        api: for requests of consumers to brokers.
+    """
+
+    def __init__(self, options: ConnectionOptions, *, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._loop = new_event_loop()
+        rng = random.SystemRandom()
+        remoting = RemotingClient(options.remoting, clock=self.clock, rng=rng)
+        credentials = find_credentials(options.credentials)
+        if credentials is not None:
+            remoting.hooks.append(RequestSigner(credentials))
+        limit_ms = options.timeout_ms
+        name_servers = NameServers(options.nameservers, remoting, rng, limit_ms)
+        self.servers = Servers(name_servers, remoting, clock=self.clock, timeout_ms=limit_ms)
+        self.api = BrokerApi(remoting, limit_ms)
+        self.is_closed = False
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the connection's loop and return its result."""
+        return self._loop.run_until_complete(coroutine)
+
+    def close(self) -> None:
+        """Close every connection; a second call does nothing."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        try:
+            self.run(self.servers.close())
+        finally:
+            self._loop.close()
+
+
+async def with_retries(operation: Callable[[], Awaitable[T]], *, retries: int, pause_ms: int) -> T:
+    """Do something that may be done again, when it fails in a way that passes.
+
+    Args:
+        operation: makes a new attempt each time.
+        retries: attempts beyond the first one.
+        pause_ms: between two; longer while an address is given up for a moment.
+    """
+    for attempt in range(retries + 1):
+        try:
+            return await operation()
+        except RocketPyError as error:
+            if not error.retriable or attempt == retries:
+                raise
+            wait_ms = max(pause_ms, error.retry_in_ms if isinstance(error, ConnectError) else 0)
+            await asyncio.sleep(wait_ms / 1000)
+    raise AssertionError("a loop of attempts ends by itself")

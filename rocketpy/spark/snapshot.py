@@ -1,0 +1,152 @@
+"""What there is to read at a moment: queues, their ends, and who serves them.
+
+Source: AdminBrokerProcessor.getTopicStatsInfo, MQClientInstance (5.4.0).
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rocketpy.admin.servers import Servers
+from rocketpy.admin.topics import topics as list_topics
+from rocketpy.client.route_table import subscribe_queues
+from rocketpy.errors import ConfigError, NoRouteError, TopicNotExistError
+from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.proto.bodies.topic import TopicStatsTable
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
+from rocketpy.spark.read_options import ReadOptions
+
+
+class Ends(NamedTuple):
+    """Where a queue begins and ends: its oldest message, and the offset the next one will get."""
+
+    low: int
+    high: int
+
+
+class Snapshot(NamedTuple):
+    """What there is to read.
+
+    Attributes:
+        ends: of each queue that may be read now.
+        retired: the same of queues that brokers still have, but do not let anybody read.
+        brokers: addresses by broker id (0 is the master), by broker name.
+        missing: topics that were asked for by name and have no route.
+    """
+
+    ends: Mapping[MessageQueue, Ends]
+    retired: Mapping[MessageQueue, Ends]
+    brokers: Mapping[str, Mapping[int, str]]
+    missing: frozenset[str]
+
+
+def subscribed_topics(options: ReadOptions) -> frozenset[str]:
+    """Return the topics that are named, as brokers know them; empty for a pattern."""
+    named = options.subscribe or {queue.topic for queue in options.assign}
+    return frozenset(wrap_namespace(options.namespace, each) for each in named)
+
+
+def assigned_queues(options: ReadOptions) -> frozenset[MessageQueue]:
+    """Return the queues that are named, as brokers know them; empty for whole topics."""
+    return frozenset(
+        queue._replace(topic=wrap_namespace(options.namespace, queue.topic))
+        for queue in options.assign
+    )
+
+
+async def take_snapshot(servers: Servers, options: ReadOptions) -> Snapshot:
+    """Ask what there is to read now.
+
+    Args:
+        servers: of the cluster.
+        options: say which topics or queues.
+
+    Raises:
+        NoNameServerError: none answers; names each one that was tried.
+        RocketPyError: a broker that serves one of the topics does not answer.
+    """
+    names = await _topics(servers, options)
+    routes = dict(
+        zip(names, await asyncio.gather(*(_route(servers, n) for n in names)), strict=True)
+    )
+    found = {topic: route for topic, route in routes.items() if route is not None}
+    stats = await asyncio.gather(*(_ends(servers, *each) for each in found.items()))
+    wanted = assigned_queues(options)
+    ends: dict[MessageQueue, Ends] = {}
+    retired: dict[MessageQueue, Ends] = {}
+    for (topic, route), table in zip(found.items(), stats, strict=True):
+        readable = set(subscribe_queues(topic, route))
+        for queue, bounds in table.items():
+            if not wanted or queue in wanted:
+                (ends if queue in readable else retired)[queue] = bounds
+    brokers = {
+        data.broker_name: dict(data.broker_addrs)
+        for route in found.values()
+        for data in route.broker_datas
+    }
+    return Snapshot(ends, retired, brokers, frozenset(names) - found.keys())
+
+
+async def living_brokers(servers: Servers) -> frozenset[str]:
+    """Return the names of the brokers that are registered, whatever topics they have."""
+    return frozenset((await servers.cluster_info()).broker_addr_table)
+
+
+def check_complete(snapshot: Snapshot, options: ReadOptions) -> None:
+    """Refuse to begin without something that was asked for by name.
+
+    Raises:
+        TopicNotExistError: a topic has no route.
+        ConfigError: an assigned queue is not there.
+    """
+    servers = ", ".join(options.nameservers)
+    if snapshot.missing:
+        names = ", ".join(sorted(unwrap_namespace(options.namespace, n) for n in snapshot.missing))
+        raise TopicNotExistError(17, f"no topic {names}: name server {servers} has no route of it")
+    absent = sorted(assigned_queues(options) - snapshot.ends.keys())
+    if absent:
+        words = ", ".join("/".join(map(str, queue)) for queue in absent)
+        raise ConfigError(f"there is no queue {words}", key="assign")
+
+
+async def _topics(servers: Servers, options: ReadOptions) -> list[str]:
+    if not options.subscribe_pattern:
+        return sorted(subscribed_topics(options))
+    wanted = re.compile(options.subscribe_pattern)
+    names = await list_topics(servers)
+    if options.namespace:
+        own = wrap_namespace(options.namespace, "x").removesuffix("x")
+        names = [name for name in names if name.startswith(own)]
+    return [n for n in names if wanted.fullmatch(unwrap_namespace(options.namespace, n))]
+
+
+async def _route(servers: Servers, topic: str) -> TopicRouteData | None:
+    try:
+        return await servers.topic_route(topic)
+    except TopicNotExistError:
+        return None
+
+
+async def _ends(servers: Servers, topic: str, route: TopicRouteData) -> dict[MessageQueue, Ends]:
+    header = GetTopicStatsInfoRequestHeader(topic=topic)
+    names = [data.broker_name for data in route.broker_datas]
+    addresses = [_address(data.broker_name, data.broker_addrs) for data in route.broker_datas]
+    tables = await servers.bodies(
+        addresses, RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, header
+    )
+    return {
+        MessageQueue(topic, name, queue.queue_id): Ends(offsets.min_offset, offsets.max_offset)
+        for name, address in zip(names, addresses, strict=True)
+        for queue, offsets in tables[address].offset_table.items()
+    }
+
+
+def _address(name: str, addresses: Mapping[int, str]) -> str:
+    """Return the address of the least broker id: the master's, when there is one."""
+    if not addresses:
+        raise NoRouteError(f"broker {name} has no address")
+    return addresses[min(addresses)]
