@@ -16,7 +16,7 @@ from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, of_topic, until
-from tests.unit.client.test_options import sent_topics
+from tests.unit.client.test_config import sent_topics
 
 PULL, STORE, HEARTBEAT, GIVE_BACK = 11, 15, 34, 36
 

@@ -1,8 +1,7 @@
-"""Handles, offsets of responses, check points and acks, as Apache writes them."""
+"""Handles, and the offsets of responses, as Apache writes them."""
 
 import pytest
 
-from rocketpy.proto.bodies.pop import BatchAckMessageRequestBody, CheckPoint, PopAck
 from rocketpy.proto.pop import (
     PopHandle,
     message_offsets_part,
@@ -17,11 +16,6 @@ from rocketpy.proto.pop import (
 
 # Seen in a store and on the wire of 5.4.0.
 HANDLE = "0 1795251495948 60000 0 0 wire-bk 2 3"
-CHECK_POINT = (
-    b'{"bm":0,"bn":"vec-a","c":"vec_pop_group","d":[0,1,2,3,4,5,6,7],"it":10000,"n":8,'
-    b'"pt":1795251247112,"q":0,"reviveTime":1795251257112,"ro":0,"so":0,"t":"VecPop"}'
-)
-ACK = b'{"ao":1,"bn":"vec-a","c":"vec_pop_group","pt":1795251247112,"q":0,"so":0,"t":"VecPop"}'
 
 
 def test_a_handle_is_read_and_written_as_apache_does() -> None:
@@ -73,31 +67,3 @@ def test_offsets_of_a_response() -> None:
     for wrong in ("0 1", "0 1 x", "0 1 0;0 1 0"):
         with pytest.raises(ValueError, match=r"queue|number"):
             parse_queue_values(wrong)
-
-
-def test_a_check_point_is_what_apache_stores() -> None:
-    point = CheckPoint.decode(CHECK_POINT)
-    assert point.encode() == CHECK_POINT
-    assert point.unique_key == "VecPop@0@0@vec_pop_group@1795251247112@vec-a@ck"
-    point.start_offset, point.offset_diffs, point.count = 10, [0, 2, 5], 3
-    assert [point.offset_at(index) for index in range(3)] == [10, 12, 15]
-    assert [point.index_of(offset) for offset in (9, 10, 11, 12, 15, 16)] == [-1, 0, -1, 1, 2, -1]
-    point.offset_diffs = []  # an old one: its messages lie side by side
-    assert [point.index_of(offset) for offset in (9, 10, 12, 13)] == [-1, 0, 2, -1]
-    assert point.offset_at(2) == 12
-
-
-def test_an_ack_is_what_apache_stores() -> None:
-    ack = PopAck.decode(ACK)
-    assert ack.encode() == ACK
-    assert (ack.tag, ack.unique_key) == ("ack", "VecPop@0@1@vec_pop_group@1795251247112@vec-a@ack")
-    old = PopAck.decode(b'{"ackOffset":1,"consumerGroup":"g","popTime":2,"ackOffsetList":[1]}')
-    assert (old.offset, old.group, old.pop_time_ms, old.tag) == (1, "g", 2, "bAck")
-
-
-def test_a_batch_ack_is_what_apache_sends() -> None:
-    body = (
-        b'{"acks":[{"b":"CQI=","c":"g","it":2,"pt":1,"q":1,"r":"0","rq":2,"so":3,"t":"T"}],'
-        b'"brokerName":"broker-a"}'
-    )
-    assert BatchAckMessageRequestBody.decode(body).encode() == body

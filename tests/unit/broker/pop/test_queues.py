@@ -1,0 +1,190 @@
+"""Which queues a pop reads and in which order, and whether there is something in one of them."""
+
+from typing import NamedTuple
+
+import pytest
+
+from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.queues import PopQueues, waits_for
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.pop import INIT_MAX, INIT_MIN
+from tests.unit.broker.pop.parts_kit import GROUP, RETRY_V1, RETRY_V2, Parts
+
+
+class Wanted(NamedTuple):
+    group: str = GROUP
+    topic: str = "T"
+    queue_id: int = -1
+    init_mode: int = INIT_MIN
+    is_ordered: bool = False
+    attempt_id: str | None = None
+
+
+class Kit(Parts):
+    def __init__(self, queues: int = 3, retry: tuple[str, ...] = (), percent: int = 20) -> None:
+        super().__init__(queues, pop_from_retry_probability=percent)
+        for topic in retry:
+            self.topics.put(TopicConfig(topic, 1, 1))
+        self.queues = PopQueues(
+            self.topics,
+            self.positions,
+            self.order,
+            self.store,
+            config=self.config,
+            clock=self.clock,
+        )
+
+    def in_turn(self, start: int, wanted: Wanted | None = None) -> list[tuple[str, int]]:
+        found = list(self.queues.in_turn(wanted or Wanted(), start))
+        assert {each.group for each in found} <= {GROUP}
+        return [(each.topic, each.queue_id) for each in found]
+
+    def in_hand(self, queue_id: int, offset: int = 0, attempt_id: str | None = None) -> None:
+        """Have an ordered pop hand out one message for a second."""
+        self.order.popped(
+            GroupQueue("T", GROUP, queue_id),
+            [offset],
+            pop_time_ms=self.clock.time_ms(),
+            invisible_ms=1_000,
+            attempt_id=attempt_id,
+        )
+
+
+@pytest.mark.parametrize(
+    ("start", "first"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (5, [2, 0, 1]), (99, [0, 1, 2])]
+)
+def test_every_queue_comes_once_wherever_the_pop_begins(start: int, first: list[int]) -> None:
+    assert Kit().in_turn(start) == [("T", queue_id) for queue_id in first]
+
+
+def test_one_queue_is_read_when_it_is_named() -> None:
+    for queue_id in (0, 2):
+        assert Kit().in_turn(7, Wanted(queue_id=queue_id)) == [("T", queue_id)]
+
+
+def test_a_topic_without_readable_queues_or_that_is_gone_has_none() -> None:
+    kit = Kit()
+    kit.topics.put(TopicConfig("T", 0, 4))
+    assert kit.in_turn(5) == []
+    kit.topics.delete("T")
+    assert kit.in_turn(5) == []
+    assert not kit.queues.has_message(Wanted())
+
+
+@pytest.mark.parametrize(("start", "is_first"), [(0, True), (29, True), (30, False), (99, False)])
+def test_so_many_of_a_hundred_pops_read_the_retry_topic_first(start: int, is_first: bool) -> None:
+    kit = Kit(1, (RETRY_V1,), percent=30)
+    own, retry = ("T", 0), (RETRY_V1, 0)
+    assert kit.in_turn(start) == ([retry, own] if is_first else [own, retry])
+
+
+@pytest.mark.parametrize(("percent", "start"), [(0, 0), (100, 99)])
+def test_never_and_always_are_possible(percent: int, start: int) -> None:
+    kit = Kit(1, (RETRY_V1,), percent=percent)
+    assert kit.in_turn(start)[0][0] == ("T" if percent == 0 else RETRY_V1)
+
+
+def test_a_changed_share_counts_from_the_next_pop_on() -> None:
+    kit = Kit(1, (RETRY_V1,), percent=100)
+    kit.queues.configure(Kit(percent=0).config)
+    assert kit.in_turn(0)[0] == ("T", 0)
+
+
+def test_of_two_kinds_of_retry_topic_one_pop_reads_one_and_the_next_the_other() -> None:
+    kit = Kit(1, (RETRY_V1, RETRY_V2), percent=0)
+    assert [kit.in_turn(start)[1][0] for start in (40, 41, 42)] == [RETRY_V1, RETRY_V2, RETRY_V1]
+
+
+@pytest.mark.parametrize("only", [RETRY_V1, RETRY_V2])
+def test_the_kind_of_retry_topic_that_is_there_is_read_by_every_pop(only: str) -> None:
+    kit = Kit(1, (only,), percent=0)
+    assert [kit.in_turn(start)[1][0] for start in (40, 41)] == [only, only]
+
+
+def test_in_order_nothing_is_retried_from_another_topic() -> None:
+    kit = Kit(2, (RETRY_V1, RETRY_V2), percent=100)
+    kit.put(b"retried", topic=RETRY_V1)
+    assert kit.in_turn(0, Wanted(is_ordered=True)) == [("T", 0), ("T", 1)]
+    assert kit.queues.has_message(Wanted())
+    assert not kit.queues.has_message(Wanted(is_ordered=True))
+
+
+def test_there_is_a_message_until_it_is_popped() -> None:
+    kit = Kit()
+    assert not kit.queues.has_message(Wanted())
+    kit.put(b"0", queue_id=2)
+    assert kit.queues.has_message(Wanted())
+    assert kit.queues.has_message(Wanted(queue_id=2))
+    assert not kit.queues.has_message(Wanted(queue_id=1))
+    kit.positions.advance(GroupQueue("T", GROUP, 2), 1, phy_end=1 << 40)
+    assert not kit.queues.has_message(Wanted()), "popped, though its check point is not on disk"
+
+
+def test_both_kinds_of_retry_topic_count_whichever_the_next_pop_reads() -> None:
+    for topic in (RETRY_V1, RETRY_V2):
+        kit = Kit(1, (RETRY_V1, RETRY_V2))
+        kit.put(b"0", topic=topic)
+        assert kit.queues.has_message(Wanted())
+
+
+def test_where_a_new_group_begins_decides_what_it_has_to_read() -> None:
+    kit = Kit(1)
+    kit.recent.is_recent = False
+    kit.put(b"0", b"1")
+    kit.offsets.commit("other", "T", 0, 2)
+    assert kit.queues.has_message(Wanted(init_mode=INIT_MIN))
+    assert kit.queues.has_message(Wanted(init_mode=INIT_MAX)), "it begins with the last message"
+    assert not kit.queues.has_message(Wanted(group="other", init_mode=INIT_MIN))
+
+
+def test_in_order_a_blocked_queue_has_nothing_but_for_the_same_attempt() -> None:
+    kit = Kit(1)
+    kit.put(b"0", b"1")
+    kit.in_hand(0, attempt_id="a")
+    assert kit.queues.has_message(Wanted()), "who pops without order is not held up"
+    assert not kit.queues.has_message(Wanted(is_ordered=True))
+    assert not kit.queues.has_message(Wanted(is_ordered=True, attempt_id="b"))
+    assert kit.queues.has_message(Wanted(is_ordered=True, attempt_id="a"))
+    kit.clock.advance(1_000)
+    assert kit.queues.has_message(Wanted(is_ordered=True))
+
+
+def test_a_free_queue_beside_a_blocked_one_has_a_message() -> None:
+    kit = Kit(2)
+    kit.put(b"0", queue_id=0)
+    kit.in_hand(0)
+    assert not kit.queues.has_message(Wanted(is_ordered=True))
+    kit.put(b"1", queue_id=1)
+    assert kit.queues.has_message(Wanted(is_ordered=True))
+
+
+def test_the_queue_that_is_free_first_says_when_to_look_again() -> None:
+    kit = Kit(2)
+    wanted = Wanted(is_ordered=True)
+    assert kit.queues.free_at_ms(wanted) is None
+    kit.in_hand(1)
+    kit.clock.advance(400)
+    kit.in_hand(0)
+    # One millisecond late rather than early: the wall clock may stand between two.
+    assert kit.queues.free_at_ms(wanted) == kit.clock.monotonic_ms() + 600 + 1
+    assert kit.queues.free_at_ms(wanted._replace(queue_id=0)) == kit.clock.monotonic_ms() + 1_001
+    kit.clock.advance(600)
+    assert kit.queues.free_at_ms(wanted) == kit.clock.monotonic_ms() + 400 + 1
+    kit.clock.advance(400)
+    assert kit.queues.free_at_ms(wanted) is None, "all are free now"
+
+
+def test_a_wall_clock_that_was_set_back_does_not_move_the_moment_by_more_than_its_jump() -> None:
+    kit = Kit(1)
+    kit.in_hand(0)
+    kit.clock.jump(-5_000)
+    assert kit.queues.free_at_ms(Wanted(is_ordered=True)) == kit.clock.monotonic_ms() + 6_001
+
+
+def test_a_request_waits_for_its_queues_and_both_retry_topics() -> None:
+    assert waits_for("T", GROUP, 3) == [
+        GroupQueue("T", GROUP, 3),
+        GroupQueue(RETRY_V1, GROUP, -1),
+        GroupQueue(RETRY_V2, GROUP, -1),
+    ]
+    assert waits_for("T", GROUP, -7)[0] == GroupQueue("T", GROUP, -1)

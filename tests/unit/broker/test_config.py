@@ -1,0 +1,125 @@
+"""A broker's settings: Apache's names and defaults, and what is refused before anything starts."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.errors import ConfigError
+from rocketpy.runtime.config import Sources, load
+
+
+def loaded(**values: str) -> BrokerConfig:
+    overrides = tuple(f"{key}={value}" for key, value in values.items())
+    return load(Sources(overrides=overrides), [BrokerConfig]).get(BrokerConfig)
+
+
+def test_the_defaults_are_apaches() -> None:
+    config = BrokerConfig()
+    assert (config.broker_cluster_name, config.broker_id) == ("DefaultCluster", 0)
+    assert (config.listen_port, config.ha_listen_port) == (10_911, 10_912)
+    assert (config.broker_permission, config.default_topic_queue_nums) == (6, 8)
+    assert (config.transaction_time_out, config.transaction_check_max) == (6_000, 15)
+    assert (config.revive_queue_num, config.pop_polling_size) == (8, 1_024)
+    assert config.broker_name, "the machine's name"
+
+
+def test_a_broker_without_a_name_of_its_machine_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "")
+    assert BrokerConfig().broker_name == "DEFAULT_BROKER"
+
+
+def test_keys_are_spelt_as_apache_spells_them() -> None:
+    config = loaded(brokerName="b", brokerIP1="10.0.0.1", brokerIP2="10.0.0.2", popPollingSize="7")
+    assert (config.broker_ip1, config.broker_ip2) == ("10.0.0.1", "10.0.0.2")
+    assert (config.broker_name, config.pop_polling_size) == ("b", 7)
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"listen_port": -1}, "listenPort"),
+        ({"listen_port": 65_536}, "listenPort"),
+        ({"broker_permission": 8}, "brokerPermission"),
+        ({"broker_permission": -1}, "brokerPermission"),
+        ({"broker_id": 1}, "brokerId"),
+        ({"default_topic_queue_nums": 0}, "defaultTopicQueueNums"),
+        ({"broker_name": ""}, "brokerName"),
+        ({"broker_cluster_name": ""}, "brokerClusterName"),
+        ({"default_message_request_mode": "PUSH"}, "defaultMessageRequestMode"),
+        ({"send_message_thread_pool_nums": -1}, "send_message_thread_pool_nums"),
+        ({"reply_thread_pool_queue_capacity": -1}, "reply_thread_pool_queue_capacity"),
+    ],
+    ids=str,
+)
+def test_a_value_that_cannot_be_is_refused_and_named(values: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match="must be ") as caught:
+        BrokerConfig(**values)
+    assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"listen_port": 0},
+        {"listen_port": 65_535},
+        {"broker_permission": 0},
+        {"broker_permission": 7},
+        {"default_topic_queue_nums": 1},
+        {"default_message_request_mode": "POP"},
+        {"query_message_thread_pool_nums": 0},
+        {"ack_thread_pool_queue_capacity": 0},
+    ],
+    ids=str,
+)
+def test_the_ends_of_each_range_belong_to_it(values: dict[str, Any]) -> None:
+    [(name, value)] = values.items()
+    assert getattr(BrokerConfig(**values), name) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [
+        ("reviveQueueNum", 1, None),
+        ("popFromRetryProbability", 0, 100),
+        ("maxErrorRateOfBloomFilter", 1, 99),
+        ("transactionCheckMax", 1, None),
+        ("popPollingSize", 0, None),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused(key: str, low: int, high: int | None) -> None:
+    loaded(**{key: str(low)})
+    with pytest.raises(ConfigError, match=str(low)):
+        loaded(**{key: str(low - 1)})
+    if high is not None:
+        loaded(**{key: str(high)})
+        with pytest.raises(ConfigError, match=str(high)):
+            loaded(**{key: str(high + 1)})
+
+
+def test_addresses_of_name_servers_are_taken_apart() -> None:
+    assert BrokerConfig().name_server_addresses == ()
+    config = BrokerConfig(namesrv_addr=" b:9876; a:1 ;;b:9876;")
+    assert config.name_server_addresses == ("b:9876", "a:1")
+
+
+@pytest.mark.parametrize(
+    ("configured", "used"),
+    [(0, 10_000), (9_999, 10_000), (10_001, 10_001), (60_000, 60_000), (60_001, 60_000)],
+)
+def test_a_broker_registers_every_10_to_60_seconds(configured: int, used: int) -> None:
+    assert BrokerConfig(register_name_server_period=configured).register_period_ms == used
+
+
+def test_nothing_that_names_a_place_is_taken_from_the_network() -> None:
+    live = {one.name for one in fields(BrokerConfig) if one.metadata.get("live")}
+    assert "trace_on" in live
+    places = ("addr", "ip1", "ip2", "address", "_port", "_name", "_id")
+    assert not [name for name in live if name.endswith(places)]
+
+
+def test_settings_do_not_change_under_those_who_read_them() -> None:
+    config = BrokerConfig()
+    with pytest.raises(AttributeError):
+        config.trace_on = False  # type: ignore[misc]
