@@ -6,7 +6,12 @@ other Python data source.
 
 # ruff: noqa: PLC0415 - see above
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+)
 from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
@@ -31,3 +36,17 @@ class DefaultSource(DataSource):
         from rocketpy.spark.batch import BatchReader
 
         return BatchReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return what writes a batch."""
+        from rocketpy.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """Return what writes a batch of a stream."""
+        from rocketpy.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rocketpy.spark.options import Option, options_of
 from rocketpy.spark.read_options import BatchOptions, StreamOptions
+from rocketpy.spark.sink.options import SinkOptions
 
 PAGE = Path(__file__).parent.parent / "docs" / "spark.md"
 BEGIN, END = (
@@ -18,7 +19,7 @@ BEGIN, END = (
     "<!-- end of options -->",
 )
 
-KINDS: dict[str, type] = {"batch": BatchOptions, "stream": StreamOptions}
+KINDS: dict[str, type] = {"batch": BatchOptions, "stream": StreamOptions, "write": SinkOptions}
 """Options classes by the word for them in the table; an owner of another one adds it here."""
 
 

@@ -8,9 +8,43 @@ whose servers or executors have another Python path.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["register"]
+__all__ = ["dedup", "register"]
+
+
+def dedup(rows: "DataFrame", *, within: str | None = None) -> "DataFrame":
+    """Drop the copies of rows that were written by Spark and stored more than once.
+
+    The sink gives each message a property `_spark_id` (query/batch/partition/row), which is the
+    same in every attempt to write the row. Of messages of one topic with the same one, one is kept;
+    messages without it are all kept. That the same row has the same id again takes an upstream that
+    gives the same rows in the same order again, as reads of topics and files do.
+
+    Args:
+        rows: read by the format `rocketmq` or `rocketmq.store`, with the columns `topic` and
+            `properties`, and those that say where a message is: `brokerName`, `queueId` and
+            `queueOffset` (or the names of the style `kafka`).
+        within: for streams: copies this far apart, by `storeTimestamp`, are found (an interval as
+            `10 minutes`); what is remembered of earlier rows is bounded by it. Without it, a stream
+            remembers every id for ever.
+
+    Returns:
+        The same columns; which of the copies is kept is not said.
+
+    Raises:
+        ConfigError: a column is missing.
+
+    Example:
+        ::
+
+            rows = spark.read.format("rocketmq").options(nameservers=..., subscribe="out").load()
+            rocketpy.spark.dedup(rows).count()
+    """
+    # Imported here: options and plans are of use without PySpark.
+    from rocketpy.spark.repeats import without_repeats  # noqa: PLC0415
+
+    return without_repeats(rows, within)
 
 
 def register(spark: "SparkSession") -> None:

@@ -33,6 +33,8 @@ STANDS_FOR = {
     "remoting/socket_network.py": "integration/remoting/test_server.py",
     "spark/executor.py": "spark/test_batch.py",
     "spark/read_options.py": "unit/spark/test_options.py",
+    "spark/sink/sender.py": "spark/test_sink.py",
+    "spark/sink/writer.py": "spark/test_sink.py",
     "spark/snapshot.py": "spark/test_batch.py",
     "store/files.py": "unit/store/test_real_files.py",
     "store/mapped_file_queue.py": "unit/store/test_mapped_file.py",

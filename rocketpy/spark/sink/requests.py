@@ -1,0 +1,110 @@
+"""Messages -> requests: batches of one topic, single messages, one line for each ordered queue."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rocketpy.client.batch import BatchPart, split_batches
+from rocketpy.client.outgoing import Outgoing
+from rocketpy.client.queue_select import queue_index_by_key
+from rocketpy.client.send_operation import QueueChooser
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import is_retry_topic
+from rocketpy.spark.sink.rows import SinkRow
+
+_MAX_BATCH_TOPIC_CHARS = 127
+
+Line = tuple[str, int]
+"""Topic and place of a queue among the topic's: what is sent to it keeps its order."""
+
+
+class Request(NamedTuple):
+    """One request to a broker.
+
+    Attributes:
+        rows: what it carries, all of one topic.
+        batch: how the rows travel together; None for a lone message.
+        line: the ordered queue it belongs to; None for any queue.
+    """
+
+    rows: Sequence[SinkRow]
+    batch: BatchPart | None
+    line: Line | None
+
+    @property
+    def topic(self) -> str:
+        """Where all of its rows go."""
+        return self.rows[0].topic
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether a broker keeps its row elsewhere until it is due."""
+        return self.rows[0].is_delayed
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its bodies and properties, about."""
+        return sum(len(row.message.body) + len(row.message.properties) for row in self.rows)
+
+    @property
+    def chooser(self) -> QueueChooser | None:
+        """What chooses its queue; None for the queues in turn."""
+        if self.line is None:
+            return None
+        index = self.line[1]
+
+        def choose(queues: Sequence[MessageQueue]) -> MessageQueue:
+            return queues[index % len(queues)]
+
+        return choose
+
+    def outgoing(self, msg_id: str) -> Outgoing:
+        """Return what is sent; `msg_id` becomes a batch's own."""
+        return self.rows[0].message if self.batch is None else self.batch.outgoing(msg_id)
+
+    def one_by_one(self) -> Iterator["Request"]:
+        """Yield its rows as requests of their own."""
+        for row in self.rows:
+            yield Request((row,), None, self.line)
+
+
+def make_requests(
+    rows: Iterable[SinkRow], queue_counts: Mapping[str, int], batch_bytes: int
+) -> Iterator[Request]:
+    """Yield the requests that carry some rows; within a line, in the order of the rows.
+
+    Args:
+        rows: of any topics.
+        queue_counts: how many queues each topic of an ordered row has.
+        batch_bytes: about the most bytes of a request with several rows, as stored; 0 for one row
+            a request.
+    """
+    groups: dict[tuple[str, Line | None], list[SinkRow]] = {}
+    for row in rows:
+        line = None
+        if row.order_key is not None:
+            line = row.topic, queue_index_by_key(row.order_key, queue_counts[row.topic])
+        groups.setdefault((row.topic, line), []).append(row)
+    for (topic, line), group in groups.items():
+        run: list[SinkRow] = []
+        for row in group:
+            if batch_bytes and not row.is_delayed and _takes_batches(topic):
+                run.append(row)
+                continue
+            yield from _batches(run, topic, line, batch_bytes)
+            run = []
+            yield Request((row,), None, line)
+        yield from _batches(run, topic, line, batch_bytes)
+
+
+def _takes_batches(topic: str) -> bool:
+    return len(topic) <= _MAX_BATCH_TOPIC_CHARS and not is_retry_topic(topic)
+
+
+def _batches(
+    rows: Sequence[SinkRow], topic: str, line: Line | None, limit_bytes: int
+) -> Iterator[Request]:
+    start = 0
+    for part in split_batches((row.message for row in rows), topic, limit_bytes):
+        of_part = rows[start : start + len(part.messages)]
+        start += len(of_part)
+        yield Request(of_part, part if len(of_part) > 1 else None, line)

@@ -1,0 +1,238 @@
+"""Requests -> acknowledgements, within bounds of number and bytes; on the client's loop.
+
+Of an ordered queue one request is on its way at a time: were there two, the second could be stored
+before a repetition of the first. All others go beside each other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rocketpy.client.send_operation import SendOperation
+from rocketpy.client.send_result import SendResult
+from rocketpy.client.send_window import SendWindow
+from rocketpy.errors import IllegalMessageError, MessageIllegalError, RocketPyError
+from rocketpy.proto.namespace import wrap_namespace
+from rocketpy.spark.sink.options import SinkOptions
+from rocketpy.spark.sink.requests import Line, Request, make_requests
+from rocketpy.spark.sink.rows import BadRow, RowReader, SinkRow
+from rocketpy.spark.sink.worker import SinkClient
+
+NO_OFFSET: Final = -1
+_UNBOUNDED: Final = 1 << 60
+
+
+@dataclass(slots=True)
+class Stored:
+    """What a task has stored in one queue.
+
+    Attributes:
+        topic: the queue's.
+        broker_name: the queue's.
+        queue_id: the queue's; -1 for rows that are delayed, or sent one-way.
+        first: offset of the first of its rows; -1 where that is not known.
+        last: the same of the last; rows of others may lie between.
+        rows: how many.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    first: int = NO_OFFSET
+    last: int = NO_OFFSET
+    rows: int = 0
+
+    def add(self, first: int, rows: int) -> None:
+        """Count rows that lie back to back."""
+        if first != NO_OFFSET:
+            self.first = first if self.first == NO_OFFSET else min(self.first, first)
+            self.last = max(self.last, first + rows - 1)
+        self.rows += rows
+
+    def merge(self, other: "Stored") -> None:
+        """Count what another task has stored in the same queue."""
+        rows = self.rows + other.rows
+        if other.first != NO_OFFSET:
+            self.add(other.first, other.last - other.first + 1)
+        self.rows = rows
+
+    def __str__(self) -> str:
+        """Say where they are: `orders@broker-a:3 offsets 100..199 (100 rows)`."""
+        if self.queue_id == NO_OFFSET:
+            return f"{self.topic}@{self.broker_name} ({self.rows} rows)"
+        place = f"{self.topic}@{self.broker_name}:{self.queue_id}"
+        return f"{place} offsets {self.first}..{self.last} ({self.rows} rows)"
+
+
+class Sender:
+    """Sends one task's rows.
+
+    Args:
+        client: carries the attempts.
+        options: of the write.
+        reader: makes messages of rows that cannot be sent, for the topic of such rows.
+
+    Attributes:
+        dead_rows: rows that went to that topic.
+    """
+
+    def __init__(self, client: SinkClient, options: SinkOptions, reader: RowReader) -> None:
+        self._instance = client.instance
+        self._transport = client.transport
+        self._options = options
+        self._reader = reader
+        self._next_id = client.instance.next_msg_id
+        self._dead_topic = wrap_namespace(options.namespace, options.dead_topic)
+        self._room = SendWindow(options.inflight, options.inflight_bytes)
+        # What operations count in; the bounds are those of `_room`, which ordered requests that
+        # still wait for their turn count in, too.
+        self._window = SendWindow(_UNBOUNDED, _UNBOUNDED)
+        self._lines: dict[Line, deque[Request]] = {}
+        self._stored: dict[tuple[str, str, int], Stored] = {}
+        self._failure: BaseException | None = None
+        self.dead_rows = 0
+
+    @property
+    def stored(self) -> list[Stored]:
+        """What is stored so far, in the order of the queues' names."""
+        return [self._stored[key] for key in sorted(self._stored)]
+
+    async def send(self, rows: Iterable[SinkRow | BadRow]) -> None:
+        """Send rows as far as there is room, waiting for room in between.
+
+        Raises:
+            RocketPyError: a row before, or one of these, could not be sent.
+        """
+        good = [self._dead(row) if isinstance(row, BadRow) else row for row in rows]
+        counts = await self._queue_counts(good)
+        for request in make_requests(good, counts, self._options.batch_bytes):
+            await self._submit(request)
+
+    async def finish(self) -> None:
+        """Wait until every request has its acknowledgement.
+
+        Raises:
+            RocketPyError: the first row that could not be sent; nothing is on its way any more.
+        """
+        await self.settle()
+        if self._failure is not None:
+            raise self._failure
+
+    async def settle(self) -> None:
+        """Wait until nothing is on its way any more, however that ends."""
+        await self._room.flush()
+
+    def _dead(self, row: BadRow) -> SinkRow:
+        if not self._dead_topic:
+            raise IllegalMessageError(
+                f"row {row.number} of the partition cannot be a message: {row.reason}"
+            )
+        self.dead_rows += 1
+        return self._reader.dead(row, self._dead_topic)
+
+    async def _queue_counts(self, rows: Sequence[SinkRow]) -> dict[str, int]:
+        topics = {row.topic for row in rows if row.order_key is not None}
+        counts = {}
+        for topic in sorted(topics):
+            await self._routed(topic)
+            counts[topic] = len(self._transport.turn(topic).queues)
+        return counts
+
+    async def _routed(self, topic: str) -> None:
+        """Make sure that the topic's queues are known."""
+        if not self._instance.routes.cached_publish_queues(topic):
+            await self._instance.routes.publish_queues(topic)
+
+    async def _submit(self, request: Request) -> None:
+        if not self._room.has_space:
+            await self._room.wait_for_space()
+        if self._failure is not None:
+            raise self._failure
+        self._room.enter(request.size_bytes)
+        if request.line is None:
+            self._start(request)
+            return
+        line = self._lines.get(request.line)
+        if line is not None:
+            line.append(request)
+        else:
+            self._lines[request.line] = deque()
+            self._start(request)
+
+    def _start(self, request: Request) -> None:
+        operation = SendOperation(
+            self._window,
+            self._transport,
+            request.topic,
+            request.outgoing(self._next_id()),
+            timeout_ms=self._options.send_timeout_ms,
+            attempts=1 + self._options.retries,
+            choose=request.chooser,
+        )
+        operation.future.add_done_callback(lambda future: self._ended(request, future))
+        operation.start()
+
+    def _ended(self, request: Request, future: "asyncio.Future[SendResult]") -> None:
+        error = future.exception()
+        if error is None:
+            self._count(request, future.result())
+        elif isinstance(error, MessageIllegalError | IllegalMessageError):
+            self._refused(request, error)
+        elif self._failure is None:
+            self._failure = _named(request, error)
+        self._room.leave(request.size_bytes)
+        if request.line is not None:
+            self._next_of(request.line)
+
+    def _next_of(self, line: Line) -> None:
+        """Go on with an ordered queue; after a failure, its other requests are given up."""
+        waiting = self._lines[line]
+        while waiting:
+            request = waiting.popleft()
+            if self._failure is None:
+                self._start(request)
+                return
+            self._room.leave(request.size_bytes)
+        del self._lines[line]
+
+    def _refused(self, request: Request, error: RocketPyError) -> None:
+        """Find the rows that a broker will not take, or an old one cannot."""
+        if request.batch is not None:
+            parts = list(request.one_by_one())
+        elif self._dead_topic and request.topic != self._dead_topic:
+            row = request.rows[0]
+            bad = BadRow(row.number, row.topic, row.message.body, str(error))
+            parts = [Request((self._dead(bad),), None, request.line)]
+        else:
+            if self._failure is None:
+                self._failure = _named(request, error)
+            return
+        for part in parts:
+            self._room.enter(part.size_bytes)
+        if request.line is None:
+            for part in parts:
+                self._start(part)
+        else:  # before those that already wait
+            self._lines[request.line].extendleft(reversed(parts))
+
+    def _count(self, request: Request, result: SendResult) -> None:
+        queue, first = result.queue, result.offset
+        if request.is_delayed:  # stored elsewhere until it is due
+            self._count_in((request.topic, queue.broker_name, NO_OFFSET), request)
+        else:
+            self._count_in((request.topic, queue.broker_name, queue.queue_id), request, first)
+
+    def _count_in(self, key: tuple[str, str, int], request: Request, first: int = -1) -> None:
+        stored = self._stored.get(key)
+        if stored is None:
+            stored = self._stored[key] = Stored(*key)
+        stored.add(first, len(request.rows))
+
+
+def _named(request: Request, error: BaseException) -> BaseException:
+    first, last = request.rows[0].number, request.rows[-1].number
+    rows = f"row {first}" if first == last else f"rows {first} to {last}"
+    error.add_note(f"{rows} of the partition, to topic {request.topic}")
+    return error

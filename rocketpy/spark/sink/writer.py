@@ -1,0 +1,239 @@
+"""What Spark calls: writers for batches and streams, and what tasks tell the driver."""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from rocketpy.errors import ConfigError
+from rocketpy.spark.options import parse_options
+from rocketpy.spark.sink.columns import Columns, find_columns
+from rocketpy.spark.sink.oneway import OnewaySender
+from rocketpy.spark.sink.options import SinkOptions
+from rocketpy.spark.sink.rows import RowReader
+from rocketpy.spark.sink.sender import Sender, Stored
+from rocketpy.spark.sink.worker import SinkClient, client_for
+
+logger = logging.getLogger(__name__)
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_SHOWN_QUEUES: Final = 32
+
+_checked: set[tuple[tuple[str, ...], str]] = set()
+"""Name servers and topics that this driver's process knows to exist."""
+
+
+@dataclass(frozen=True)
+class TaskReport(WriterCommitMessage):
+    """What one task has sent.
+
+    Attributes:
+        partition: its number.
+        rows: how many it had.
+        dead_rows: how many of them went to the topic of rows that cannot be messages.
+        stored: where they are.
+    """
+
+    partition: int
+    rows: int
+    dead_rows: int
+    stored: tuple[Stored, ...]
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """Return what writes a batch.
+
+    Args:
+        options: of the write, as texts.
+        schema: of the rows.
+        overwrite: whether the user asked for mode `overwrite`.
+
+    Raises:
+        ConfigError: an option, a column or the mode that cannot be used.
+        NoRouteError: there is no such topic, and no broker creates it.
+        NoNameServerError: no name server answers.
+    """
+    if overwrite:
+        reason = "a topic cannot be overwritten, only appended to: use mode append"
+        raise ConfigError(reason, key="mode")
+    return BatchSink(*_checked_write(options, schema))
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """Return what writes a stream.
+
+    Args:
+        options: of the write, as texts.
+        schema: of the rows.
+        overwrite: whether its output mode is `complete`: then every trigger appends the whole
+            result anew, as to a Kafka topic.
+
+    Raises:
+        ConfigError: an option or a column that cannot be used.
+        NoRouteError: there is no such topic, and no broker creates it.
+        NoNameServerError: no name server answers.
+    """
+    del overwrite  # nothing is taken away: the last message of a key has the last result
+    return StreamSink(*_checked_write(options, schema))
+
+
+def _checked_write(options: Mapping[str, str], schema: StructType) -> tuple[SinkOptions, Columns]:
+    parsed = parse_options(options, SinkOptions)
+    columns = find_columns(schema, parsed)
+    topics = [topic for topic in (parsed.topic, parsed.dead_topic) if topic]
+    unknown = [topic for topic in topics if (parsed.nameservers, topic) not in _checked]
+    if unknown:
+        client = SinkClient(parsed)
+        try:
+            for topic in unknown:
+                client.run(client.check_topic(topic))
+                _checked.add((parsed.nameservers, topic))
+        finally:
+            client.close()
+    return parsed, columns
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Writes a batch.
+
+    Args:
+        options: of the write.
+        columns: where everything is in a row.
+    """
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+        self._query = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Send one task's rows; runs in a worker.
+
+        Raises:
+            RocketPyError: a row could not be sent; its notes say which, and what was.
+        """
+        return _write(iterator, self._options, self._columns, f"{self._query}/0")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what was sent; it is in the topic already."""
+        logger.info("batch %s: sent %s", self._query, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say what was sent all the same: a topic takes nothing back."""
+        logger.warning("batch %s failed, but %s", self._query, _leftover(messages))
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Writes a stream's batches.
+
+    Args:
+        options: of the write.
+        columns: where everything is in a row.
+    """
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Send one task's rows; runs in a worker.
+
+        Raises:
+            RocketPyError: a row could not be sent; its notes say which, and what was.
+        """
+        context = TaskContext.get()
+        assert context is not None, "not in a task"
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        return _write(iterator, self._options, self._columns, f"{query}/{batch}")
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Log what was sent; it is in the topic already."""
+        logger.info("batch %d: sent %s", batchId, summary(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Say what was sent all the same: a topic takes nothing back."""
+        logger.warning("batch %d failed, but %s", batchId, _leftover(messages))
+
+
+def _write(
+    batches: Iterator[pa.RecordBatch], options: SinkOptions, columns: Columns, batch_id: str
+) -> TaskReport:
+    context = TaskContext.get()
+    assert context is not None, "not in a task"
+    partition = context.partitionId()
+    client = client_for(options)
+    reader = RowReader(columns, options, f"{batch_id}/{partition}", client.row_ids.next)
+    kind = OnewaySender if options.send_mode == "oneway" else Sender
+    sender = kind(client, options, reader)
+    try:
+        _send_all(batches, reader, sender, client)
+    except Exception as error:
+        client.run(sender.settle())
+        sent = _shown(sender.stored)
+        error.add_note(f"partition {partition}: before that, {sent} (`_spark_id` {batch_id}/...)")
+        raise
+    return TaskReport(partition, reader.rows, sender.dead_rows, tuple(sender.stored))
+
+
+def _send_all(
+    batches: Iterator[pa.RecordBatch], reader: RowReader, sender: Sender, client: SinkClient
+) -> None:
+    """Send rows while the next ones are read and made messages of."""
+    sending: Future[None] | None = None
+    for batch in batches:
+        for rows in reader.read(batch):
+            if sending is not None:
+                sending.result()
+            sending = client.submit(sender.send(rows))
+    if sending is not None:
+        sending.result()
+    client.run(sender.finish())
+
+
+def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """Return in words what tasks have sent, queue by queue.
+
+    Args:
+        messages: their reports; None for tasks that failed.
+    """
+    queues: dict[tuple[str, str, int], Stored] = {}
+    for report in messages:
+        for stored in report.stored if isinstance(report, TaskReport) else ():
+            key = stored.topic, stored.broker_name, stored.queue_id
+            queues.setdefault(key, Stored(*key)).merge(stored)
+    dead = sum(report.dead_rows for report in messages if isinstance(report, TaskReport))
+    more = f"; {dead} of them could not be messages" if dead else ""
+    return _shown([queues[key] for key in sorted(queues)]) + more
+
+
+def _leftover(messages: Sequence[WriterCommitMessage | None]) -> str:
+    done = sum(message is not None for message in messages)
+    return (
+        f"{done} of {len(messages)} tasks had ended, with {summary(messages)}. These messages, and "
+        "some of the failed tasks, are stored; a repetition of the same batch of a stream stores "
+        "them again with the same `_spark_id`, by which rocketpy.spark.dedup finds them"
+    )
+
+
+def _shown(queues: Sequence[Stored]) -> str:
+    rows = sum(each.rows for each in queues)
+    parts = [str(each) for each in queues[:_SHOWN_QUEUES]]
+    if len(queues) > _SHOWN_QUEUES:
+        parts.append(f"and {len(queues) - _SHOWN_QUEUES} more queues")
+    return f"{rows} rows stored" + (f": {', '.join(parts)}" if parts else "")

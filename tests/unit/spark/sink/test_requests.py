@@ -1,0 +1,78 @@
+"""Messages become requests: batches of one topic, single ones, a line for each ordered queue."""
+
+from rocketpy.client.later import Moment
+from rocketpy.client.outgoing import Outgoing
+from rocketpy.client.queue_select import queue_index_by_key
+from rocketpy.proto.message import decode_batch
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.spark.sink.requests import Request, make_requests
+from rocketpy.spark.sink.rows import SinkRow
+
+
+def row(number: int, topic: str = "a", *, key: str | None = None, delayed: bool = False) -> SinkRow:
+    moment = Moment(delay_ms=1) if delayed else None
+    message = Outgoing(b"%d" % number, "", 0, 0, f"ID{number}", moment=moment)
+    return SinkRow(number, topic, message, key, delayed)
+
+
+def numbers(requests: list[Request]) -> list[list[int]]:
+    return [[each.number for each in request.rows] for request in requests]
+
+
+def test_rows_of_a_topic_travel_together() -> None:
+    rows = [row(0), row(1, "b"), row(2), row(3, "b"), row(4, "c")]
+    requests = list(make_requests(rows, {}, 4096))
+
+    assert numbers(requests) == [[0, 2], [1, 3], [4]]
+    bodies = [item.body for item in decode_batch(requests[0].outgoing("B").body)]
+    assert bodies == [b"0", b"2"]
+    assert requests[2].outgoing("B") is rows[4].message, "one message is no batch"
+    assert all(request.chooser is None for request in requests)
+
+
+def test_a_request_ends_where_it_would_be_too_large() -> None:
+    requests = list(make_requests([row(n) for n in range(10)], {}, 900))
+
+    assert len(requests) > 1
+    assert [n for found in numbers(requests) for n in found] == list(range(10))
+
+
+def test_without_batches_each_row_is_a_request() -> None:
+    assert numbers(list(make_requests([row(0), row(1)], {}, 0))) == [[0], [1]]
+
+
+def test_what_a_batch_cannot_hold_goes_alone() -> None:
+    rows = [row(0), row(1, delayed=True), row(2)]
+    long = "t" * 200
+
+    assert numbers(list(make_requests(rows, {}, 4096))) == [[0], [1], [2]]
+    assert numbers(list(make_requests([row(0, long), row(1, long)], {}, 4096))) == [[0], [1]]
+    retry = "%RETRY%g"
+    assert numbers(list(make_requests([row(0, retry), row(1, retry)], {}, 4096))) == [[0], [1]]
+
+
+def test_ordered_rows_keep_their_order_in_the_queue_of_their_key() -> None:
+    keys = ["x", "y", "z"]
+    rows = [row(n, key=keys[n % 3], delayed=n == 4) for n in range(9)]
+    requests = list(make_requests(rows, {"a": 2}, 4096))
+    queues = [MessageQueue("a", "broker-a", n) for n in range(2)]
+
+    by_line: dict[object, list[int]] = {}
+    for request in requests:
+        assert request.line is not None
+        assert request.chooser is not None
+        assert request.chooser(queues) == queues[request.line[1]]
+        by_line.setdefault(request.line, []).extend(each.number for each in request.rows)
+    wanted: dict[object, list[int]] = {}
+    for each in rows:
+        line = "a", queue_index_by_key(str(each.order_key), 2)
+        wanted.setdefault(line, []).append(each.number)
+    assert by_line == wanted
+
+
+def test_one_by_one_keeps_the_line() -> None:
+    (request,) = make_requests([row(0, key="x"), row(1, key="x")], {"a": 4}, 4096)
+    parts = list(request.one_by_one())
+
+    assert numbers(parts) == [[0], [1]]
+    assert {part.line for part in parts} == {request.line}
