@@ -48,7 +48,8 @@ class Feature:
         name: for logs.
         put_transforms: what it does with messages on their way to the store, in order.
         services: background work that may read and write files; one thread each.
-        loop_services: background work that owns what the connections' loop owns.
+        loop_services: background work in short steps on the loop of the connections: what owns
+            something of theirs, or does little at a time that a thread would have to wait for.
         states: what is loaded before the first request and persisted after the last.
         listeners: told of connections that come and go.
         add_requests: registers its requests.

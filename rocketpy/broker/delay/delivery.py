@@ -9,7 +9,8 @@ Invariants:
       again at the same offset;
     - a message that can never be stored is passed over and logged, so that it does not hold up
       the others;
-    - a step does a bounded amount of work and goes on at once while something is due.
+    - a step delivers at most two batches, because it holds the loop, and the next one goes on with
+      the level after it.
 
 Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (5.4.0).
 """
@@ -90,7 +91,7 @@ class _Level:
 
 
 class DelayDelivery:
-    """The background service that delivers; see the module.
+    """The background service that delivers, on the loop; see the module.
 
     Args:
         store: where the messages wait.
@@ -121,18 +122,26 @@ class DelayDelivery:
         self._clock = clock
         self._levels: tuple[_Level, ...] | None = None
         self._quiet_until_ms = 0
+        self._turn = 0
+        self._delivered = 0
 
     def step(self, now_ms: int) -> int:
         """Deliver what is due; see `rocketpy.runtime.service.Service.step`."""
         if self._levels is None:
             self._levels = self._begin(now_ms)
-        for level in self._levels:
-            if level.due_ms <= now_ms:
-                try:
-                    level.due_ms = now_ms + self._deliver(level, now_ms)
-                except Exception:  # noqa: BLE001 - one level must not hold up the others
-                    _log.exception("delivery of a delay level failed", level=_number(level))
-                    level.due_ms = now_ms + _FAULT_MS
+        self._delivered = 0
+        for _ in self._levels:
+            self._turn = (self._turn + 1) % len(self._levels)
+            level = self._levels[self._turn]
+            if level.due_ms > now_ms:
+                continue
+            try:
+                level.due_ms = now_ms + self._deliver(level, now_ms)
+            except Exception:  # noqa: BLE001 - one level must not hold up the others
+                _log.exception("delivery of a delay level failed", level=_number(level))
+                level.due_ms = now_ms + _FAULT_MS
+            if self._delivered >= _BATCH:
+                break
         return min(level.due_ms for level in self._levels)
 
     def _begin(self, now_ms: int) -> tuple[_Level, ...]:
@@ -164,6 +173,7 @@ class DelayDelivery:
             # Its own place, too: what a power cut takes is used by another message.
             own_end = stored.phy_offset + stored.store_size_bytes
             progress.advance(stored.queue_offset + 1, max(phy_end, own_end))
+        self._delivered += len(found.messages)
         self._offsets.count(len(found.messages))
         if progress.position < found.next_offset <= end:
             progress.advance(found.next_offset)  # there is no message any more

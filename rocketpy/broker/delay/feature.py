@@ -93,7 +93,9 @@ def build_delay(
     return Feature(
         name="delay",
         put_transforms=(postponement,),
-        services=(delivery, offsets),
+        services=(offsets,),
+        # A thread of its own would wait for its turn at the interpreter with every message.
+        loop_services=(delivery,),
         states=(offsets,),
         add_requests=add_requests,
         runtime_info=runtime_info,

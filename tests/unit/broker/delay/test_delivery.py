@@ -337,3 +337,21 @@ def test_offsets_of_a_store_that_is_gone_skip_nothing() -> None:
     kit.send(b"2", 1)
     kit.run(5_000)
     assert kit.bodies() == [b"1", b"2"]
+
+
+def test_a_step_is_short_and_no_level_waits_for_another() -> None:
+    kit = Kit()
+    for number in range(100):
+        kit.send(b"%d" % number, 1, "one")
+        kit.send(b"%d" % number, 2, "two")
+    kit.run(500)
+    kit.clock.advance(10_000)
+    counts = []
+    while sum(map(len, (kit.delivered("one"), kit.delivered("two")))) < 200:
+        kit.delivery.step(kit.clock.monotonic_ms())
+        counts.append((len(kit.delivered("one")), len(kit.delivered("two"))))
+    sizes = [
+        sum(after) - sum(before) for before, after in zip([(0, 0), *counts], counts, strict=False)
+    ]
+    assert max(sizes) < 64
+    assert all(abs(one - two) <= 64 for one, two in counts)
