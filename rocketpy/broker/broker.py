@@ -145,6 +145,8 @@ class Broker:
                 table.load()
             stored = set(parts.store.topics())
             parts.offsets.keep_topics(lambda name: name in stored or bool(parts.topics.get(name)))
+            if parts.store.recovery.after_crash:
+                parts.offsets.cut_to(parts.store.max_offset)
             for feature in parts.features:
                 for state in feature.states:
                     state.load()

@@ -226,6 +226,29 @@ class ConsumerOffsets:
         """Forget the topics that do not exist: they were deleted just before a crash."""
         self._remove_where(lambda name, _: not exists(name))
 
+    def cut_to(self, max_offset: Callable[[str, int], int]) -> None:
+        """Let no offset lie behind the end of its queue, on disk too.
+
+        A power cut takes messages that were consumed, but not on disk; those that get their places
+        next are others, and would be passed over.
+
+        Args:
+            max_offset: end of a queue by topic and queue id.
+        """
+        cut_count = 0
+        with self._lock:
+            for (topic, _), queues in self._table.queues.items():
+                for queue_id, offset in queues.items():
+                    end = max_offset(topic, queue_id)
+                    if offset > end:
+                        queues[queue_id] = end
+                        cut_count += 1
+            if not cut_count:
+                return
+            self._dirty = True
+        _log.warning("consumer offsets behind the end of their queues are corrected", n=cut_count)
+        self._persist_now()
+
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Keep a wished offset for the next pull; commits are refused until then."""
         key = (topic, group)
@@ -272,6 +295,9 @@ class ConsumerOffsets:
             if not self._table.remove_where(matches):
                 return
             self._dirty = True
+        self._persist_now()
+
+    def _persist_now(self) -> None:
         try:
             self.persist()
         except DiskFullError:

@@ -51,6 +51,7 @@ class RecoveryReport:
     """What recovery found.
 
     Attributes:
+        after_crash: whether the last process did not close the store.
         start: physical offset where reading began.
         end: physical offset where the log ends now.
         record_count: records read.
@@ -59,6 +60,7 @@ class RecoveryReport:
         holes: physical offset and size of bytes that are no records.
     """
 
+    after_crash: bool = False
     start: int = 0
     end: int = 0
     record_count: int = 0
@@ -135,7 +137,7 @@ class Recovery:
         """
         if not self._log.files:
             self._without_log()
-            return RecoveryReport()
+            return RecoveryReport(after_crash=self._after_crash)
         if self._index is not None:
             covers = self._deleted.covers
             self._index.keep(index_files_before_gap(self._index.headers, self._log, covers))
@@ -286,7 +288,7 @@ class Recovery:
 
     def _read(self, scan: LogScan, start: int, index_from: int) -> RecoveryReport:
         """Tell queues and index of every record from an offset on."""
-        report = RecoveryReport(start=start)
+        report = RecoveryReport(self._after_crash, start)
         safe_topics: dict[str, bool] = {}
         queues, *others = self._dispatchers
         for phy_offset, found in scan:

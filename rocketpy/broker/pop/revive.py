@@ -70,9 +70,14 @@ class ReviveStore(MessageReader, Protocol):
         """End of what is on disk."""
         ...
 
+    @property
+    def max_phy_offset(self) -> int:
+        """End of what is stored."""
+        ...
+
 
 class _Done(NamedTuple):
-    """A check point whose messages were given back, up to `phy_end`."""
+    """A check point whose messages were given back; the log ended at `phy_end` then."""
 
     revive_offset: int
     phy_end: int
@@ -107,30 +112,25 @@ class Reviver:
         self._offsets = offsets
         self._is_retry_v2 = is_retry_v2
 
-    def revive(self, point: CheckPoint) -> int | None:
+    def revive(self, point: CheckPoint) -> bool:
         """Give back the messages of a check point that are not acked; it notes each of them.
 
         Returns:
-            End of the last message in the log, 0 when there was none; None when one could not be
-            stored: try again later.
+            False when one could not be stored: try again later.
         """
         if (
             self._topics.get(normal_topic(point.topic, point.group)) is None
             or self._groups.get(point.group) is None
         ):
-            return 0
-        end = 0
+            return True
         for index in range(point.count):
             if point.bit_map >> index & 1:
                 continue
             message = self._read(point, point.offset_at(index))
-            if message is not None:
-                stored_end = self._retry(point, message)
-                if stored_end is None:
-                    return None
-                end = max(end, stored_end)
+            if message is not None and not self._retry(point, message):
+                return False
             point.bit_map |= 1 << index
-        return end
+        return True
 
     def _read(self, point: CheckPoint, queue_offset: int) -> MessageExt | None:
         """The message; None when retention deleted it, or it is damaged."""
@@ -144,7 +144,7 @@ class Reviver:
             return message if message.queue_offset == queue_offset else None
         return None
 
-    def _retry(self, point: CheckPoint, message: MessageExt) -> int | None:
+    def _retry(self, point: CheckPoint, message: MessageExt) -> bool:
         topic = point.topic
         if not topic.startswith(RETRY_PREFIX):
             make = pop_retry_topic_v2 if self._is_retry_v2 else pop_retry_topic_v1
@@ -153,7 +153,7 @@ class Reviver:
             self._ensure_topic(topic, point.group)
         except (StoreError, OSError) as error:
             _log.warning("no retry topic for popped messages", topic=topic, error=str(error))
-            return None
+            return False
         properties = message.properties
         properties.pop(PROPERTY_POP_CK, None)
         properties[PROPERTY_ORIGIN_GROUP] = point.group
@@ -173,8 +173,8 @@ class Reviver:
                 phy_offset=message.phy_offset,
                 status=stored.status.value,
             )
-            return 0
-        return stored.phy_end if stored.status is PutMessageStatus.PUT_OK else None
+            return True
+        return stored.status is PutMessageStatus.PUT_OK
 
     def _ensure_topic(self, topic: str, group: str) -> None:
         if self._topics.get(topic) is None:
@@ -215,7 +215,6 @@ class ReviveQueue:
         self._clock = clock
         self._max_pending = max_pending
         self._points: dict[PopKey, CheckPoint] = {}
-        self._phy_ends: dict[PopKey, int] = {}
         self._early: dict[PopKey, list[int]] = {}
         self._done: collections.deque[_Done] = collections.deque()
         self._read_offset = -1
@@ -285,8 +284,9 @@ class ReviveQueue:
             return  # it is read again with those before it
         point.revive_offset = message.queue_offset
         key = key_of(point)
+        if key in self._points:
+            return  # over a kill the timer delivers twice; those in between must not be passed
         self._points[key] = point
-        self._phy_ends[key] = message.phy_offset + message.store_size_bytes
         note_acked(point, self._early.pop(key, ()))
 
     def _take_ack(self, ack: PopAck) -> None:
@@ -310,13 +310,12 @@ class ReviveQueue:
                 return False
             if dealt_with == _POINTS_PER_STEP:
                 return True
-            phy_end = self._reviver.revive(point)
-            if phy_end is None:
+            if not self._reviver.revive(point):
                 return False
             del self._points[key]
-            # Its own place in the queue, too: what a power cut takes is used by another one.
-            own_end = self._phy_ends.pop(key)
-            self._done.append(_Done(point.revive_offset, max(phy_end, own_end)))
+            # What was given back is in the log by now, whatever failed in between, and so is its
+            # own place in the queue: one that a power cut takes is another one's next time.
+            self._done.append(_Done(point.revive_offset, self._store.max_phy_offset))
         return False
 
     def _commit(self) -> None:

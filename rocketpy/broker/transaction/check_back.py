@@ -6,8 +6,8 @@ is asked, and the half is stored again behind all others, so that the progress c
 `transactionCheckMax` questions it is given up: it goes to a topic of its own, where operators find
 it, and is never delivered.
 
-The progress (of the half and the op queue, in consumerOffset.json) passes a half only when what was
-stored for it is on disk, whatever the store's mode: the half itself was acknowledged long ago.
+The progress (of the half and the op queue, in consumerOffset.json) passes a half only when it and
+what was stored for it are on disk, whatever the store's mode: it was acknowledged long ago.
 
 Source: TransactionalMessageServiceImpl.check, TransactionalMessageCheckService (5.4.0). Ours: the
 age of a half is counted by this broker's clock from when it was first stored (by its producer's, a
@@ -91,6 +91,7 @@ class CheckBack:
         first_stored: when a half was first stored.
         reserved_ms: how long messages are kept; a half older than this is given up.
         flushed_phy_offset: asked up to where the commit log is on disk.
+        max_phy_offset: asked where the commit log ends.
         flush_log: brings the commit log to disk, at the end.
         config: the broker's settings; see `configure`.
         clock: time.
@@ -111,6 +112,7 @@ class CheckBack:
         first_stored: FirstStored,
         reserved_ms: Callable[[], int],
         flushed_phy_offset: Callable[[], int],
+        max_phy_offset: Callable[[], int],
         flush_log: Callable[[], object],
         config: BrokerConfig,
         clock: Clock,
@@ -128,8 +130,8 @@ class CheckBack:
         self._clock = clock
         self._position = 0
         self._progress = DurableProgress(0, flushed_phy_offset)
+        self._max_phy_offset = max_phy_offset
         self._flush_log = flush_log
-        self._phy_end = 0
         self._is_in_round = False
         self._round_began_ms = -1
         self._round_time_ms = 0
@@ -169,7 +171,9 @@ class CheckBack:
         asked: list[MessageExt] = []
         pause_ms = self._look_on(asked)
         self._position = self._ledger.passable(self._position)
-        end = max(self._phy_end, self._ops.phy_end)
+        # Whatever was stored for the halves before it is in the log by now, their own records, too:
+        # a place that a power cut takes is another half's next time.
+        end = self._max_phy_offset()
         self._put.when_durable(end, partial(self._passed, self._position, end, asked))
         return now_ms + pause_ms
 
@@ -274,7 +278,6 @@ class CheckBack:
         if result.status is not PutMessageStatus.PUT_OK:
             _log.warning("a half message cannot be stored, will be tried again", why=result.status)
             return None
-        self._phy_end = result.phy_end
         return result
 
     def _passed(

@@ -77,12 +77,6 @@ class OpMessages:
         # Op queue offset, and the greatest half it names, of each op message not passed yet.
         self._written: collections.deque[tuple[int, int]] = collections.deque()
         self._next_op = 0
-        self._phy_end = 0
-
-    @property
-    def phy_end(self) -> int:
-        """Physical offset after the last op message."""
-        return self._phy_end
 
     @property
     def is_full(self) -> bool:
@@ -174,5 +168,4 @@ class OpMessages:
             self._pending_bytes -= size_bytes
             self._written.append((result.queue_offset, max(halves)))
             self._next_op = result.queue_offset + 1
-            self._phy_end = result.phy_end
             return True

@@ -135,6 +135,19 @@ def test_topics_that_do_not_exist_any_more_are_forgotten() -> None:
     assert file.value["offsetTable"] == {"T@g": {0: 6}}
 
 
+def test_offsets_of_messages_that_a_power_cut_took_are_corrected_on_disk_before_others_come() -> (
+    None
+):
+    table, file = offsets({"offsetTable": {"T@g": {"0": 6, "1": 4}, "U@g": {"0": 1}}})
+    ends = {("T", 0): 5, ("T", 1): 4}
+    table.cut_to(lambda topic, queue_id: ends.get((topic, queue_id), 0))
+    assert table.query_all("g", "T") == {0: 5, 1: 4}
+    assert file.value["offsetTable"] == {"T@g": {0: 5, 1: 4}, "U@g": {0: 0}}
+    file.value = None
+    table.cut_to(lambda topic, queue_id: 9)
+    assert file.value is None, "nothing to correct"
+
+
 def test_version_moves_every_n_commits() -> None:
     table, _ = offsets(step=3)
     for value in range(7):

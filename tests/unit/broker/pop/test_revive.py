@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.pop import revive
 from rocketpy.broker.pop.revive import ReviveQueue, ReviveService
 from rocketpy.broker.system_queue import SystemRead
@@ -57,13 +57,13 @@ class Reviver:
         self.stores = True
         self.phy_end = 0
 
-    def revive(self, point: CheckPoint) -> int | None:
+    def revive(self, point: CheckPoint) -> bool:
         if not self.works:
-            return None
+            return False
         left = [index for index in range(point.count) if not point.bit_map >> index & 1]
         self.revived.append((point.start_offset, left))
-        self.phy_end += 10
-        return self.phy_end if self.stores else 0
+        self.phy_end += 10 if self.stores else 0
+        return True
 
 
 class Kit:
@@ -91,6 +91,10 @@ class Kit:
 
     def is_behind(self) -> bool:
         return self.behind
+
+    @property
+    def max_phy_offset(self) -> int:
+        return max(self.reviver.phy_end, len(self.queue.messages) * 5)
 
     @property
     def committed(self) -> int:
@@ -246,10 +250,42 @@ def test_the_offset_never_passes_a_check_point_that_a_power_cut_may_take() -> No
     kit.clock.now_ms += 10_000
     kit.run()
     kit.run()
-    assert kit.committed == 0, "the second one is not on disk"
+    assert kit.committed == NO_OFFSET, "not all of it is on disk"
     kit.flushed_phy_offset = 1 << 40
     kit.run()
     assert kit.committed == 2
+
+
+def test_the_offset_waits_for_all_that_was_given_back_before_a_failure() -> None:
+    kit = Kit()
+    kit.check_point(0, count=2)
+    kit.clock.now_ms += 10_000
+    kit.flushed_phy_offset = 100
+    kit.reviver.phy_end = 200  # the first message is stored again, the second cannot be
+    kit.reviver.works = False
+    kit.run()
+    kit.reviver.works, kit.reviver.stores = True, False  # there is no second one any more
+    kit.run()
+    kit.run()
+    assert kit.committed == NO_OFFSET, "a power cut would take what was given back"
+    kit.flushed_phy_offset = 200
+    kit.run()
+    assert kit.committed == 0
+
+
+def test_a_check_point_that_is_read_twice_keeps_its_place_and_its_acks() -> None:
+    kit = Kit()
+    kit.check_point(0)
+    kit.ack(0, 0)
+    kit.clock.now_ms += 3_000
+    kit.check_point(5)
+    kit.clock.now_ms -= 3_000
+    kit.check_point(0)  # again: over a kill the timer delivered it twice
+    kit.clock.now_ms += 5_000
+    kit.queue.put(b"", "other", kit.clock.now_ms)
+    assert kit.run() == [(0, [])]
+    kit.run()
+    assert kit.committed == 0, "the one in between is still to be dealt with"
 
 
 def test_a_queue_that_is_shorter_than_its_offset_is_read_from_its_end_on() -> None:

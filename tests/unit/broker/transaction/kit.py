@@ -79,6 +79,7 @@ class Kit:
             first_stored=lambda place: store.store_time_ms(TRANS_HALF_TOPIC, 0, place),
             reserved_ms=lambda: 72 * 3_600_000,
             flushed_phy_offset=lambda: store.flushed_phy_offset,
+            max_phy_offset=lambda: store.max_phy_offset,
             flush_log=store.flush_log,
             config=config,
             clock=clock,
@@ -99,7 +100,12 @@ class Kit:
             part.configure(self.config)
 
     def half(
-        self, body: bytes = b"x", properties: Mapping[str, str] = HALF_PROPERTIES, queue_id: int = 2
+        self,
+        body: bytes = b"x",
+        properties: Mapping[str, str] = HALF_PROPERTIES,
+        queue_id: int = 2,
+        *,
+        flush: bool = True,
     ) -> MessageExt:
         """Store a half message as a send does."""
         message = PutMessage(
@@ -114,7 +120,8 @@ class Kit:
         request = SendRequest("T", queue_id, body, message.properties, b"", "", 0, 4, 0)
         assert self.halves(message, dict(properties), request) is None
         result = self.store.put_message(message)
-        self.flush()
+        if flush:
+            self.flush()
         return self.record(result)
 
     def record(self, result: PutMessageResult) -> MessageExt:

@@ -240,3 +240,28 @@ def test_the_progress_passes_a_half_only_when_its_copy_is_on_disk() -> None:
     kit.flush()
     kit.round()
     assert kit.progress()[0] >= 1
+
+
+def test_the_progress_passes_a_half_only_when_its_committed_message_is_on_disk() -> None:
+    kit = Kit()
+    half = kit.half(b"acknowledged long ago")
+    assert kit.end(half) == [None], "its op message waits for others"
+    kit.clock.advance(INTERVAL_MS)
+    for _ in range(3):
+        kit.check.step(kit.clock.monotonic_ms())
+    assert kit.progress()[0] <= 0, "a power cut would take the committed message"
+    kit.store.flush_log()
+    kit.check.step(kit.clock.monotonic_ms())
+    assert kit.progress()[0] == 1
+
+
+def test_the_progress_passes_a_half_only_when_its_own_place_is_on_disk() -> None:
+    kit = Kit()
+    kit.end(kit.half(b"rolled back at once", flush=False), ROLLBACK)
+    kit.clock.advance(INTERVAL_MS)
+    for _ in range(3):
+        kit.check.step(kit.clock.monotonic_ms())
+    assert kit.progress()[0] <= 0, "a power cut would give its place to another half"
+    kit.store.flush_log()
+    kit.check.step(kit.clock.monotonic_ms())
+    assert kit.progress()[0] == 1
