@@ -26,7 +26,7 @@ def test_popped_messages_are_acked_or_come_back_under_any_seed(chunk: int) -> No
 def test_the_check_notices_a_message_that_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Reviver, "revive", lambda *_: 0)
+    monkeypatch.setattr(Reviver, "revive", lambda *_: True)
     with pytest.raises(TimeoutError):
         run_seed(1)
 
