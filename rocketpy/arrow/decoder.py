@@ -115,6 +115,18 @@ class RecordDecoder:
         slow = slow_rows(messages, self.schema, broker_name)
         return _merged(batch, chosen, slow, others)
 
+    def report(self, error: CorruptRecordError) -> None:
+        """Do what was asked about a damaged record: count it and tell of it, or raise.
+
+        Raises:
+            CorruptRecordError: `damaged` is `fail`.
+        """
+        if self._damaged == "fail":
+            raise error
+        self.damaged_count += 1
+        if self._on_damaged is not None:
+            self._on_damaged(error)
+
     def _remove_bad_text(self, buffer: pa.Buffer, heads: Heads, fast: Mask) -> None:
         """Leave rows to the slow path whose topic, or body as text, is not UTF-8."""
         spans = [(heads.topic_at, heads.topic_end)] if "topic" in self.schema.names else []
@@ -168,11 +180,7 @@ class RecordDecoder:
             try:
                 message = _decode_at(view, position, base_offset, check_crc=self._check_crc)
             except CorruptRecordError as error:
-                if self._damaged == "fail":
-                    raise
-                self.damaged_count += 1
-                if self._on_damaged is not None:
-                    self._on_damaged(error)
+                self.report(error)
                 continue
             if not self._tags or message.tags in self._tags:
                 rows.append(row)

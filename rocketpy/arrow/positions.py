@@ -5,18 +5,27 @@ from typing import Final
 import numpy as np
 
 from rocketpy.arrow.gather import Int64s
-from rocketpy.arrow.heads import LAYOUT, Bytes
-from rocketpy.proto.record import MAGIC_AT, MAGIC_V1, ReadBuffer, RecordKind, iter_records
+from rocketpy.arrow.heads import Bytes
+from rocketpy.proto.record import (
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_BYTES,
+    ReadBuffer,
+    RecordKind,
+    iter_records,
+)
 
-_MAGIC: Final = np.frombuffer(MAGIC_V1.to_bytes(4, "big", signed=True), np.uint8)
+_MAGICS: Final = [
+    np.frombuffer(magic.to_bytes(4, "big", signed=True), np.uint8) for magic in (MAGIC_V1, MAGIC_V2)
+]
+_SHARED: Final = _MAGICS[0][:3]
 _SIZE: Final = np.dtype(">i4")
+assert (_MAGICS[1][:3] == _SHARED).all()
 
 
 def record_positions(data: ReadBuffer) -> Int64s:
     """Return where each record begins, from the first byte on.
-
-    The bytes of the magic are searched for, and what is found is believed when the sizes lead from
-    each to the next and to the end; otherwise the sizes are followed one by one.
 
     Args:
         data: anything with the buffer protocol: the body of a pull response, or a piece of a log,
@@ -29,22 +38,59 @@ def record_positions(data: ReadBuffer) -> Int64s:
         CorruptRecordError: a magic or a size that no record has; its `phy_offset` is the position.
     """
     view = memoryview(data)
-    found = _by_magic(np.frombuffer(view, np.uint8))
-    if found is not None:
-        return found
-    walked = iter_records(view, 0, len(view))
-    return np.array([at for at, _, kind in walked if kind is RecordKind.MESSAGE], np.int64)
+    raw = np.frombuffer(view, np.uint8)
+    positions, stop = follow(raw, 0, len(raw))
+    if stop == len(raw):
+        return positions
+    # What is left is a blank, zeros, or an error that the walk knows how to tell.
+    walked = iter_records(view, stop, len(view))
+    rest = [at for at, _, kind in walked if kind is RecordKind.MESSAGE]
+    return np.concatenate((positions, np.array(rest, np.int64)))
 
 
-def _by_magic(raw: Bytes) -> Int64s | None:
-    """Return the positions when every byte belongs to a record of version 1; else None."""
-    last = len(raw) - LAYOUT.itemsize
-    if last < 0:
-        return None
-    found = np.flatnonzero(raw[MAGIC_AT : MAGIC_AT + last + 1] == _MAGIC[0])
-    for number in (1, 2, 3):
-        found = found[raw[found + MAGIC_AT + number] == _MAGIC[number]]
-    sizes = np.lib.stride_tricks.sliding_window_view(raw, 4)[found].view(_SIZE)[:, 0]
-    ends = found + sizes
-    whole = len(found) and found[0] == 0 and ends[-1] == len(raw)
-    return found if whole and bool((ends[:-1] == found[1:]).all()) else None
+def follow(raw: Bytes, start: int, end: int) -> tuple[Int64s, int]:
+    """Follow records from one to the next as far as each begins where the one before it ends.
+
+    The bytes of the magic are searched for, all at once; what is found is believed where the sizes
+    lead from one to the next, so that the same bytes within a body mislead nobody.
+
+    Args:
+        raw: the bytes; records may reach beyond `end`, not beyond these.
+        start: where the first record begins.
+        end: records that begin before it.
+
+    Returns:
+        Positions (int64, ascending), and where the last record ends; `start` without one.
+    """
+    found = _candidates(raw, start, end)
+    sizes = (
+        np.lib.stride_tricks.sliding_window_view(raw, 4)[found].view(_SIZE)[:, 0].astype(np.int64)
+        if len(found)
+        else np.empty(0, np.int64)
+    )
+    whole = (sizes >= MIN_RECORD_BYTES) & (found + sizes <= len(raw))
+    found, ends = found[whole], (found + sizes)[whole]
+    followed: list[Int64s] = []
+    position = start
+    while True:
+        first = int(np.searchsorted(found, position))
+        if first == len(found) or found[first] != position:
+            break
+        breaks = np.flatnonzero(ends[first:-1] != found[first + 1 :])
+        last = first + int(breaks[0]) if len(breaks) else len(found) - 1
+        followed.append(found[first : last + 1])
+        position = int(ends[last])
+    return (np.concatenate(followed) if followed else np.empty(0, np.int64)), position
+
+
+def _candidates(raw: Bytes, start: int, end: int) -> Int64s:
+    """Return every position from `start` to before `end` at which a magic would be in place."""
+    end = min(end, len(raw) - MIN_RECORD_BYTES + 1)
+    if end <= start:
+        return np.empty(0, np.int64)
+    found: Int64s = np.flatnonzero(raw[start + MAGIC_AT : end + MAGIC_AT] == _SHARED[0]) + start
+    for number in (1, 2):
+        found = found[raw[found + MAGIC_AT + number] == _SHARED[number]]
+    last = raw[found + MAGIC_AT + 3]
+    kept: Int64s = found[(last == _MAGICS[0][3]) | (last == _MAGICS[1][3])]
+    return kept

@@ -61,7 +61,12 @@ _EMPTY: Final = RecordCheck(RecordState.EMPTY)
 
 
 def check_record(
-    view: memoryview, position: int, phy_offset: int, *, check_crc: bool = True
+    view: memoryview,
+    position: int,
+    phy_offset: int,
+    *,
+    check_crc: bool = True,
+    bytes_behind: int = BLANK_BYTES,
 ) -> RecordCheck:
     """Tell what lies at `position` of a whole commit-log file.
 
@@ -70,6 +75,7 @@ def check_record(
         position: first byte to look at.
         phy_offset: the same place in the log; a record that claims another one is BROKEN.
         check_crc: whether to check the body.
+        bytes_behind: room that a record leaves in its file; 0 for a copy that was cut short.
     """
     rest = len(view) - position
     if rest < BLANK_BYTES:
@@ -79,7 +85,7 @@ def check_record(
         return RecordCheck(RecordState.BLANK, rest)
     if magic not in {MAGIC_V1, MAGIC_V2}:
         return _EMPTY if size == 0 and magic == 0 else RecordCheck(RecordState.BROKEN)
-    if not MIN_RECORD_BYTES <= size <= rest - BLANK_BYTES:
+    if not MIN_RECORD_BYTES <= size <= rest - bytes_behind:
         return RecordCheck(RecordState.BROKEN)
     record = view[position : position + size]
     parts = _parts(record)

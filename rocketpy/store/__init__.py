@@ -1,1 +1,112 @@
 """Commit log, consume queues and index on disk; no network, no event loop."""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rocketpy.errors import CorruptRecordError
+
+__all__ = ["to_arrow"]
+
+
+def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
+    path: str | os.PathLike[str],
+    *,
+    topics: str | Sequence[str] = (),
+    scan: Literal["queue", "log", "index"] = "queue",
+    tags: str = "*",
+    keys: str | Sequence[str] = (),
+    starts: Mapping[tuple[str, int], int] | None = None,
+    ends: Mapping[tuple[str, int], int] | None = None,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    columns: Sequence[str] | None = None,
+    include: Collection[str] = ("properties",),
+    style: Literal["rocketmq", "kafka"] = "rocketmq",
+    value_format: Literal["binary", "string"] = "binary",
+    broker_name: str | None = None,
+    commit_log: str = "",
+    check_crc: bool = False,
+    damaged: Literal["fail", "skip"] = "fail",
+    on_damaged: "Callable[[CorruptRecordError], None] | None" = None,
+    on_data_loss: Literal["fail", "skip"] = "fail",
+    with_deleted: bool = False,
+    batch_rows: int = 20_000,
+    batch_bytes: int = 16 << 20,
+) -> "pa.RecordBatchReader":
+    """Read messages of a store directory as Arrow record batches, without a broker.
+
+    The directory may be RocketPy's or Apache's, in use or a copy; it is only read. What is read is
+    settled when this returns, so messages that come later are not among it. Messages that are in
+    the log and not yet in the files of their queues are among it. Needs
+    `pip install 'rocketpy[spark]'`.
+
+    Example:
+        >>> reader = to_arrow("~/store", topics="flights", tags="AA || UA")  # doctest: +SKIP
+        >>> frame = reader.read_pandas()  # doctest: +SKIP
+        >>> frame = polars.from_arrow(reader.read_all())  # doctest: +SKIP
+
+    Args:
+        path: the store directory (`storePathRootDir`).
+        topics: a topic or several, or patterns as `order*`; none: all but the system's; `*`: all.
+        scan: the way to the messages: `queue` by consume queue, topic after topic and in the order
+            of each queue; `log` by commit log, in the order in which they were stored; `index` by
+            key.
+        tags: only messages with such a tag, `a || b`.
+        keys: with `scan="index"`: one or several keys or message ids.
+        starts: with `scan="queue"`: first offset of a queue, by (topic, queue id).
+        ends: with `scan="queue"`: the offset to end before, by (topic, queue id).
+        start_ms: only what was stored at or after this time, ms since 1970.
+        end_ms: only what was stored before this time, ms since 1970.
+        columns: only these columns; see `rocketpy.arrow.row_schema` for this and the next three.
+        include: columns beside the usual ones: `properties`, `hosts`, `msgId`.
+        style: names of columns: `rocketmq` or `kafka`.
+        value_format: `binary` or `string` bodies.
+        broker_name: for the column `brokerName`, as no file says it; by default the directory's
+            name.
+        commit_log: where the commit log is, when not in `<path>/commitlog`.
+        check_crc: compare each body with its checksum.
+        damaged: `fail` at a damaged record, or `skip` it.
+        on_damaged: called with what is wrong for each record skipped.
+        on_data_loss: `fail` when offsets of `starts` and `ends` are gone, or `skip` them.
+        with_deleted: with `scan="log"`: also messages of deleted topics, which lie in the log until
+            its files expire.
+        batch_rows: most rows of a record batch.
+        batch_bytes: most bytes of records a batch is made of (one record may have more). Memory
+            in use is about three times this, whatever the size of the store.
+
+    Returns:
+        `pyarrow.RecordBatchReader` of `rocketpy.arrow.row_schema`. While it is read,
+        `CorruptRecordError` and `DataLossError` may come out of it.
+
+    Raises:
+        StoreFormatError: the path is no store directory, or lacks what the scan needs.
+        DataLossError: messages asked for by offset are gone.
+        ValueError: an unknown topic, column or option; an empty tag expression.
+    """
+    from rocketpy.arrow import row_schema  # noqa: PLC0415 - servers do without numpy
+    from rocketpy.store.scan.reader import Wanted, batch_reader  # noqa: PLC0415 - the same
+    from rocketpy.store.scan.wanted import QueueName  # noqa: PLC0415 - the same
+
+    root = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - a str in any case
+    wanted = Wanted(
+        topics=(topics,) if isinstance(topics, str) else tuple(topics),
+        tags=tags,
+        keys=(keys,) if isinstance(keys, str) else tuple(keys),
+        starts={QueueName(*queue): offset for queue, offset in (starts or {}).items()},
+        ends={QueueName(*queue): offset for queue, offset in (ends or {}).items()},
+        start_ms=start_ms,
+        end_ms=end_ms,
+        on_data_loss=on_data_loss,
+        with_deleted=with_deleted,
+        schema=row_schema(columns=columns, include=include, style=style, value_format=value_format),
+        broker_name=os.path.basename(root) if broker_name is None else broker_name,  # noqa: PTH119
+        check_crc=check_crc,
+        damaged=damaged,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+    )
+    return batch_reader(root, commit_log, wanted, scan, on_damaged)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketpy.arrow import RecordDecoder, record_positions, row_schema
@@ -205,6 +205,7 @@ shaped = pairs.map(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.one_of(texts, shaped, st.binary(max_size=8)), st.binary(max_size=20)),
@@ -220,6 +221,7 @@ def test_any_properties_and_bodies(parts: list[tuple[bytes, bytes]], with_long: 
     assert_equal_to_reference(b"".join(records))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 300))
 def test_bytes_that_are_no_records_never_crash(noise: bytes, position: int) -> None:
     skipping = RecordDecoder(EVERYTHING, damaged="skip")
@@ -229,6 +231,7 @@ def test_bytes_that_are_no_records_never_crash(noise: bytes, position: int) -> N
     assert batch.num_rows + skipping.damaged_count == 3
 
 
+@settings(deadline=None)
 @given(st.integers(0, 110), st.integers(0, 255))
 def test_a_changed_byte_gives_what_the_reference_makes_of_it(index: int, value: int) -> None:
     data = bytearray(record(b"1") + record(b"body of the second") + record(b"3"))

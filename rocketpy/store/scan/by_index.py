@@ -1,0 +1,119 @@
+"""Where messages with a key lie, by the index files."""
+
+import mmap
+from pathlib import Path
+from typing import Final
+
+from rocketpy.errors import CorruptRecordError, StoreFormatError
+from rocketpy.proto.message import decode_message
+from rocketpy.proto.tags import IndexKeyHasher
+from rocketpy.store.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexFile
+from rocketpy.store.index_lookup import IndexLookup
+from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.queue_table import QueueTable
+from rocketpy.store.scan.wanted import Wanted
+
+_ENTRIES_PER_SLOT: Final = 4
+_NO_LIMIT: Final = 1 << 62
+MAX_FOUND: Final = 1_000_000
+"""Most places one key may have: beyond it a scan by queue is the way."""
+
+
+def places(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[int]:
+    """Return physical offsets of messages that have one of the keys, ascending.
+
+    A hash may lead to other messages, so each is looked at.
+
+    Raises:
+        ValueError: no key is given, or an unknown topic.
+        StoreFormatError: there is no index, or one of other proportions than Apache's default.
+    """
+    if not wanted.keys:
+        msg = "a scan by index needs keys"
+        raise ValueError(msg)
+    known = directory.known_topics() or QueueTable(directory, log).topics
+    topics = set(wanted.topics_of(known))
+    deleted = directory.deleted_topics()
+    files = [_opened(path) for path in directory.index_files()]
+    if not files:
+        raise StoreFormatError(f"{directory.root} has no index; scan by queue or log")
+    hasher = IndexKeyHasher()
+    found: set[int] = set()
+    for topic in topics:
+        for key in wanted.keys:
+            for place in _look_up(files, hasher.hash(topic, key), wanted):
+                if place >= deleted.get(topic, 0) and _has_key(log, place, topic, key):
+                    found.add(place)
+    return sorted(place for place in found if _is_in_time(log, place, wanted))
+
+
+def _look_up(files: list[IndexFile], key_hash: int, wanted: Wanted) -> list[int]:
+    lookup = IndexLookup(
+        key_hash,
+        MAX_FOUND,
+        0 if wanted.start_ms is None else wanted.start_ms,
+        _NO_LIMIT if wanted.end_ms is None else wanted.end_ms,
+        max_steps=_NO_LIMIT,
+        max_searched_bytes=_NO_LIMIT,
+    )
+    for file in reversed(files):
+        lookup.look_into(file)
+    return lookup.phy_offsets
+
+
+def _has_key(log: Log, phy_offset: int, topic: str, key: str) -> bool:
+    """Whether a message is of the topic and has the key; True when it is damaged.
+
+    So that reading it tells of the damage.
+    """
+    number = log.file_number(phy_offset)
+    mapped = log.open(number) if number >= 0 else None
+    if mapped is None:
+        return False  # expired; the index keeps its entries a little longer
+    try:
+        message = decode_message(mapped.view, phy_offset - mapped.base, inflate=False)
+    except CorruptRecordError:
+        return True
+    return message.topic == topic and (key in message.keys or key == message.msg_id)
+
+
+def _is_in_time(log: Log, phy_offset: int, wanted: Wanted) -> bool:
+    """Whether a message was stored when it should; the index knows seconds only."""
+    time_ms = log.store_time_ms(phy_offset)
+    if time_ms is None:
+        return True
+    after = wanted.start_ms is None or time_ms >= wanted.start_ms
+    return after and (wanted.end_ms is None or time_ms < wanted.end_ms)
+
+
+class _ReadOnlyRegion:
+    """An index file in memory, of which nothing but reading is asked."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as opened:
+            self.buffer = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        self.view = memoryview(self.buffer)
+        self.size_bytes = len(self.buffer)
+
+
+def _opened(path: Path) -> IndexFile:
+    """Map an index file; how many slots it has follows from its length.
+
+    Raises:
+        StoreFormatError: it has not four entries a slot, as every default has.
+    """
+    region = _ReadOnlyRegion(path)
+    slots, rest = divmod(
+        region.size_bytes - HEADER_BYTES, SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES
+    )
+    if rest or slots <= 0:
+        raise StoreFormatError(
+            f"{path} has {region.size_bytes} bytes: no index of four entries a slot"
+        )
+    return IndexFile(
+        path.name,
+        region,  # type: ignore[arg-type]  # what writes is not called
+        max_hash_slots=slots,
+        max_index_count=slots * _ENTRIES_PER_SLOT,
+    )

@@ -1,0 +1,110 @@
+"""Record batches of everything in a part of the log, whatever the queue.
+
+The log is followed from record to record. What is broken before a whole record is damage, which is
+told of with its place; what is broken before none is the end.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketpy.arrow import RecordDecoder
+from rocketpy.arrow.gather import Int64s, gather
+from rocketpy.arrow.heads import Heads, Mask
+from rocketpy.errors import CorruptRecordError
+from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.log import Log, MappedLog
+from rocketpy.store.scan.log_walk import stretches
+from rocketpy.store.scan.wanted import Wanted
+
+
+class Chosen:
+    """Which records of the log are wanted, by topic, deletion and time."""
+
+    def __init__(self, directory: StoreDirectory, wanted: Wanted) -> None:
+        """Find which topics there are.
+
+        Raises:
+            ValueError: a topic is wanted that there is not.
+        """
+        self._known = None if wanted.with_deleted else directory.known_topics()
+        self._deleted = {} if wanted.with_deleted else directory.deleted_topics()
+        self._wanted = wanted
+        if self._known is not None:
+            wanted.topics_of(self._known)
+
+    def _takes(self, topic: str) -> bool:
+        """Whether messages of a topic are wanted; of one that nothing knows they are deleted."""
+        return self._wanted.takes(topic) and (self._known is None or topic in self._known)
+
+    def mask(self, mapped: MappedLog, positions: Int64s) -> Mask:
+        """Return which of the records at these positions of a file are wanted."""
+        raw = np.frombuffer(mapped.data, np.uint8)
+        heads = Heads(raw, positions)
+        plain = heads.plain
+        zero = np.zeros_like(positions)
+        topics = gather(
+            mapped.data,
+            np.where(plain, heads.topic_at, zero),
+            np.where(plain, heads.topic_end, zero),
+            pa.binary(),
+        )
+        times = heads.field("store_timestamp_ms").astype(np.int64)
+        if not plain.all():
+            topics, times = _with_odd(mapped, positions, plain, topics, times)
+        mask = np.ones(len(positions), np.bool_)
+        distinct = pc.unique(topics)
+        taken = [
+            each for each in distinct.to_pylist() if self._takes(str(each, "utf-8", "replace"))
+        ]
+        if len(taken) < len(distinct):
+            names = pa.array(taken, pa.binary())
+            mask = pc.is_in(topics, value_set=names).to_numpy(zero_copy_only=False)
+        for topic, end in self._deleted.items():
+            if mapped.base < end:
+                same = pc.equal(topics, pa.scalar(topic.encode(), pa.binary()))
+                before = positions + mapped.base < end
+                mask &= ~(same.to_numpy(zero_copy_only=False) & before)
+        if self._wanted.start_ms is not None:
+            mask &= times >= self._wanted.start_ms
+        if self._wanted.end_ms is not None:
+            mask &= times < self._wanted.end_ms
+        return mask
+
+
+def _with_odd(
+    mapped: MappedLog, positions: Int64s, plain: Mask, topics: pa.Array, times: Int64s
+) -> tuple[pa.Array, Int64s]:
+    """Fill in topic and store time of records of other layouts, one by one."""
+    names = topics.to_pylist()
+    for row in np.flatnonzero(~plain).tolist():
+        found = mapped.check(int(positions[row]))
+        names[row] = found.topic
+        times[row] = found.store_timestamp_ms
+    return pa.array(names, pa.binary()), times
+
+
+def read(
+    log: Log, chosen: Chosen, wanted: Wanted, decoder: RecordDecoder, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records that begin from one physical offset to before another, in one file."""
+    number = log.file_number(start)
+    mapped = log.open(number) if number >= 0 else None
+    if mapped is None:
+        if wanted.on_data_loss == "fail":
+            raise CorruptRecordError(start, "the file that held it is gone")
+        return
+    for positions in stretches(log, mapped, start - mapped.base, end - mapped.base, decoder):
+        kept = positions[chosen.mask(mapped, positions)]
+        for at in range(0, len(kept), wanted.batch_rows):
+            batch = decoder.decode(
+                mapped.data,
+                kept[at : at + wanted.batch_rows],
+                broker_name=wanted.broker_name,
+                base_offset=mapped.base,
+            )
+            if batch.num_rows:
+                yield batch
+        mapped.release_before(int(positions[0]))

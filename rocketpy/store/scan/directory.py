@@ -1,0 +1,149 @@
+"""What lies where in a store directory, found without touching anything."""
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rocketpy.errors import BadBodyError, StoreFormatError
+from rocketpy.proto import fastjson
+
+_DIGITS: Final = 20
+_SIGNS: Final = ("checkpoint", "lock", "abort")
+"""What a store has before its first message."""
+
+
+class LogFile(NamedTuple):
+    """One file of the commit log.
+
+    Attributes:
+        base: physical offset of its first byte.
+        size_bytes: its length.
+        path: where it is.
+    """
+
+    base: int
+    size_bytes: int
+    path: str
+
+
+class StoreDirectory:
+    """A store directory of ours or of Apache's, live or a copy.
+
+    Attributes:
+        root: the directory.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], commit_log: str = "") -> None:
+        """Name the directory.
+
+        Args:
+            root: `storePathRootDir`.
+            commit_log: `storePathCommitLog`, where that is not `<root>/commitlog`.
+
+        Raises:
+            StoreFormatError: it is no store directory.
+        """
+        self.root = Path(root)
+        self._commit_log = Path(commit_log) if commit_log else self.root / "commitlog"
+        if not self.root.is_dir():
+            what = "is a file" if self.root.exists() else "does not exist"
+            raise StoreFormatError(f"{self.root} {what}: a store directory was expected")
+        is_new = not commit_log and any((self.root / name).exists() for name in _SIGNS)
+        if not self._commit_log.is_dir() and not is_new:
+            raise StoreFormatError(
+                f"{self.root} is no store directory: there is no {self._commit_log.name}/ in it"
+            )
+
+    def log_files(self) -> list[LogFile]:
+        """Return the files of the commit log, ascending, without empty ones.
+
+        Raises:
+            StoreFormatError: a name that is no offset, or files that overlap.
+        """
+        found = []
+        for path in sorted(self._commit_log.iterdir()) if self._commit_log.is_dir() else ():
+            if not path.is_file() or path.name.startswith("."):
+                continue
+            if len(path.name) != _DIGITS or not path.name.isdigit():
+                raise StoreFormatError(f"{path} is not named by an offset")
+            size = _size_of(path)
+            if size:
+                found.append(LogFile(int(path.name), size, str(path)))
+        for before, after in itertools.pairwise(found):
+            if before.base + before.size_bytes > after.base:
+                raise StoreFormatError(f"{before.path} reaches into the file after it")
+        return found
+
+    def queues(self) -> dict[str, list[int]]:
+        """Return the ids of the consume queues of each topic, sorted."""
+        return {topic: ids for topic, ids in self._walk("consumequeue") if ids}
+
+    def queue_directory(self, topic: str, queue_id: int) -> Path:
+        """Return where a queue's files are."""
+        return self.root / "consumequeue" / topic / str(queue_id)
+
+    def batch_topics(self) -> set[str]:
+        """Return topics with batch consume queues, which only Apache's brokers serve."""
+        return {topic for topic, _ in self._walk("batchconsumequeue")}
+
+    def _walk(self, name: str) -> Iterator[tuple[str, list[int]]]:
+        for topic in _directories(self.root / name):
+            names = _directories(self.root / name / topic)
+            yield topic, sorted(int(each) for each in names if each.isdigit())
+
+    def deleted_topics(self) -> dict[str, int]:
+        """Return physical offsets before which a topic's messages are deleted.
+
+        RocketPy notes the place; Apache does not, so a topic that nothing in the directory knows
+        any more is deleted altogether (`knows`).
+        """
+        ends: dict[str, int] = {}
+        for mark in _directories(self.root / "deleted"):
+            number = mark.partition(".")[0]
+            if not number.isdigit():
+                continue
+            for topic in _directories(self.root / "deleted" / mark):
+                ends[topic] = max(ends.get(topic, 0), int(number))
+        return ends
+
+    def known_topics(self) -> set[str] | None:
+        """Return every topic that there is; None when the directory does not say."""
+        table = self.table("topics.json").get("topicConfigTable")
+        if not isinstance(table, dict):
+            return None
+        return {*table, *self.queues(), *self.batch_topics()}
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """Return a JSON file of `config/`, its `.bak` when it cannot be read, else nothing."""
+        for path in (self.root / "config" / name, self.root / "config" / f"{name}.bak"):
+            try:
+                found = fastjson.loads(path.read_bytes())
+            except (FileNotFoundError, BadBodyError):
+                continue
+            if isinstance(found, dict):
+                return found
+        return {}
+
+    def index_files(self) -> list[Path]:
+        """Return the files of the index, oldest first, without empty ones."""
+        try:
+            paths = sorted(path for path in (self.root / "index").iterdir() if path.is_file())
+        except FileNotFoundError:
+            return []
+        return [path for path in paths if path.name.isdigit() and _size_of(path)]
+
+
+def _directories(path: Path) -> list[str]:
+    try:
+        return sorted(each.name for each in path.iterdir() if each.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # deleted by retention since it was listed
+        return 0

@@ -1,0 +1,190 @@
+"""The files of a commit log in memory, for reading only, and where the log ends.
+
+A live log ends with zeros, a crashed one perhaps in the middle of a record, a copy where copying
+ended. What follows no whole record is its tail and no error; what is broken before one is damage.
+"""
+
+import bisect
+import errno
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from rocketpy.proto.record import MAGIC_AT, record_store_timestamp_ms
+from rocketpy.proto.record_check import RecordCheck, RecordState, check_record
+from rocketpy.store.scan.directory import LogFile
+
+_MAGIC_START: Final = b"\xda\xa3\x20"
+_OPEN_FILES: Final = 4
+_SEARCHED_AT_ONCE: Final = 8 << 20
+
+
+class MappedLog:
+    """One file in memory.
+
+    Attributes:
+        base: physical offset of its first byte.
+        size_bytes: its length.
+        data: the bytes, as a `pyarrow.Buffer`.
+        view: the same, for slicing.
+    """
+
+    def __init__(self, file: LogFile) -> None:
+        """Map a file.
+
+        Raises:
+            OSError: it is gone, or cannot be mapped.
+        """
+        with open(file.path, "rb") as opened:  # noqa: PTH123 - many times, without a Path
+            self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        self._path = file.path
+        self.base = file.base
+        self.size_bytes = len(self._map)
+        self.data = pa.py_buffer(self._map)
+        self.view = memoryview(self._map)
+        self._kept_from = 0
+
+    def check(self, position: int) -> RecordCheck:
+        """Tell what lies at a position; the body is not checked."""
+        place = self.base + position
+        return check_record(self.view, position, place, check_crc=False, bytes_behind=0)
+
+    def find(self, pattern: bytes, start: int) -> int:
+        """Return the position of the first such bytes at or after one; -1 without any.
+
+        Holes of the file are passed over: reading them would fill memory with zeros.
+        """
+        at = start
+        while True:
+            at = self._next_data(at)
+            if at >= self.size_bytes:
+                return -1
+            end = min(self.size_bytes, at + _SEARCHED_AT_ONCE)
+            found = self._map.find(pattern, at, end + len(pattern) - 1)
+            if found >= 0:
+                return found
+            self._release(at, end)
+            at = end
+
+    def _next_data(self, position: int) -> int:
+        """Return where the next bytes with blocks on disk begin; the end of the file without."""
+        if not hasattr(os, "SEEK_DATA") or position >= self.size_bytes:
+            return position
+        try:
+            with open(self._path, "rb") as opened:  # noqa: PTH123 - as above
+                return os.lseek(opened.fileno(), position, os.SEEK_DATA)
+        except OSError as error:
+            return self.size_bytes if error.errno == errno.ENXIO else position
+
+    def _release(self, start: int, end: int) -> None:
+        start, end = (each - each % mmap.PAGESIZE for each in (start, end))
+        if end > start and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+    def release_before(self, position: int) -> None:
+        """Let go of the pages before a position: they count as this process's memory else.
+
+        Reading them again brings them back.
+        """
+        if position > self._kept_from:
+            self._release(self._kept_from, position)
+            self._kept_from = position
+
+
+class Log:
+    """The files of a log. At most four are mapped at a time; one thread reads.
+
+    Attributes:
+        files: what is there, ascending.
+        begin: physical offset of the first byte; 0 without files.
+        end: after the last file's last byte, which need not be written.
+    """
+
+    def __init__(self, files: Sequence[LogFile]) -> None:
+        """Take the files that a directory has."""
+        self.files = files
+        self._bases = [file.base for file in files]
+        self.begin = files[0].base if files else 0
+        self.end = files[-1].base + files[-1].size_bytes if files else 0
+        self._open: OrderedDict[int, MappedLog] = OrderedDict()
+        self._followed_until = 0  # a whole record is known at or behind every place before this
+        self._tail_from = self.end  # none is, from here on
+
+    def file_number(self, phy_offset: int) -> int:
+        """Return which file an offset lies in; -1 when it lies in none."""
+        number = bisect.bisect_right(self._bases, phy_offset) - 1
+        if number < 0:
+            return -1
+        file = self.files[number]
+        return number if phy_offset < file.base + file.size_bytes else -1
+
+    def open(self, number: int) -> MappedLog | None:
+        """Return a file by its number, mapped; None when it was deleted meanwhile."""
+        found = self._open.get(number)
+        if found is None:
+            try:
+                found = MappedLog(self.files[number])
+            except FileNotFoundError:
+                return None
+            self._open[number] = found
+            if len(self._open) > _OPEN_FILES:
+                self._open.popitem(last=False)
+        self._open.move_to_end(number)
+        return found
+
+    def state_at(self, phy_offset: int) -> RecordState:
+        """Return what lies at an offset; EMPTY outside the files."""
+        number = self.file_number(phy_offset)
+        mapped = self.open(number) if number >= 0 else None
+        if mapped is None:
+            return RecordState.EMPTY
+        return mapped.check(phy_offset - mapped.base).state
+
+    def store_time_ms(self, phy_offset: int) -> int | None:
+        """Return when the record at an offset was stored, ms; None when there is no record."""
+        if self.state_at(phy_offset) is not RecordState.RECORD:
+            return None
+        mapped = self.open(self.file_number(phy_offset))
+        assert mapped is not None
+        return record_store_timestamp_ms(mapped.view, phy_offset - mapped.base)
+
+    def is_behind_end(self, phy_offset: int) -> bool:
+        """Whether there is no whole record at this offset or behind it."""
+        if phy_offset < self._followed_until:
+            return False
+        if phy_offset >= self._tail_from:
+            return True
+        found = self.next_record(phy_offset)
+        if found is None:
+            self._tail_from = phy_offset
+            return True
+        self._followed_until = found + 1
+        return False
+
+    def next_record(self, phy_offset: int) -> int | None:
+        """Return where the next whole record begins that names its own place, from an offset on."""
+        number = bisect.bisect_right(self._bases, phy_offset) - 1
+        for each in range(max(number, 0), len(self.files)):
+            mapped = self.open(each)
+            if mapped is None:
+                continue
+            start = max(phy_offset - mapped.base, 0)
+            found = _search(mapped, start)
+            if found is not None:
+                return found
+        return None
+
+
+def _search(mapped: MappedLog, start: int) -> int | None:
+    at = start + MAGIC_AT - 1
+    while True:
+        at = mapped.find(_MAGIC_START, at + 1)
+        if at < 0:
+            return None
+        position = at - MAGIC_AT
+        if mapped.check(position).state is RecordState.RECORD:
+            return mapped.base + position

@@ -1,0 +1,155 @@
+"""The plan of a read: pieces, each of which can be read by itself, in another process too.
+
+A plan freezes what is read: how far each queue, or the log, went when it was made. So a piece that
+is read twice gives the same rows, also while a broker writes.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rocketpy.errors import CorruptRecordError, StoreFormatError
+from rocketpy.store.queue_entry import ENTRY_BYTES
+from rocketpy.store.scan import by_index, by_log, by_queue, log_walk
+from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.queue_table import QueueTable, queue_of
+from rocketpy.store.scan.queues import Queue
+from rocketpy.store.scan.tails import ENTRIES
+from rocketpy.store.scan.wanted import QueueName, ScanBy, Wanted
+
+OnDamaged = Callable[[CorruptRecordError], None]
+
+
+class QueuePiece(NamedTuple):
+    """Messages of one queue: queue offsets from `start` to before `end`.
+
+    Attributes:
+        topic: topic name.
+        queue_id: queue within the topic.
+        start: first queue offset.
+        end: the one after the last.
+        tail: the last entries of the range, as in a queue's file, which no file had when the plan
+            was made.
+    """
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    tail: bytes = b""
+
+    def part(self, start: int, end: int) -> "QueuePiece":
+        """Return the piece of a part of the range."""
+        first = self.end - len(self.tail) // ENTRY_BYTES
+        bounds = [max(0, each - first) * ENTRY_BYTES for each in (start, end)]
+        return self._replace(start=start, end=end, tail=self.tail[slice(*bounds)])
+
+
+class LogPiece(NamedTuple):
+    """A part of the log: records that begin from `start` to before `end`, physical offsets."""
+
+    start: int
+    end: int
+
+
+class PlacesPiece(NamedTuple):
+    """Records at physical offsets, ascending."""
+
+    phy_offsets: tuple[int, ...]
+
+
+Piece = QueuePiece | LogPiece | PlacesPiece
+
+
+def plan(directory: StoreDirectory, wanted: Wanted, scan: ScanBy) -> list[Piece]:
+    """Return the pieces of a read, in the order of topics, queues and places.
+
+    Raises:
+        StoreFormatError: the directory holds something else, or not what this scan needs.
+        DataLossError: messages asked for by offset are gone.
+        ValueError: an unknown topic, or a tag expression without a tag.
+    """
+    log = Log(directory.log_files())
+    if scan == "queue":
+        return _plan_queues(directory, wanted, log)
+    if scan == "log":
+        return _plan_log(directory, wanted, log)
+    places = by_index.places(directory, wanted, log)
+    return [PlacesPiece(tuple(places))] if places else []
+
+
+def read(
+    directory: StoreDirectory, wanted: Wanted, piece: Piece, on_damaged: OnDamaged | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece as record batches.
+
+    Raises:
+        CorruptRecordError: a record is damaged, and the read is to fail then.
+        DataLossError: messages of the piece are gone by now, and the read is to fail then.
+    """
+    log = Log(directory.log_files())
+    decoder = wanted.decoder(on_damaged)
+    if isinstance(piece, QueuePiece):
+        queue = queue_of(directory, piece.topic, piece.queue_id, log)
+        if piece.tail:
+            tail = np.frombuffer(piece.tail, ENTRIES)
+            queue.add_tail(piece.end - len(tail), tail)
+        return by_queue.read(log, queue, wanted, decoder, piece.start, piece.end)
+    if isinstance(piece, LogPiece):
+        chosen = by_log.Chosen(directory, wanted)
+        return by_log.read(log, chosen, wanted, decoder, piece.start, piece.end)
+    return by_queue.read_places(log, wanted, decoder, piece.phy_offsets)
+
+
+def _plan_queues(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[Piece]:
+    table = QueueTable(directory, log)
+    for topic in directory.batch_topics().intersection(wanted.topics).difference(table.topics):
+        raise StoreFormatError(
+            f"{topic} has batch consume queues, which are not read by queue; scan by log"
+        )
+    pieces: list[Piece] = []
+    for topic in wanted.topics_of(table.topics):
+        for queue_id in table.ids(topic):
+            queue = table.get(topic, queue_id)
+            assert queue is not None
+            start, end = bounds(queue, wanted)
+            if start < end:
+                tail = queue.tail_from(start, end).tobytes()
+                pieces.append(QueuePiece(topic, queue_id, start, end, tail))
+    return pieces
+
+
+def bounds(queue: Queue, wanted: Wanted) -> tuple[int, int]:
+    """Return from where to before where a queue is read.
+
+    Raises:
+        DataLossError: offsets asked for are gone, or do not exist yet.
+    """
+    name = QueueName(queue.topic, queue.queue_id)
+    start, end = wanted.starts.get(name, queue.begin), wanted.ends.get(name, queue.end)
+    wanted.lost(name, start, min(end, queue.begin))
+    wanted.lost(name, max(start, queue.end), end)
+    start, end = max(start, queue.begin), min(end, queue.end)
+    if wanted.start_ms is not None:
+        start = max(start, queue.offset_by_time(wanted.start_ms))
+    if wanted.end_ms is not None:
+        end = min(end, queue.offset_by_time(wanted.end_ms))
+    return start, end
+
+
+def _plan_log(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[Piece]:
+    """One piece a file; the last one ends where the log does."""
+    by_log.Chosen(directory, wanted)  # an unknown topic is told of now
+    pieces: list[Piece] = []
+    for file in log.files:
+        if log.is_behind_end(file.base):
+            break
+        pieces.append(LogPiece(file.base, file.base + file.size_bytes))
+    if pieces:
+        last = log.files[len(pieces) - 1]
+        end = log_walk.end_of(log, last.base, last.base + last.size_bytes)
+        pieces[-1] = LogPiece(last.base, end)
+    return pieces

@@ -1,0 +1,59 @@
+"""Every consume queue of a store, with what its files have and what the log has beyond them."""
+
+from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.queues import Queue
+from rocketpy.store.scan.tails import tails, vouched_phy_offset
+
+
+class QueueTable:
+    """The queues as they are when the table is made."""
+
+    def __init__(self, directory: StoreDirectory, log: Log) -> None:
+        """Look at every queue, and at the end of the log.
+
+        Raises:
+            StoreFormatError: a file that is none of a queue, or queues far behind the log.
+        """
+        self._directory = directory
+        self._log = log
+        self._queues = {
+            (topic, queue_id): queue_of(directory, topic, queue_id, log)
+            for topic, ids in directory.queues().items()
+            for queue_id in ids
+        }
+        self._add_tails()
+
+    def _add_tails(self) -> None:
+        start = vouched_phy_offset(self._directory.root)
+        if start is None:
+            start = max((queue.phy_end() for queue in self._queues.values()), default=0)
+        found = tails(
+            self._log,
+            max(start, self._log.begin),
+            {key: queue.end for key, queue in self._queues.items()},
+            self._directory.deleted_topics(),
+            self._directory.known_topics(),
+        )
+        for key, (first, entries) in found.items():
+            if key not in self._queues:
+                self._queues[key] = queue_of(self._directory, *key, self._log)
+            self._queues[key].add_tail(first, entries)
+
+    @property
+    def topics(self) -> set[str]:
+        """Every topic that has a queue."""
+        return {topic for topic, _ in self._queues}
+
+    def ids(self, topic: str) -> list[int]:
+        """Return the ids of a topic's queues, sorted."""
+        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+
+    def get(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue, or None when it is not there."""
+        return self._queues.get((topic, queue_id))
+
+
+def queue_of(directory: StoreDirectory, topic: str, queue_id: int, log: Log) -> Queue:
+    """Return a queue as its files have it now."""
+    return Queue(topic, queue_id, directory.queue_directory(topic, queue_id), log)

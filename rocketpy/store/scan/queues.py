@@ -1,0 +1,170 @@
+"""Entries of a consume queue as arrays, by queue offset.
+
+A file is mapped for the moment of a read. Entry `n` lies at byte `n * 20` of the files laid end to
+end, and the first entry without a size is the end. A queue that a RocketPy broker is writing has
+its newest entries in memory; `tails` makes them again from the log.
+"""
+
+import bisect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.store.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.tails import ENTRIES, Entries
+
+assert ENTRIES.itemsize == ENTRY_BYTES == ENTRY.size
+_NAME_DIGITS: Final = 20
+_NO_TAIL: Final = 1 << 62
+
+
+class Queue:
+    """One consume queue, as its files were when it was looked at.
+
+    Attributes:
+        topic: topic name.
+        queue_id: queue within the topic.
+        begin: queue offset of the first message that is still in the log.
+        end: queue offset after the last message that is in the log.
+    """
+
+    def __init__(self, topic: str, queue_id: int, directory: Path, log: Log) -> None:
+        """Look at a queue.
+
+        Raises:
+            StoreFormatError: a file that is none of a queue.
+        """
+        self.topic = topic
+        self.queue_id = queue_id
+        self._directory = directory
+        self._log = log
+        self._tail_start, self._tail = _NO_TAIL, np.empty(0, ENTRIES)
+        self._bases, self._per_file = _bases_of(directory)
+        first = self._bases[0] if self._bases else 0
+        end = self._written_end()
+        self.begin = first + bisect.bisect_left(
+            range(first, end), log.begin, key=self._phy_or_before
+        )
+        self.end = max(self.begin, self._end_in_log(self.begin, end))
+        self._tail_start = self.end
+
+    def add_tail(self, start: int, entries: Entries) -> None:
+        """Let entries from queue offset `start` on follow those of the files.
+
+        Before it the queue has no entry: there are no files, or they end there.
+        """
+        if not self._bases:
+            self.begin = start
+        self._tail_start, self._tail = start, entries
+        self.end = start + len(entries)
+
+    def tail_from(self, start: int, end: int) -> Entries:
+        """Return the entries of a range that no file has: the last ones of it."""
+        first = max(start, self._tail_start)
+        return self._tail[first - self._tail_start : max(first, end) - self._tail_start]
+
+    def phy_end(self) -> int:
+        """Return where the message of the last entry in the files ends; 0 without one."""
+        entry = self._entry(self._tail_start - 1) if self._tail_start > self.begin else None
+        return 0 if entry is None or entry[1] == BLANK_SIZE else sum(entry)
+
+    def entries(self, start: int, stop: int) -> Entries:
+        """Return entries of one file from `start` on, before `stop`; none when they are gone.
+
+        Returns:
+            An array of `ENTRIES`, a copy.
+        """
+        if start >= self._tail_start:
+            return self._tail[start - self._tail_start : stop - self._tail_start]
+        stop = min(stop, self._tail_start)
+        base = start - start % self._per_file
+        try:
+            mapped = np.memmap(
+                self._directory / f"{base * ENTRY_BYTES:0{_NAME_DIGITS}d}", ENTRIES, "r"
+            )
+        except FileNotFoundError:  # expired since
+            return np.empty(0, ENTRIES)
+        return np.array(mapped[start - base : stop - base])
+
+    def offset_by_time(self, time_ms: int) -> int:
+        """Return the first queue offset stored at or after a time; `end` when there is none."""
+        span = range(self.begin, self.end)
+        return self.begin + bisect.bisect_left(span, time_ms, key=self._time_of)
+
+    def _time_of(self, queue_offset: int) -> int:
+        """Return the store time of a message; where it is damaged, that of the next one."""
+        for each in range(queue_offset, self.end):
+            entry = self._entry(each)
+            found = None if entry is None else self._log.store_time_ms(entry[0])
+            if found is not None:
+                return found
+        return (1 << 63) - 1
+
+    def _entry(self, queue_offset: int) -> tuple[int, int] | None:
+        """Return physical offset and size of one entry; None when it is gone."""
+        found = self.entries(queue_offset, queue_offset + 1)
+        return (int(found[0]["phy_offset"]), int(found[0]["size_bytes"])) if len(found) else None
+
+    def _phy_or_before(self, queue_offset: int) -> int:
+        entry = self._entry(queue_offset)
+        return -1 if entry is None or entry[1] == BLANK_SIZE else entry[0]
+
+    def _written_end(self) -> int:
+        """Return the queue offset after the last entry that was written."""
+        for base in reversed(self._bases):
+            sizes = self.entries(base, base + self._per_file)["size_bytes"]
+            # Whole entries come first, so the end is found by bisection.
+            count = bisect.bisect_left(sizes, 1, key=lambda size: int(size <= 0))
+            if count:
+                return base + count
+        return self._bases[0] if self._bases else 0
+
+    def _end_in_log(self, begin: int, end: int) -> int:
+        """Return the queue offset after the last entry whose message the log has.
+
+        A torn log, or one that was copied before its queues, ends before they do.
+        """
+        last = self._entry(end - 1) if end > begin else None
+        if last is None or not self._is_behind_end(end - 1):
+            return end
+        return begin + bisect.bisect_left(range(begin, end), 1, key=self._is_behind_end)
+
+    def _is_behind_end(self, queue_offset: int) -> bool:
+        entry = self._entry(queue_offset)
+        if entry is None or entry[1] == BLANK_SIZE:
+            return False
+        return self._log.is_behind_end(entry[0])
+
+
+def _bases_of(directory: Path) -> tuple[Sequence[int], int]:
+    """Return the queue offsets that files begin with, without a gap at the end, and their length.
+
+    Raises:
+        StoreFormatError: a name that is no offset, or another length than that of the others.
+    """
+    try:
+        paths = sorted(path for path in directory.iterdir() if path.is_file())
+    except FileNotFoundError:
+        return [], 1
+    sizes = {path.name: path.stat().st_size for path in paths}
+    for name in sizes:
+        if len(name) != _NAME_DIGITS or not name.isdigit():
+            raise StoreFormatError(f"{directory / name} is not named by an offset")
+    names = [name for name, size in sizes.items() if size]
+    if not names:
+        return [], 1
+    size = sizes[names[0]]
+    for name in names:
+        if sizes[name] != size or size % ENTRY_BYTES or int(name) % size:
+            raise StoreFormatError(
+                f"{directory / name} has {sizes[name]} bytes: no file of a consume queue "
+                f"whose first one has {size}"
+            )
+    kept = [int(names[-1])]
+    while len(kept) < len(names) and int(names[-1 - len(kept)]) == kept[-1] - size:
+        kept.append(kept[-1] - size)
+    return [base // ENTRY_BYTES for base in reversed(kept)], size // ENTRY_BYTES

@@ -1,0 +1,94 @@
+"""Entries that are not in the files of queues yet, made from the log."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rocketpy.errors import StoreFormatError
+from rocketpy.proto.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rocketpy.store.scan import tails as module
+from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.queue_table import QueueTable
+from tests.unit.store.scan.kit import Written
+
+
+def table(root: Path) -> QueueTable:
+    directory = StoreDirectory(root)
+    return QueueTable(directory, Log(directory.log_files()))
+
+
+def ends(root: Path) -> dict[tuple[str, int], int]:
+    found = table(root)
+    return {(t, i): q.end for t in found.topics for i in found.ids(t) if (q := found.get(t, i))}
+
+
+def test_queues_without_any_file(tmp_path: Path) -> None:
+    store = Written(tmp_path)
+    store.fill("T", 31)
+    store.fill("U", 3, queues=1)
+
+    assert not (tmp_path / "consumequeue").exists()
+    assert ends(tmp_path) == {("T", 0): 16, ("T", 1): 15, ("U", 0): 3}
+    store.close()
+
+
+def test_half_and_rolled_back_messages_have_no_entry(tmp_path: Path) -> None:
+    store = Written(tmp_path)
+    store.put("T", 0, b"1")
+    store.put("T", 0, b"2", sys_flag=TRANSACTION_PREPARED)
+    store.put("T", 0, b"3", sys_flag=TRANSACTION_ROLLBACK)
+    store.put("T", 0, b"4")
+    store.put("T", 0, b"5", born_host=bytes(16) + b"\0\0\0\1")
+
+    assert ends(tmp_path) == {("T", 0): 3}
+    store.close()
+
+
+def test_after_apache_the_end_of_the_last_entry_counts(tmp_path: Path) -> None:
+    """Its checkpoint has no offsets."""
+    store = Written(tmp_path)
+    store.fill("T", 40)
+    store.flush()
+    store.fill("T", 10)
+    store.fill("New", 2)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:40].ljust(4096, b"\0"))
+
+    assert ends(tmp_path) == {("T", 0): 25, ("T", 1): 25, ("New", 0): 1, ("New", 1): 1}
+    store.close()
+
+
+def test_a_topic_deleted_meanwhile_does_not_come_back(tmp_path: Path) -> None:
+    store = Written(tmp_path)
+    store.fill("T", 4)
+    store.fill("Gone", 4)
+    store.store.delete_topics({"Gone"})
+    store.put("Gone", 0, b"again")
+
+    assert ends(tmp_path) == {("T", 0): 2, ("T", 1): 2, ("Gone", 0): 1}
+    store.close()
+
+
+def test_too_much_to_search_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Written(tmp_path)
+    store.fill("T", 40)
+    monkeypatch.setattr(module, "MAX_TAIL_BYTES", 1000)
+
+    with pytest.raises(StoreFormatError, match=r"more than 1000 bytes before the log: scan by log"):
+        table(tmp_path)
+    store.close()
+
+
+def test_nothing_is_searched_after_a_clean_end(tmp_path: Path) -> None:
+    store = Written(tmp_path)
+    store.fill("T", 40)
+    store.close()
+
+    vouched = module.vouched_phy_offset(tmp_path)
+
+    log = Log(StoreDirectory(tmp_path).log_files())
+    assert vouched is not None
+    assert log.is_behind_end(vouched)
+    assert os.path.exists(tmp_path / "consumequeue" / "T" / "0")
