@@ -11,6 +11,7 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
 )
 from pyspark.sql.types import StructType
 
@@ -50,3 +51,9 @@ class DefaultSource(DataSource):
         from rocketpy.spark.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Return what plans and reads the batches of a stream."""
+        from rocketpy.spark.stream import StreamReader
+
+        return StreamReader(self.options, schema)

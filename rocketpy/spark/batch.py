@@ -10,10 +10,10 @@ from rocketpy.errors import DataLossError
 from rocketpy.spark.batches import lost_words
 from rocketpy.spark.connection import Connection, with_retries
 from rocketpy.spark.executor import QueuePartition, read_partition
-from rocketpy.spark.offsets import QueueRange, queue_range
+from rocketpy.spark.offsets import QueueRange
 from rocketpy.spark.options import parse_options
-from rocketpy.spark.planning import Offsets, ranges_between, split_ranges
-from rocketpy.spark.positions import ending_offsets, starting_offsets
+from rocketpy.spark.planning import ranges_between, split_ranges
+from rocketpy.spark.positions import ending_offsets, out_of_range, starting_offsets
 from rocketpy.spark.read_options import BatchOptions
 from rocketpy.spark.schema import rows_for
 from rocketpy.spark.snapshot import Snapshot, check_complete, take_snapshot
@@ -73,16 +73,3 @@ class BatchReader(DataSourceReader):
         return snapshot, split_ranges(
             ranges, options.min_partitions, options.max_records_per_partition
         )
-
-
-def out_of_range(snapshot: Snapshot, start: Offsets, end: Offsets) -> list[tuple[QueueRange, str]]:
-    """Return what was asked for and is not there, and why."""
-    found: list[tuple[QueueRange, str]] = []
-    for queue, (low, high) in sorted(snapshot.ends.items()):
-        first, last = start[queue], end[queue]
-        if first < min(low, last):
-            found.append((queue_range(queue, first, min(low, last)), f"the queue begins at {low}"))
-        if last > max(high, first) or first > high:
-            reason = f"the queue ends at {high}"
-            found.append((queue_range(queue, max(first, high), max(last, first)), reason))
-    return found

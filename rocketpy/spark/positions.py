@@ -8,7 +8,8 @@ from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.spark.connection import Connection
-from rocketpy.spark.offsets import EARLIEST, LATEST
+from rocketpy.spark.offsets import EARLIEST, LATEST, QueueRange, queue_range
+from rocketpy.spark.planning import Offsets
 from rocketpy.spark.read_options import Bound, ReadOptions
 from rocketpy.spark.snapshot import Ends, Snapshot
 
@@ -148,3 +149,16 @@ async def _group_offsets(
         return snapshot.ends[queue].low if offset is None else offset
 
     return await _by_queue(snapshot, ask)
+
+
+def out_of_range(snapshot: Snapshot, start: Offsets, end: Offsets) -> list[tuple[QueueRange, str]]:
+    """Return what was asked for and is not there, and why."""
+    found: list[tuple[QueueRange, str]] = []
+    for queue, (low, high) in sorted(snapshot.ends.items()):
+        first, last = start[queue], end[queue]
+        if first < min(low, last):
+            found.append((queue_range(queue, first, min(low, last)), f"the queue begins at {low}"))
+        if last > max(high, first) or first > high:
+            reason = f"the queue ends at {high}"
+            found.append((queue_range(queue, max(first, high), max(last, first)), reason))
+    return found

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from rocketpy.admin.servers import Servers
 from rocketpy.admin.topics import topics as list_topics
 from rocketpy.client.route_table import subscribe_queues
-from rocketpy.errors import ConfigError, NoRouteError, TopicNotExistError
-from rocketpy.proto.bodies.route import TopicRouteData
+from rocketpy.errors import ConfigError, NoRouteError, RocketPyError, TopicNotExistError
+from rocketpy.proto.bodies.route import BrokerData, TopicRouteData
 from rocketpy.proto.bodies.topic import TopicStatsTable
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
@@ -35,13 +35,17 @@ class Snapshot(NamedTuple):
         ends: of each queue that may be read now.
         retired: the same of queues that brokers still have, but do not let anybody read.
         brokers: addresses by broker id (0 is the master), by broker name.
+        topics: that have a route.
         missing: topics that were asked for by name and have no route.
+        unreachable: names of brokers that did not answer, and why.
     """
 
     ends: Mapping[MessageQueue, Ends]
     retired: Mapping[MessageQueue, Ends]
     brokers: Mapping[str, Mapping[int, str]]
+    topics: frozenset[str]
     missing: frozenset[str]
+    unreachable: Mapping[str, str]
 
 
 def subscribed_topics(options: ReadOptions) -> frozenset[str]:
@@ -58,12 +62,15 @@ def assigned_queues(options: ReadOptions) -> frozenset[MessageQueue]:
     )
 
 
-async def take_snapshot(servers: Servers, options: ReadOptions) -> Snapshot:
+async def take_snapshot(
+    servers: Servers, options: ReadOptions, *, is_patient: bool = False
+) -> Snapshot:
     """Ask what there is to read now.
 
     Args:
         servers: of the cluster.
         options: say which topics or queues.
+        is_patient: do without brokers that do not answer.
 
     Raises:
         NoNameServerError: none answers; names each one that was tried.
@@ -74,12 +81,19 @@ async def take_snapshot(servers: Servers, options: ReadOptions) -> Snapshot:
         zip(names, await asyncio.gather(*(_route(servers, n) for n in names)), strict=True)
     )
     found = {topic: route for topic, route in routes.items() if route is not None}
-    stats = await asyncio.gather(*(_ends(servers, *each) for each in found.items()))
+    unreachable: dict[str, str] = {}
+    tables = await asyncio.gather(
+        *(
+            _ends(servers, topic, data, unreachable if is_patient else None)
+            for topic, route in found.items()
+            for data in route.broker_datas
+        )
+    )
+    readable = {queue for each in found.items() for queue in subscribe_queues(*each)}
     wanted = assigned_queues(options)
     ends: dict[MessageQueue, Ends] = {}
     retired: dict[MessageQueue, Ends] = {}
-    for (topic, route), table in zip(found.items(), stats, strict=True):
-        readable = set(subscribe_queues(topic, route))
+    for table in tables:
         for queue, bounds in table.items():
             if not wanted or queue in wanted:
                 (ends if queue in readable else retired)[queue] = bounds
@@ -88,12 +102,18 @@ async def take_snapshot(servers: Servers, options: ReadOptions) -> Snapshot:
         for route in found.values()
         for data in route.broker_datas
     }
-    return Snapshot(ends, retired, brokers, frozenset(names) - found.keys())
+    topics = frozenset(found)
+    return Snapshot(ends, retired, brokers, topics, frozenset(names) - topics, unreachable)
 
 
-async def living_brokers(servers: Servers) -> frozenset[str]:
-    """Return the names of the brokers that are registered, whatever topics they have."""
-    return frozenset((await servers.cluster_info()).broker_addr_table)
+async def living_brokers(servers: Servers) -> dict[str, str]:
+    """Return the address of each broker that is registered, whatever topics it has, by name."""
+    table = (await servers.cluster_info()).broker_addr_table
+    return {
+        name: data.broker_addrs[min(data.broker_addrs)]
+        for name, data in table.items()
+        if data.broker_addrs
+    }
 
 
 def check_complete(snapshot: Snapshot, options: ReadOptions) -> None:
@@ -131,22 +151,25 @@ async def _route(servers: Servers, topic: str) -> TopicRouteData | None:
         return None
 
 
-async def _ends(servers: Servers, topic: str, route: TopicRouteData) -> dict[MessageQueue, Ends]:
+async def _ends(
+    servers: Servers, topic: str, broker: BrokerData, unreachable: dict[str, str] | None
+) -> dict[MessageQueue, Ends]:
+    """Return the ends of a topic's queues at one broker; a failure is kept, if it may be."""
+    name = broker.broker_name
     header = GetTopicStatsInfoRequestHeader(topic=topic)
-    names = [data.broker_name for data in route.broker_datas]
-    addresses = [_address(data.broker_name, data.broker_addrs) for data in route.broker_datas]
-    tables = await servers.bodies(
-        addresses, RequestCode.GET_TOPIC_STATS_INFO, TopicStatsTable, header
-    )
+    try:
+        if not broker.broker_addrs:
+            raise NoRouteError(f"broker {name} has no address")
+        # The least id is the master's, else that of the slave that would become it.
+        address = broker.broker_addrs[min(broker.broker_addrs)]
+        response = await servers.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+    except RocketPyError as error:
+        if unreachable is None or not error.retriable:
+            raise
+        unreachable[name] = str(error)
+        return {}
+    table = TopicStatsTable.decode(response.body).offset_table
     return {
         MessageQueue(topic, name, queue.queue_id): Ends(offsets.min_offset, offsets.max_offset)
-        for name, address in zip(names, addresses, strict=True)
-        for queue, offsets in tables[address].offset_table.items()
+        for queue, offsets in table.items()
     }
-
-
-def _address(name: str, addresses: Mapping[int, str]) -> str:
-    """Return the address of the least broker id: the master's, when there is one."""
-    if not addresses:
-        raise NoRouteError(f"broker {name} has no address")
-    return addresses[min(addresses)]
