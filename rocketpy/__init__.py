@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rocketpy.client.message import ReceivedMessage as ReceivedMessage
     from rocketpy.client.outcomes import Retry as Retry
     from rocketpy.client.outcomes import ToDLQ as ToDLQ
+    from rocketpy.client.outgoing import SendOptions as SendOptions
     from rocketpy.client.pop_consumer import PopConsumer as PopConsumer
     from rocketpy.client.popped_message import PoppedMessage as PoppedMessage
     from rocketpy.client.producer import Producer as Producer
@@ -70,6 +71,7 @@ _HOME = {
     "PullConsumer": "client.pull_consumer",
     "ReceivedMessage": "client.message",
     "Retry": "client.outcomes",
+    "SendOptions": "client.outgoing",
     "SendResult": "client.send_result",
     "SendStatus": "client.send_result",
     "Serializer": "client.serializers",

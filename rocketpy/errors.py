@@ -14,6 +14,7 @@
     - ClientError                   the client side could not do it
         - IllegalMessageError       the caller's message breaks a limit; never retried
         - NoNameServerError         retriable
+            - NameServerAddressError
         - NoRouteError              retriable
         - ConnectError              retriable
         - ConnectionLostError       retriable
@@ -65,6 +66,7 @@ __all__ = [
     "InvalidParameterError",
     "LogGapError",
     "MessageIllegalError",
+    "NameServerAddressError",
     "NoNameServerError",
     "NoPermissionError",
     "NoRouteError",
@@ -264,6 +266,12 @@ class NoNameServerError(ClientError):
     """No name server is configured, or none of them answers; the message lists them."""
 
     retriable = True
+
+
+class NameServerAddressError(NoNameServerError):
+    """No name server's address is given, or what answers there is none; change the addresses."""
+
+    retriable = False
 
 
 class NoRouteError(ClientError):

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rocketpy.admin.results import BrokerStatus
-from rocketpy.admin.servers import Servers, checked
+from rocketpy.admin.servers import Servers
 from rocketpy.errors import BrokerError, RocketPyError
 from rocketpy.proto.bodies.stats import BrokerStatsData
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import make_request
 from rocketpy.proto.headers.admin import ViewBrokerStatsDataRequestHeader
 from rocketpy.proto.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
@@ -111,8 +110,7 @@ async def ping_broker(servers: Servers, address: str) -> float:
 
 async def _timed(servers: Servers, address: str, code: int) -> float:
     began_s = time.perf_counter()
-    response = await servers.invoke(address, make_request(code))
-    checked(response)
+    await servers.ask(address, code)
     return (time.perf_counter() - began_s) * 1000
 
 

@@ -66,7 +66,13 @@ class Servers:
     ) -> RemotingCommand:
         """Ask one server; raises BrokerError when it refuses."""
         request = make_request(code, {} if header is None else header.to_ext(), body)
-        return checked(await self.invoke(address, request))
+        response = await self.invoke(address, request)
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            response.remark = (
+                f"{response.remark}; is {address} a name server where a broker is meant, "
+                "or the other way round?"
+            )
+        return checked(response)
 
     async def ask_namesrv(self, code: int, header: Header | None = None) -> RemotingCommand:
         """Ask any name server; raises BrokerError when it refuses."""

@@ -19,6 +19,8 @@ from rocketpy.client.config import (
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
+from rocketpy.client.name_servers import find_addresses
+from rocketpy.client.option_types import takes
 from rocketpy.client.options import function_options, method_options
 from rocketpy.client.pop_consumer import PopConsumer
 from rocketpy.client.producer import Producer
@@ -54,6 +56,7 @@ class Client:
         process_id: int | None = None,
     ) -> None:
         checked_group(config.group)
+        find_addresses(config.name_servers)
         self.config = config
         self._clock = clock or SystemClock()
         self._rng = rng or random.SystemRandom()
@@ -167,8 +170,10 @@ class Client:
                 ) as responder:
                     await responder.wait_closed()
         """
-        if config.handler is None or config.batch != 1:
-            raise ConfigError("a responder needs a handler of single messages", key="handler")
+        if config.handler is None or not takes(config.handler, 1):
+            raise ConfigError("a responder needs a handler that takes a message", key="handler")
+        if config.batch != 1:
+            raise ConfigError("a responder answers one message after the other", key="batch")
         producer = self.producer(group=config.group, serializer=config.serializer)
         handler = answering(config.handler, producer.reply)
         consumer = Consumer(

@@ -9,12 +9,13 @@ Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullC
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, cast
 
 from rocketpy.client.allocate import AllocationName
 from rocketpy.client.credentials import Credentials
 from rocketpy.client.handlers import Handler
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.option_types import described, fits, takes
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.client.transaction import TxChecker
 from rocketpy.errors import ConfigError
@@ -22,20 +23,17 @@ from rocketpy.proto.allocation import Allocation
 from rocketpy.proto.pop import MAX_POP_COUNT
 from rocketpy.proto.properties import PROPERTY_SHARDING_KEY
 from rocketpy.proto.trace import TRACE_TOPIC
+from rocketpy.proto.validators import is_valid_name
 from rocketpy.remoting.config import RemotingClientConfig
 
 FlowControlRetry = Literal["backoff", "immediate", "none"]
 LatencyProfile = Literal["4.x", "5.x"]
 Compression = Literal["zlib", "lz4", "zstd"]
 MAX_INVISIBLE_S: Final = 3 * 24 * 3_600
+DEFAULT_GROUP: Final = "DEFAULT_GROUP"
+"""The group of whoever names none."""
 StartPosition = Literal["latest", "earliest"] | datetime | int
 
-_CHOICES: Final = {
-    "flow_control_retry": get_args(FlowControlRetry),
-    "latency_profile": get_args(LatencyProfile),
-    "compression": get_args(Compression),
-    "allocation": get_args(AllocationName),
-}
 _MINIMUM: Final = {
     "api_timeout_ms": 1,
     "route_refresh_interval_ms": 1,
@@ -88,14 +86,20 @@ class Checked:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        names = [each.name for each in fields(cast("Any", self))]
-        values = {name: getattr(self, name) for name in names}
-        for name, value in values.items():
-            minimum, choices = _MINIMUM.get(name), _CHOICES.get(name)
-            if minimum is not None and (not isinstance(value, int | float) or value < minimum):
-                raise ConfigError(f"{value!r} is not a number of at least {minimum}", key=name)
-            if choices is not None and value not in choices and not callable(value):
-                raise ConfigError(f"{value!r} is not one of {', '.join(choices)}", key=name)
+        values = {}
+        for each in fields(cast("Any", self)):
+            value = values[each.name] = getattr(self, each.name)
+            if not fits(each.type, value):
+                # An account given in another form must not end in a log.
+                shown = f"a {type(value).__name__}" if each.name == "credentials" else repr(value)
+                raise ConfigError(f"{shown[:100]} is not {described(each.type)}", key=each.name)
+            minimum = _MINIMUM.get(each.name)
+            if minimum is not None and value < minimum:
+                raise ConfigError(f"{value} is less than {minimum}", key=each.name)
+        handler = values.get("handler")
+        if handler is not None and not takes(handler, 1, 2):
+            reason = "a handler takes a message, or a decoded body and a message"
+            raise ConfigError(reason, key="handler")
         if values.get("suspend_ms", 0) >= values.get("pull_timeout_ms", 1 << 62):
             reason = "a pull must be allowed more time than the broker may hold it (suspend_ms)"
             raise ConfigError(reason, key="pull_timeout_ms")
@@ -130,7 +134,7 @@ class ClientConfig(Checked):
     """
 
     name_servers: str | Sequence[str] | None = field(default=None, kw_only=False)
-    group: str = "DEFAULT_GROUP"
+    group: str = DEFAULT_GROUP
     namespace: str = ""
     remoting: RemotingClientConfig | None = None
     instance_name: str = ""
@@ -142,6 +146,17 @@ class ClientConfig(Checked):
     heartbeat_interval_ms: int = 30_000
     persist_interval_ms: int = 5_000
     default_topic_queues: int = 4
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigError: one cannot be used; names the option.
+        """
+        Checked.__post_init__(self)
+        if self.namespace and not is_valid_name(self.namespace):
+            reason = f"{self.namespace!r} has characters beyond letters, digits, %, |, - and _"
+            raise ConfigError(reason, key="namespace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,5 +412,3 @@ class PopConsumerConfig(Checked):
             raise ConfigError(f"a pop asks for 1 to {MAX_POP_COUNT} messages", key="pop_batch")
         if self.invisible_s > MAX_INVISIBLE_S:
             raise ConfigError("a message stays invisible for 3 days at most", key="invisible_s")
-        if self.start not in {"latest", "earliest"}:
-            raise ConfigError(f"{self.start!r} is not latest or earliest", key="start")

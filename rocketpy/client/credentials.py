@@ -6,7 +6,7 @@ Source: SessionCredentials, AclClientRPCHook, AclUtils, AclSigner (5.4.0).
 import base64
 import hmac
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from rocketpy.errors import ConfigError
@@ -31,7 +31,7 @@ class Credentials:
         security_token: of a temporary account; empty for others.
 
     Raises:
-        ConfigError: one of the keys is empty.
+        ConfigError: one of the keys is empty, or no text.
 
     Example:
         >>> Credentials("shop", "12345678")
@@ -46,6 +46,9 @@ class Credentials:
         for name in ("access_key", "secret_key"):
             if not getattr(self, name):
                 raise ConfigError("must not be empty", key=name)
+        for each in fields(self):
+            if not isinstance(getattr(self, each.name), str):
+                raise ConfigError("must be a text", key=each.name)
 
 
 def find_credentials(given: Credentials | None) -> Credentials | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from rocketpy.client.outcomes import check_level
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message import MessageExt
@@ -184,12 +185,14 @@ class ReceivedMessage:
         """Give it back: it is delivered again later, to some member of the group.
 
         Args:
-            delay_level: 1..18 of the broker's levels; 0 lets the broker choose; -1 means the dead
-                letter queue.
+            delay_level: 1..18 of the broker's levels (1 s, 5 s, 10 s, 30 s, 1 min, ...); 0 lets
+                the time grow with each retry, from 10 s to 2 h; -1 means the dead letter queue.
 
         Raises:
             ClosedError: it was not received by a group consumer, which alone can give back.
+            TypeError: `delay_level` is no whole number.
         """
+        check_level(delay_level)
         if self._settlement is None:
             raise ClosedError(NOT_TO_BE_GIVEN_BACK)
         await self._settlement.nack(self, delay_level)

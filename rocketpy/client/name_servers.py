@@ -6,17 +6,31 @@ import random
 from collections.abc import Sequence
 
 from rocketpy.client.seams import Remoting
-from rocketpy.errors import ClientError, NoNameServerError
+from rocketpy.errors import (
+    ClientError,
+    ConfigError,
+    ConnectError,
+    NameServerAddressError,
+    NoNameServerError,
+)
+from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
+from rocketpy.remoting.server_peer import split_address
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9876
 _MIN_SHARE_MS = 500
+_EVERY_ONE_ANSWERS = {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
+_NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
-    """Split `"a:9876;b"` (also with commas, or a sequence) into addresses with ports."""
+    """Split `"a:9876;b"` (also with commas, or a sequence) into addresses with ports.
+
+    Raises:
+        ConfigError: one of them is no address.
+    """
     parts = text.replace(",", ";").split(";") if isinstance(text, str) else text
     addresses = []
     for part in parts:
@@ -25,6 +39,10 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
             continue
         if ":" not in address.rpartition("]")[2]:
             address = f"{address}:{DEFAULT_PORT}"
+        try:
+            split_address(address)
+        except ConnectError as error:
+            raise ConfigError(str(error), key="name_servers") from None
         addresses.append(address)
     return tuple(addresses)
 
@@ -62,20 +80,28 @@ class NameServers:
         """Ask the current name server, then the others in turn; any response counts.
 
         Raises:
-            NoNameServerError: none is configured or none answered; says what each one did.
+            NoNameServerError: none answered; says what each one did.
+            NameServerAddressError: none is given, or none of them is a name server.
         """
         if not self.addresses:
             msg = "no name server given: pass it to connect(), or set NAMESRV_ADDR"
-            raise NoNameServerError(msg)
+            raise NameServerAddressError(msg)
         failures = []
+        kind: type[NoNameServerError] = NameServerAddressError
         for _ in self.addresses:
             address = self.addresses[self._index]
             try:
-                return await self._remoting.invoke(
+                response = await self._remoting.invoke(
                     address, make_request(code, dict(ext_fields)), self._timeout_ms
                 )
             except ClientError as error:
                 failures.append(str(error) if address in str(error) else f"{address}: {error}")
-                self._index = (self._index + 1) % len(self.addresses)
+                kind = NoNameServerError
                 logger.info("name server %s does not answer: %r", address, error)
-        raise NoNameServerError("no name server answers: " + "; ".join(failures))
+            else:
+                if code not in _EVERY_ONE_ANSWERS or response.code != _NOT_SUPPORTED:
+                    return response
+                failures.append(f"{address} is no name server; is it a broker's address?")
+                logger.warning("%s", failures[-1])
+            self._index = (self._index + 1) % len(self.addresses)
+        raise kind("no name server answers: " + "; ".join(failures))

@@ -6,6 +6,7 @@ Type checkers, `help()` and editors see the fields as the arguments.
 import functools
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -32,6 +33,7 @@ def function_options(config: Callable[P, C]) -> Callable[[Callable[[C], R]], Cal
     def decorate(function: Callable[[C], R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            _check(function.__name__, config, args, kwargs)
             return function(config(*args, **kwargs))
 
         _show(call, function, config, [])
@@ -48,6 +50,7 @@ def method_options(
     def decorate(method: Callable[[S, C], R]) -> Callable[Concatenate[S, P], R]:
         @functools.wraps(method)
         def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            _check(method.__name__, config, args, kwargs)
             return method(self, config(*args, **kwargs))
 
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
@@ -55,6 +58,22 @@ def method_options(
         return call
 
     return decorate
+
+
+def _check(
+    name: str, config: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise TypeError in the words of the function that was called."""
+    signature = inspect.signature(config)
+    for given in kwargs:
+        if given not in signature.parameters:
+            near = get_close_matches(given, signature.parameters, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TypeError(f"{name}() has no option {given!r}{hint}")
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}(): {error}") from None
 
 
 def _show(

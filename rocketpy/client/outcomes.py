@@ -3,16 +3,29 @@
 Returning means done, any other exception means "again, when the broker's levels say so".
 """
 
+from rocketpy.client.option_types import fits
+
+
+def check_level(delay_level: int) -> None:
+    """Raise TypeError for what is no delay level: seconds are not, and True is not."""
+    if not fits(int, delay_level):
+        raise TypeError(f"delay_level: {delay_level!r} is not a whole number")
+
 
 class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
-    """Deliver this message again after a delay.
+    """Deliver this message again after a delay; raised by a handler.
 
     Args:
         delay_level: 1..18 of the broker's levels (1 s, 5 s, 10 s, 30 s, 1 min, ...); 0 lets the
-            broker choose by the number of deliveries so far.
+            time grow with the number of deliveries so far, from 10 s to 2 h; below 0 is the dead
+            letter queue. A consumer that is `ordered` waits `suspend_queue_ms` instead.
+
+    Raises:
+        TypeError: no whole number.
     """
 
     def __init__(self, delay_level: int = 0) -> None:
+        check_level(delay_level)
         super().__init__(f"retry at delay level {delay_level}")
         self.delay_level = delay_level
 

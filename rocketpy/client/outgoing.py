@@ -85,9 +85,9 @@ _OPTION_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "tag": (str, NoneType),
     "keys": (str, list, Iterable, NoneType),
     "headers": (dict, Mapping, NoneType),
-    "order_key": (object,),
+    "order_key": (str, int, NoneType),
     "queue": (MessageQueue, NoneType),
-    "selector": (object,),
+    "selector": (Callable, NoneType),  # type: ignore[dict-item]
     "timeout": (Real,),
     "retries": (int,),
     "delay": (Real, timedelta, NoneType),

@@ -17,7 +17,7 @@ from typing import Final
 
 from rocketpy.client.instance import Instance
 from rocketpy.client.pop_requests import PoppedPlace, PopRequests, place_of
-from rocketpy.client.popped_message import PoppedMessage
+from rocketpy.client.popped_message import DEAD_LETTER, PoppedMessage
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import ClientError, NoRouteError, RocketPyError
 from rocketpy.proto.headers.send import ConsumerSendMsgBackRequestHeader
@@ -31,7 +31,6 @@ RETRY_DELAYS_S: Final = (
 )  # fmt: skip
 """After how long a message that failed comes back, by its number of retries."""
 _ACK_PAUSE_S: Final = 1.0
-_DEAD_LETTER: Final = -1.0
 
 
 class _Held:
@@ -143,7 +142,7 @@ class PopHand:
         held = self._settle(message)
         if held is None:
             return
-        if delay_s == _DEAD_LETTER or (delay_s is None and message.retries >= self._max_retries):
+        if delay_s == DEAD_LETTER or (delay_s is None and message.retries >= self._max_retries):
             await self._to_dead_letters(held)
             return
         if delay_s is None:

@@ -8,19 +8,17 @@ Source: ConsumeMessagePopConcurrentlyService, ConsumeMessagePopOrderlyService (5
 import asyncio
 import logging
 from collections import deque
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.outcomes import Retry, ToDLQ
-from rocketpy.client.pop_hand import RETRY_DELAYS_S, PopHand
-from rocketpy.client.popped_message import PoppedMessage
+from rocketpy.client.pop_hand import PopHand
+from rocketpy.client.popped_message import DEAD_LETTER, PoppedMessage, delay_of_level
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-_DEAD_LETTER: Final = -1.0
 
 
 class _Failed(NamedTuple):
@@ -138,10 +136,10 @@ class PopService:
         try:
             await invoke(list(chunk))
         except Retry as order:
-            return _Failed(_delay_of(order.delay_level))
+            return _Failed(delay_of_level(order.delay_level))
         except ToDLQ as order:
             logger.info("to the dead letter queue: %r: %s", chunk, order.reason)
-            return _Failed(_DEAD_LETTER)
+            return _Failed(DEAD_LETTER)
         except asyncio.CancelledError:
             # Of something the handler waited for, unless it is we who are to end.
             worker = asyncio.current_task()
@@ -165,12 +163,3 @@ class PopService:
             await self._hand.nack(message, delay_s)
         except RocketPyError as error:
             logger.info("%r comes back after its invisible time: %r", message, error)
-
-
-def _delay_of(delay_level: int) -> float | None:
-    """After how many seconds a message comes back that a handler wants again."""
-    if delay_level < 0:
-        return _DEAD_LETTER
-    if delay_level == 0:
-        return None
-    return float(RETRY_DELAYS_S[min(delay_level, len(RETRY_DELAYS_S)) - 1])

@@ -1,11 +1,38 @@
 """A message that was popped: one consumer's for a while, and then anybody's of the group again."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
+from rocketpy.client.config import MAX_INVISIBLE_S
+from rocketpy.client.later import LEVELS_MS
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.option_types import fits
+from rocketpy.client.outcomes import check_level
 from rocketpy.client.serializers import Serializer
+from rocketpy.errors import ClientError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+
+DEAD_LETTER: Final = -1.0
+
+
+def delay_of_level(delay_level: int) -> float | None:
+    """Return after how many seconds a message of that delay level comes back.
+
+    None: the time grows with each retry; `DEAD_LETTER`: it does not come back.
+    """
+    if delay_level < 0:
+        return DEAD_LETTER
+    if delay_level == 0:
+        return None
+    return LEVELS_MS[min(delay_level, len(LEVELS_MS)) - 1] / 1000
+
+
+def check_seconds(name: str, seconds: float) -> None:
+    """Raise TypeError for what is no number, ClientError for a time no message can be kept for."""
+    if not fits(float, seconds):
+        raise TypeError(f"{name}: {seconds!r} is not a number")
+    if not 0 <= seconds <= MAX_INVISIBLE_S:
+        raise ClientError(f"{name}: {seconds} s is not between 0 and 3 days")
 
 
 class PopSettlement(Protocol):
@@ -65,20 +92,35 @@ class PoppedMessage(ReceivedMessage):
         """Give it back: it is delivered again later, to some member of the group.
 
         Args:
-            delay_level: -1 means the dead letter queue; no other level means anything here.
-            delay_s: seconds from now; None: longer with each retry, 10 s to 2 h.
+            delay_level: 1..18 of the levels that brokers have by default (1 s, 5 s, 10 s, 30 s,
+                1 min, ...); 0 lets the time grow with each retry, from 10 s to 2 h; -1 means the
+                dead letter queue.
+            delay_s: instead of a level, seconds from now; at most 3 days.
 
         Raises:
+            TypeError: a level or time of another type.
+            ClientError: a level and a time, or a time that cannot be; nothing was sent.
             ClientError: the broker did not answer: it comes back after its invisible time.
             BrokerError: the broker refused it: it comes back after its invisible time.
         """
-        await self._popped.nack(self, -1.0 if delay_level < 0 else delay_s)
+        check_level(delay_level)
+        if delay_s is not None:
+            if delay_level:
+                raise ClientError("give delay_level or delay_s, not both")
+            check_seconds("delay_s", delay_s)
+        await self._popped.nack(self, delay_of_level(delay_level) if delay_s is None else delay_s)
 
     async def change_invisible(self, seconds: float) -> None:
         """Keep it for so many seconds from now on, more or fewer than it has left.
 
+        Args:
+            seconds: up to 3 days.
+
         Raises:
+            TypeError: no number.
+            ClientError: a time that cannot be; nothing was sent.
             ClientError: the broker did not answer: the old time may still hold.
             BrokerError: the broker refused it.
         """
+        check_seconds("seconds", seconds)
         await self._popped.change_invisible(self, seconds)

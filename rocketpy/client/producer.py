@@ -37,6 +37,7 @@ from rocketpy.client.transaction import (
     CheckAnswers,
     Transaction,
     TransactionEnds,
+    check_transactional,
     half_properties,
 )
 from rocketpy.errors import (
@@ -87,6 +88,8 @@ class Producer:
         self._oneway_tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._ends = TransactionEnds(instance.api, instance.routes, self.group)
+        if config.tx_checker is not None:
+            check_transactional(self._namespace, self.group)
         self._checks = (
             CheckAnswers(config.tx_checker, self._ends, config.serializer, self._namespace)
             if config.tx_checker is not None
@@ -138,6 +141,8 @@ class Producer:
 
     async def _wait_for_space(self, timeout_s: float) -> float:
         """Wait until one more send fits; return what is left of the time."""
+        if self._window.has_space:
+            return timeout_s
         clock = self._instance.clock
         deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
         try:
@@ -315,9 +320,11 @@ class Producer:
             **options: see `SendOptions`; a delay is not possible.
 
         Raises:
+            ConfigError: the producer is in the group of those who name none.
             IllegalMessageError: it breaks a limit; raised when the block is entered.
             HalfNotStoredError: the half message is not known to be stored; the block does not run.
         """
+        check_transactional(self._namespace, self.group)
 
         async def send_half() -> SendResult:
             return await self._send_half(topic, body, options, check_after)
@@ -325,11 +332,7 @@ class Producer:
         return Transaction(send_half, self._ends, has_checker=self._checks is not None)
 
     async def _send_half(
-        self,
-        topic: str | Message,
-        body: object,
-        options: SendOptions,
-        check_after_s: float | None,
+        self, topic: str | Message, body: object, options: SendOptions, check_after_s: float | None
     ) -> SendResult:
         transport = self._transport()
         topic, body, options = unpacked(topic, body, options)
@@ -344,9 +347,8 @@ class Producer:
         message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
         # One attempt: what may have reached a broker is not sent again.
         options["retries"] = 0
-        if not self._window.has_space:
-            timeout_s = options.get("timeout", self.config.timeout_s)
-            options["timeout"] = await self._wait_for_space(timeout_s)
+        left_s = options.get("timeout", self.config.timeout_s)
+        options["timeout"] = await self._wait_for_space(left_s)
         return await self._launch(transport, topic, message, options)
 
     async def request(
@@ -369,7 +371,6 @@ class Producer:
             RequestTimeoutError: no answer in time.
             TooManyInFlightError: too many requests of this client wait for their answer.
             RocketPyError: as `send`.
-
         """
         transport = self._transport()
         topic, body, options = unpacked(topic, body, options)
@@ -378,8 +379,7 @@ class Producer:
         check_send_topic(topic)
 
         async def send(properties: dict[str, str], timeout_s: float) -> None:
-            if not self._window.has_space:
-                timeout_s = await self._wait_for_space(timeout_s)
+            timeout_s = await self._wait_for_space(timeout_s)
             merged = {**options.get("properties", {}), **properties}
             given: SendOptions = {**options, "properties": merged, "timeout": timeout_s}
             message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
@@ -445,8 +445,8 @@ class Producer:
             transport = SendTransport(self._instance, self.group, self.config)
             self._started = transport
             if self.config.trace:
-                role, topic = "PRODUCE", self.config.trace_topic
-                self._tracer = Tracer(self._instance, self.group, role, topic)
+                where = self.config.trace_topic
+                self._tracer = Tracer(self._instance, self.group, "PRODUCE", where)
                 self._ends.on_end = self._tracer.transaction_ended
         return transport
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 
 from rocketpy.client.fault_tolerance import FaultTolerance
+from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.tags import java_string_hash
 
@@ -36,6 +37,19 @@ def queue_index_by_key(key: str | int, count: int) -> int:
     Java takes the remainder first (it keeps the sign), then its absolute value.
     """
     return abs(java_hash(key)) % count
+
+
+def checked_choice(queue: object, topic: str) -> MessageQueue:
+    """Return the queue that a caller or a selector chose.
+
+    Raises:
+        IllegalMessageError: it is none, or one of another topic.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise IllegalMessageError(f"the selector chose {queue!r}, which is no MessageQueue")
+    if queue.topic != topic:
+        raise IllegalMessageError(f"{queue} is no queue of topic {topic}")
+    return queue
 
 
 class QueueTurn:

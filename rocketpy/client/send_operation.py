@@ -34,6 +34,7 @@ from enum import Enum, auto
 from typing import Final
 
 from rocketpy.client.outgoing import Outgoing
+from rocketpy.client.queue_select import checked_choice
 from rocketpy.client.send_result import SendResult, read_send_response
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_trouble import SendTrouble
@@ -75,6 +76,8 @@ MIN_SHARE_MS: Final = 200
 FIRST_PAUSE_MS: Final = 100
 MAX_PAUSE_MS: Final = 1000
 LAST_TRY_MS: Final = 100
+LOOKS_FOR_UNKNOWN: Final = 3
+"""Pauses, of half a second in all, in which a broker that a caller names may turn up in routes."""
 
 
 def backoff_ms(failures: int, rng: random.Random) -> int:
@@ -298,7 +301,7 @@ class SendOperation:
             turn = transport.turn(self._topic)
             self._brokers = turn.brokers
             if self._choose is not None:
-                queue = self._choose(turn.queues)
+                queue = checked_choice(self._choose(turn.queues), self._topic)
             elif trouble is None:
                 queue = turn.next()
             else:
@@ -403,8 +406,13 @@ class SendOperation:
             self._give_up(error)
 
     def _not_reached(self, trouble: SendTrouble, broker: str | None, error: RocketPyError) -> None:
-        """Try another broker at once; when all have refused, wait for one to come back."""
-        if self.future.done() or not self._waits_for_broker:
+        """Try another broker at once; when all have refused, wait for one to come back.
+
+        A broker that no route has named is looked for in fresh routes only: it need not exist.
+        """
+        is_unheard_of = broker is not None and not self._transport.has_heard_of(broker)
+        is_hopeless = is_unheard_of and trouble.pauses >= LOOKS_FOR_UNKNOWN
+        if self.future.done() or not self._waits_for_broker or is_hopeless:
             self._give_up(error)
             return
         if broker is not None:

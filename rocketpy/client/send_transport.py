@@ -171,10 +171,16 @@ class SendTransport:
         request = make_request(message.code, header, message.body, oneway=True)
         await self._remoting.invoke_oneway(self._address(queue), request, timeout_ms)
 
+    def has_heard_of(self, broker_name: str) -> bool:
+        """Whether some route has named a broker."""
+        return self._routes.read_address(broker_name) is not None
+
     def _address(self, queue: MessageQueue) -> str:
-        address = self._routes.master_address(queue.broker_name)
+        name = queue.broker_name
+        address = self._routes.master_address(name)
         if address is None:
-            raise NoRouteError(f"broker {queue.broker_name} has no master")
+            what = "has no master" if self.has_heard_of(name) else "is in no route"
+            raise NoRouteError(f"broker {name} {what}")
         return address
 
     def _header(self, queue: MessageQueue, message: Outgoing) -> dict[str, str]:

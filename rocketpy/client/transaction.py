@@ -18,6 +18,7 @@ from rocketpy.client.send_result import SendResult, SendStatus
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import (
     ClosedError,
+    ConfigError,
     HalfNotStoredError,
     IllegalMessageError,
     NoRouteError,
@@ -30,6 +31,7 @@ from rocketpy.proto.headers.transaction import (
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_id import decode_message_id
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.proto.properties import (
     PROPERTY_CHECK_IMMUNITY_TIME,
     PROPERTY_PRODUCER_GROUP,
@@ -42,6 +44,10 @@ END_TIMEOUT_MS: Final = 3_000
 MAX_CHECKS: Final = 2_000
 """Checks in hand of one producer; brokers ask again about those above it."""
 _CHECKS_AT_A_TIME: Final = 16
+
+
+NO_TRANSACTIONS: Final = frozenset({"DEFAULT_GROUP", "DEFAULT_PRODUCER"})
+"""Groups of whoever names none, here and in the official clients."""
 
 
 class TxState(IntEnum):
@@ -76,6 +82,16 @@ def half_properties(group: str, check_after_s: float | None) -> dict[str, str]:
             raise IllegalMessageError(f"check_after must be more than 0 s, not {check_after_s}")
         properties[PROPERTY_CHECK_IMMUNITY_TIME] = str(max(1, round(check_after_s)))
     return properties
+
+
+def check_transactional(namespace: str, group: str) -> None:
+    """Raise ConfigError for a producer group that many applications share."""
+    if unwrap_namespace(namespace, group) in NO_TRANSACTIONS:
+        reason = (
+            "transactions need a group of their own (connect(group=) or producer(group=)): "
+            "brokers ask any producer of the group how a transaction ended"
+        )
+        raise ConfigError(reason, key="group")
 
 
 class TransactionEnds:

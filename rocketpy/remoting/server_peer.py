@@ -9,6 +9,7 @@ Source: NettyRemotingClient.ChannelWrapper (5.4.0); the back-off is ours.
 import asyncio
 import logging
 import random
+import re
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -34,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 _ONEWAY = 2
 _JSON, _MSGPACK = 0, 2
+_HOST = re.compile(r"[^\s/\\@,;]+")
 _SHORTEST_SILENCE_MS = 1_000
 
 
@@ -44,7 +46,8 @@ def split_address(address: str) -> tuple[str, int]:
         ConnectError: it is not an address.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+    is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65535
+    if not is_port or not _HOST.fullmatch(host):
         raise ConnectError(f"{address!r} is not an address (host:port)")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -1,6 +1,7 @@
 """What consumers that pop may rely on, on either kind of cluster."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -170,6 +171,30 @@ def test_a_message_is_kept_or_given_back_for_as_long_as_wished(run_simulated: An
     (first, _), (second, seconds) = run_simulated(case)
     assert (first, second) == (0, 1)
     assert 60 <= seconds <= 75
+
+
+def test_delay_levels_mean_what_they_mean_elsewhere(run_simulated: Any) -> None:
+    async def case(world: World) -> list[int]:
+        world.create_topic("t", queues=1)
+        await send(world, range(1))
+        came_s: list[int] = []
+
+        async def handle(message: PoppedMessage) -> None:
+            came_s.append(world.clock.monotonic_ms() // 1000)
+            if len(came_s) == 1:
+                raise Retry(5)  # a minute
+            if len(came_s) == 2:
+                await message.nack(7)  # three
+
+        async with world.client() as client:
+            options: dict[str, Any] = {"group": "pop", "start": "earliest", "handler": handle}
+            async with client.pop_consumer("t", **options):
+                await world.until(lambda: len(came_s) == 3, 600)
+        return [after - before for before, after in itertools.pairwise(came_s)]
+
+    first, second = run_simulated(case)
+    assert 60 <= first < 70
+    assert 180 <= second < 190
 
 
 def test_in_order_each_queue_is_handled_in_order_also_after_a_failure(

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, is_typeddict
 
-from rocketpy.client.outgoing import SendOptions
-
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 MODULES = (
     "rocketpy",
@@ -125,8 +123,6 @@ def public_api() -> str:
         lines.append(f"# {module_name}")
         for name in public_names(module):
             lines += describe(name, getattr(module, name))
-        if module_name == "rocketpy":
-            lines += describe("SendOptions", SendOptions)  # what `send` and its sisters take
         lines.append("")
     return "\n".join(lines)
 

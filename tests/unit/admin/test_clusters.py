@@ -80,6 +80,15 @@ async def test_pings(admin: Admin, remoting: FakeRemoting) -> None:
         await admin.ping_broker("somewhere:1")
 
 
+async def test_a_name_server_s_address_in_the_place_of_a_broker_s_is_told_as_such(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    remoting.response(code, 3, remark=" request type 28 not supported", at=NAMESRVS[0])
+    with pytest.raises(BrokerError, match=f"is {NAMESRVS[0]} a name server where a broker"):
+        await admin.ping_broker(NAMESRVS[0])
+
+
 async def test_permissions_are_changed_at_every_name_server(
     admin: Admin, remoting: FakeRemoting
 ) -> None:

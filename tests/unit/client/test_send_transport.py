@@ -43,6 +43,9 @@ class FakeRoutes:
     def master_address(self, broker: str) -> str | None:
         return self.masters.get(broker)
 
+    def read_address(self, broker: str) -> tuple[str, bool] | None:
+        return ("a:2", True) if broker == "a" else None
+
 
 class FakeRemoting:
     def __init__(self) -> None:

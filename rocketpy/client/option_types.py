@@ -1,0 +1,83 @@
+"""Whether a value fits the annotation of an option, and in words what would.
+
+Type checkers say the same earlier; a value that passed unseen would fail later, and elsewhere.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Collection, Sequence
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+_WORDS: Final[dict[object, str]] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    NoneType: "None",
+}
+
+
+def fits(kind: Any, value: object) -> bool:  # noqa: ANN401 - an annotation
+    """Tell whether a value is of the kind that an annotation names."""
+    origin = get_origin(kind)
+    if origin in {Union, UnionType}:
+        return any(fits(each, value) for each in get_args(kind))
+    if origin is Literal:
+        return any(type(value) is type(each) and value == each for each in get_args(kind))
+    if origin is Callable:
+        return callable(value)
+    if origin is Sequence:
+        (item,) = get_args(kind)
+        if not isinstance(value, Collection) or isinstance(value, str | bytes):
+            return False
+        return all(fits(item, each) for each in value)
+    if kind is float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        return math.isfinite(value)
+    if kind is int and isinstance(value, bool):
+        return False
+    methods = _methods(kind)
+    if methods:
+        return all(callable(getattr(value, name, None)) for name in methods)
+    return isinstance(value, kind)
+
+
+def described(kind: Any) -> str:  # noqa: ANN401
+    """Return in words what fits an annotation."""
+    origin = get_origin(kind)
+    if origin in {Union, UnionType}:
+        return " or ".join(dict.fromkeys(described(each) for each in get_args(kind)))
+    if origin is Literal:
+        return " or ".join(repr(each) for each in get_args(kind))
+    if origin is Callable:
+        return "a function"
+    if origin is Sequence:
+        return f"a list with {described(get_args(kind)[0])} in each place"
+    methods = _methods(kind)
+    if methods:
+        return f"an object with {' and '.join(methods)}"
+    return _WORDS.get(kind) or f"a {kind.__name__}"
+
+
+def _methods(kind: Any) -> list[str]:  # noqa: ANN401
+    """The methods of a protocol; nothing of another class."""
+    if not getattr(kind, "_is_protocol", False):
+        return []
+    return [name for name in vars(kind) if not name.startswith("_")]
+
+
+def takes(handler: Callable[..., Any], *counts: int) -> bool:
+    """Whether a function can be called with as many arguments as one of the counts says."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # builtins without a signature
+        return True
+    for count in counts:
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return True
+    return False

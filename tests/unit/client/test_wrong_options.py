@@ -1,0 +1,277 @@
+"""What cannot be meant is refused where it is written, in the words of who wrote it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy.client.option_types import described, fits, takes
+from rocketpy.client.serializers import Serializer
+from rocketpy.errors import (
+    ClientError,
+    ConfigError,
+    IllegalMessageError,
+    NameServerAddressError,
+    NoNameServerError,
+    NoRouteError,
+)
+from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
+from tests.unit.client.steps import nothing
+
+SEND, ROUTE = 310, 105
+
+
+def in_client(work: Callable[[rocketpy.Client], None], **options: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client(**options) as client:
+            work(client)
+
+    run_sim(main)
+
+
+CONNECT: list[dict[str, Any]] = [
+    {"group": None}, {"group": 5}, {"namespace": "a b"}, {"namespace": None}, {"namespace": "ä"},
+    {"name_servers": 9876}, {"name_servers": ["a:1", 2]}, {"name_servers": b"a:1"},
+    {"name_servers": "host:port"}, {"name_servers": "a:1;b:70000"}, {"name_servers": "a:0"},
+    {"name_servers": "two words:9876"}, {"name_servers": "user@host:1"},
+    {"remoting": {"use_msgpack": False}}, {"credentials": ("ak", "secret")},
+    {"api_timeout_ms": "3000"}, {"api_timeout_ms": True}, {"api_timeout_ms": 2.5},
+    {"instance_name": 1}, {"client_ip": b"10.0.0.1"}, {"unit_name": None},
+]  # fmt: skip
+PRODUCER: list[dict[str, Any]] = [
+    {"timeout_s": "3"}, {"timeout_s": float("nan")}, {"timeout_s": float("inf")},
+    {"retries": 2.0}, {"retries": True}, {"latency_fault": "no"}, {"trace": 1},
+    {"compression": b"zlib"}, {"compression": ["zlib"]}, {"serializer": "json"},
+    {"serializer": None}, {"tx_checker": "commit"}, {"trace_topic": None}, {"group": 5},
+]  # fmt: skip
+CONSUMER: list[dict[str, Any]] = [
+    {"topic": 5}, {"topic": b"t"}, {"topic": ["t", 5]}, {"topic": None}, {"filter": None},
+    {"filter": ["a"]}, {"sql": 5}, {"handler": "handle"}, {"handler": lambda: None},
+    {"handler": lambda a, b, c: None}, {"start": "newest"}, {"start": 1.5}, {"start": None},
+    {"ordered": "yes"}, {"order_by_key": "key"}, {"broadcast": 1}, {"allocation": 5},
+    {"offset_dir": None}, {"concurrency": 2.5}, {"stop_timeout_s": None}, {"batch": True},
+]  # fmt: skip
+
+
+def refused(make: Callable[..., object], wrong: list[dict[str, Any]], **others: Any) -> None:
+    """Each of the wrong options is refused by its name."""
+    for options in wrong:
+        with pytest.raises(ConfigError) as caught:
+            make(**{**others, **options})
+        assert caught.value.key in options
+        assert "secret" not in str(caught.value)
+
+
+def test_of_a_client() -> None:
+    refused(rocketpy.connect, CONNECT, name_servers="a:1")
+
+
+def test_of_a_producer() -> None:
+    in_client(lambda client: refused(client.producer, PRODUCER))
+
+
+def test_of_a_consumer() -> None:
+    def work(client: rocketpy.Client) -> None:
+        refused(client.consumer, CONSUMER, topic="t", handler=nothing)
+        answers: list[dict[str, Any]] = [
+            {"handler": None},
+            {"handler": lambda body, message: b""},
+            {"batch": 8},
+        ]
+        refused(client.responder, [*CONSUMER, *answers], topic="t", handler=nothing)
+        refused(client.pull_consumer, [{"auto_commit": 1}, {"start": b""}, {"pull_batch": "5"}])
+
+    in_client(work)
+
+
+def test_of_a_pop_consumer() -> None:
+    unknown = {"order_by_key", "broadcast", "offset_dir", "allocation"}
+    known = [options for options in CONSUMER if not options.keys() & unknown]
+    own: list[dict[str, Any]] = [
+        {"start": 5},
+        {"renew": 1},
+        {"invisible_s": "60"},
+        {"pop_batch": 8.0},
+    ]
+    in_client(lambda client: refused(client.pop_consumer, [*known, *own], topic="t"))
+
+
+def test_an_account_is_of_text() -> None:
+    with pytest.raises(ConfigError) as caught:
+        rocketpy.Credentials("ak", b"secret")  # type: ignore[arg-type]
+    assert caught.value.key == "secret_key"
+    assert "secret'" not in str(caught.value)
+
+
+def test_names_and_counts_of_options_are_told_in_the_words_of_the_method() -> None:
+    connect: Any = rocketpy.connect
+
+    def work(client: Any) -> None:
+        for call, words in (
+            (client.consumer, r"consumer\(\): missing a required argument: 'topic'"),
+            (lambda: client.consumer("t", "g"), r"consumer\(\): too many positional"),
+            (lambda: client.producer(retrys=3), "no option 'retrys'; did you mean retries"),
+            (lambda: client.pop_consumer("t", frobnicate=1), r"pop_consumer\(\) has no option"),
+            (lambda: connect(namesrv="a:1"), r"connect\(\) has no option 'namesrv'"),
+        ):
+            with pytest.raises(TypeError, match=words) as caught:
+                call()
+            assert "Config" not in str(caught.value)
+
+    in_client(work)
+
+
+def test_what_fits_an_annotation_is_said_in_words() -> None:
+    assert described(str | None) == "a text or None"
+    assert described(Serializer) == "an object with dumps and loads"
+    assert fits(Serializer, rocketpy.json)
+    assert fits(float, 3)
+    assert not fits(int, 3.0)
+    assert takes(print, 1)
+    assert takes(lambda body, message=None: None, 1)
+    assert not takes(lambda *, body: None, 1, 2)
+
+
+# ---- what no waiting mends
+
+
+async def failed_after(cluster: Cluster, error: type[Exception], **options: Any) -> tuple[str, int]:
+    async with cluster.client() as client:
+        began_ms = cluster.clock.monotonic_ms()
+        with pytest.raises(error) as caught:
+            await client.producer().send("t", b"x", **options)
+        return str(caught.value), cluster.clock.monotonic_ms() - began_ms
+
+
+def test_a_queue_of_a_broker_that_is_in_no_route_is_not_waited_for() -> None:
+    async def main(cluster: Cluster) -> None:
+        await pass_time(1)
+        queue = MessageQueue("t", "broker-z", 0)
+        words, took_ms = await failed_after(cluster, NoRouteError, queue=queue)
+        assert words == "broker broker-z is in no route"
+        assert took_ms < 1_000
+        assert not cluster.of_code(SEND)
+
+    run_sim(main)
+
+
+def test_a_broker_that_has_just_joined_is_found() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer()
+            await producer.send("t", b"x")  # its route is remembered for 30 s
+            cluster.create_topic("u")
+            await pass_time(1)
+            queue = MessageQueue("t", "broker-b", 0)
+            result = await producer.send("t", b"x", queue=queue)
+            assert result.queue == queue
+
+    run_sim(main, brokers=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queue": MessageQueue("u", "broker-a", 0)}, "no queue of topic t"),
+        ({"selector": lambda queues: None}, "chose None"),
+        ({"selector": lambda queues: 0}, "chose 0"),
+    ],
+)
+def test_a_choice_that_is_no_queue_of_the_topic_is_refused(
+    options: dict[str, Any], words: str
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        found, took_ms = await failed_after(cluster, IllegalMessageError, **options)
+        assert words in found
+        assert took_ms < 100
+        assert not cluster.of_code(SEND)
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("options", [{"order_key": 1.5}, {"selector": 3}, {"order_key": b"k"}])
+def test_a_way_to_choose_of_another_type_is_refused(options: dict[str, Any]) -> None:
+    async def main(cluster: Cluster) -> None:
+        await failed_after(cluster, TypeError, **options)
+
+    run_sim(main)
+
+
+def test_a_broker_s_address_in_the_place_of_a_name_server_s_is_told_as_such() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client(name_servers=BROKER_A) as client:
+            began_ms = cluster.clock.monotonic_ms()
+            with pytest.raises(NameServerAddressError, match=f"{BROKER_A} is no name server"):
+                await client.producer().send("t", b"x")
+            with pytest.raises(NameServerAddressError, match="a broker's address"):
+                await client.consumer("t", group="c").start()
+            assert cluster.clock.monotonic_ms() - began_ms < 1_000
+        async with cluster.client(name_servers=(BROKER_A, NAMESRV)) as client:
+            await client.producer().send("t", b"x")
+            cluster.down.add(NAMESRV)
+            with pytest.raises(NoNameServerError) as caught:
+                await client.producer().send("u", b"x")
+            assert caught.value.retriable, "the other one may come back"
+
+    run_sim(main)
+
+
+def test_without_any_name_server_nothing_is_waited_for() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client(name_servers="") as client:
+            began_ms = cluster.clock.monotonic_ms()
+            with pytest.raises(NameServerAddressError, match="NAMESRV_ADDR"):
+                await client.producer().send("t", b"x")
+            assert cluster.clock.monotonic_ms() - began_ms < 100
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("namespace", ["", "ns"])
+def test_transactions_need_a_group_of_their_own(namespace: str) -> None:
+    async def check(message: Any) -> rocketpy.TxState:
+        return rocketpy.TxState.COMMIT
+
+    def work(client: rocketpy.Client) -> None:
+        for group in ("", "DEFAULT_PRODUCER"):
+            with pytest.raises(ConfigError) as caught:
+                client.producer(group=group, tx_checker=check)
+            assert caught.value.key == "group"
+            producer = client.producer(group=group)
+            with pytest.raises(ConfigError, match="group of their own"):
+                producer.transaction("t", b"x")
+        client.producer(group="mine", tx_checker=check).transaction("t", b"x")
+
+    in_client(work, group="DEFAULT_GROUP", namespace=namespace)
+
+
+def test_levels_and_times_of_another_type_are_refused() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"x")
+        for level in ("3", 1.5, True, None):
+            with pytest.raises(TypeError, match="delay_level"):
+                rocketpy.Retry(level)  # type: ignore[arg-type]
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", start="earliest") as consumer:
+                message: Any = await anext(aiter(consumer))
+                with pytest.raises(TypeError, match="delay_level"):
+                    await message.nack("3")
+            async with client.pop_consumer("t", group="p", start="earliest") as popping:
+                popped: Any = await anext(aiter(popping))
+                for seconds in ("x", None, True, float("nan")):
+                    with pytest.raises(TypeError, match="not a number"):
+                        await popped.change_invisible(seconds)
+                for seconds in (-1, 3 * 86_400 + 1):
+                    with pytest.raises(ClientError, match="3 days"):
+                        await popped.change_invisible(seconds)
+                    with pytest.raises(ClientError, match="3 days"):
+                        await popped.nack(delay_s=seconds)
+                with pytest.raises(ClientError, match="not both"):
+                    await popped.nack(3, delay_s=5)
+                with pytest.raises(TypeError, match="delay_level"):
+                    await popped.nack("3")
+                assert popping.in_hand == 1, "it is still ours"
+
+    run_sim(main)
