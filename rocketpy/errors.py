@@ -35,6 +35,7 @@
         - QueueGapError
     - ConfigError                   a wrong value in a configuration file, with file, line and key
     - StartError                    a server cannot start (port taken, ...)
+    - JobError                      a job of the data pipeline cannot go on
 
 Ask three questions of an error: *whose fault*, *may I retry*, *what did the peer
 say*. The class answers the first, `retriable` the second, `code` and
@@ -64,6 +65,7 @@ __all__ = [
     "HeaderFieldError",
     "IllegalMessageError",
     "InvalidParameterError",
+    "JobError",
     "LogGapError",
     "MessageIllegalError",
     "NameServerAddressError",
@@ -419,3 +421,7 @@ class ConfigError(RocketPyError):
 
 class StartError(RocketPyError):
     """A server cannot start; the message says why and what to do."""
+
+
+class JobError(RocketPyError):
+    """A job of the data pipeline cannot go on; the message says why and what to do."""

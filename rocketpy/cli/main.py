@@ -33,6 +33,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.server_config:namesrv_command",
         "Read and change the configuration of running name servers.",
     ),
+    "spark": (
+        "rocketpy.cli.spark:command",
+        "Jobs on topics, archives and store directories; most need Spark.",
+    ),
     "send": ("rocketpy.cli.send:command", "Send messages."),
     "standalone": (
         "rocketpy.cli.standalone:command",

@@ -48,6 +48,8 @@ def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> N
         found = child
     if isinstance(found, click.Group) or path[0] in {"broker", "namesrv", "standalone"}:
         return
+    if path == ("spark", "audit"):  # it reads files
+        return
     options = {option for each in found.params for option in each.opts}
     assert {"-n", "--namesrv", "-o", "--output"} <= options
     [namesrv] = [each for each in found.params if "-n" in each.opts]

@@ -1,0 +1,255 @@
+"""The Parquet files of an archive: how they are called, and how a task writes them.
+
+    ROOT/topic=orders/date=2026-01-31/part-broker-a-0-00000000000000000000-00000000000000020000.parquet
+
+The name is made of the queue and of the offsets in the file (the first, and the one behind the
+last), so that the same messages always have the same name, whoever writes them and how often.
+"""
+
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SUFFIX: Final = ".parquet"
+GROUP_ROWS: Final = 131_072
+GROUP_BYTES: Final = 64 << 20
+"""A row group is written when it has so many rows or bytes: what a task holds at most, and about
+twice that while it is encoded."""
+_DAY_US: Final = 86_400_000_000
+_FEW_VALUES: Final = ("brokerName", "queueId", "tags", "bornHost", "storeHost", "sysFlag", "flag")
+_ORDERED: Final = ("queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "reconsumeTimes")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArchiveFile:
+    """One file of an archive.
+
+    Attributes:
+        topic: of its messages.
+        date: UTC day on which they were stored, `2026-01-31`.
+        broker_name: of the queue.
+        queue_id: of the queue.
+        first: lowest queue offset in it.
+        end: the highest one, and one more.
+        rows: messages.
+        size_bytes: on disk.
+    """
+
+    topic: str
+    date: str
+    broker_name: str
+    queue_id: int
+    first: int
+    end: int
+    rows: int
+    size_bytes: int
+
+    @property
+    def folder(self) -> str:
+        """Its directory below the root, as Hive names partitions."""
+        return f"topic={quote(self.topic, safe='')}/date={self.date}"
+
+    @property
+    def name(self) -> str:
+        """Its name in the directory."""
+        return f"{self.prefix}{self.first:020d}-{self.end:020d}{SUFFIX}"
+
+    @property
+    def prefix(self) -> str:
+        """How the names of all files of its queue begin."""
+        return f"part-{quote(self.broker_name, safe='')}-{self.queue_id}-"
+
+    @property
+    def path(self) -> str:
+        """Its path below the root."""
+        return f"{self.folder}/{self.name}"
+
+    @property
+    def queue(self) -> tuple[str, str, int]:
+        """Topic, broker name and number of its queue."""
+        return self.topic, self.broker_name, self.queue_id
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a manifest has it."""
+        return {"path": self.path, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "ArchiveFile":
+        """Read it from a manifest; raises KeyError or TypeError when it is none."""
+        return cls(**{name: value for name, value in found.items() if name != "path"})
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a task wrote, before it is part of the archive.
+
+    Attributes:
+        file: what it is going to be.
+        staged: where it lies, below the root.
+    """
+
+    file: ArchiveFile
+    staged: str
+
+
+def offsets_in_name(name: str, prefix: str) -> tuple[int, int] | None:
+    """Return first offset and end from a name of a queue's file, None for another's."""
+    if not name.startswith(prefix) or not name.endswith(SUFFIX):
+        return None
+    first, dash, end = name[len(prefix) : -len(SUFFIX)].partition("-")
+    return (int(first), int(end)) if dash and first.isdecimal() and end.isdecimal() else None
+
+
+def sync_path(path: Path) -> None:
+    """Bring a file or the names in a directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ParquetFileWriter:
+    """Writes one Parquet file, row groups of a bounded size.
+
+    Args:
+        path: of the file.
+        schema: of all batches.
+        compression: of Parquet: snappy, zstd, lz4, gzip, none.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
+        self.path = path
+        self.rows = 0
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = 0
+        self._schema = schema
+        self._writer = pq.ParquetWriter(
+            path,
+            schema,
+            compression=compression,
+            # A dictionary of bodies, keys and ids would be made in vain.
+            use_dictionary=[name for name in _FEW_VALUES if name in schema.names],
+            write_statistics=[name for name in _ORDERED if name in schema.names],
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        self._held_bytes += batch.nbytes
+        if self._held_rows >= GROUP_ROWS or self._held_bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> int:
+        """Finish the file, bring it to disk and return its size in bytes."""
+        self._write_group()
+        self._writer.close()
+        sync_path(self.path)
+        return self.path.stat().st_size
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self._held.clear()
+        self._writer.close()
+        self.path.unlink(missing_ok=True)
+
+    def _write_group(self) -> None:
+        if self._held_rows:
+            table = pa.Table.from_batches(self._held, self._schema)
+            self._writer.write_table(table, row_group_size=self._held_rows)
+            self.rows += self._held_rows
+        self._held.clear()
+        self._held_rows = self._held_bytes = 0
+
+
+def days_of(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+    """Split a batch by the UTC day of `storeTimestamp`; most batches are of one day."""
+    stamps = batch.column("storeTimestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    days = stamps // _DAY_US
+    if not len(days) or (days == days[0]).all():
+        return [(_date(days[0]), batch)] if len(days) else []
+    return [(_date(day), batch.filter(pa.array(days == day))) for day in np.unique(days)]
+
+
+def _date(day: Any) -> str:  # noqa: ANN401 - a number of numpy's
+    return str(np.datetime64(int(day), "D"))
+
+
+def write_pieces(
+    batches: Iterable[pa.RecordBatch], root: Path, staging: str, *, compression: str = "snappy"
+) -> list[Piece]:
+    """Write the messages of one queue, in order, into files below `root / staging`.
+
+    Args:
+        batches: rows with topic, brokerName, queueId, queueOffset, storeTimestamp and any more;
+            of one queue only.
+        root: of the archive.
+        staging: where files lie until they are part of it, below the root.
+        compression: of Parquet.
+
+    Returns:
+        One piece a day. When the batches fail, nothing stays.
+    """
+    open_days: dict[str, tuple[ParquetFileWriter, list[int]]] = {}
+    queue: tuple[str, str, int] | None = None
+    try:
+        for batch in batches:
+            for date, rows in days_of(batch):
+                queue = queue or _queue_of(rows)
+                offsets = rows.column("queueOffset").to_numpy()
+                bounds = [int(offsets[0]), int(offsets[-1]) + 1]
+                rows = rows.drop_columns(["topic"])  # noqa: PLW2901 - the directory says it
+                if date not in open_days:
+                    path = root / staging / f"{uuid.uuid4().hex}{SUFFIX}"
+                    writer = ParquetFileWriter(path, rows.schema, compression)
+                    open_days[date] = (writer, bounds)
+                writer, whole = open_days[date]
+                whole[:] = min(whole[0], bounds[0]), max(whole[1], bounds[1])
+                writer.write(rows)
+        pieces = []
+        for date, (writer, (first, end)) in open_days.items():
+            size_bytes = writer.close()
+            assert queue is not None
+            topic, broker_name, queue_id = queue
+            file = ArchiveFile(
+                topic, date, broker_name, queue_id, first, end, writer.rows, size_bytes
+            )
+            pieces.append(Piece(file, f"{staging}/{writer.path.name}"))
+    except BaseException:
+        for writer, _ in open_days.values():
+            writer.abandon()
+        raise
+    return pieces
+
+
+def _queue_of(rows: pa.RecordBatch) -> tuple[str, str, int]:
+    topic, broker_name, queue_id = (
+        rows.column(name)[0].as_py() for name in ("topic", "brokerName", "queueId")
+    )
+    return topic, broker_name, queue_id
+
+
+def merge_files(sources: Sequence[Path], target: Path, compression: str) -> tuple[int, int]:
+    """Write the rows of some files into one, in their order; return its rows and bytes."""
+    with pq.ParquetFile(sources[0]) as first:
+        schema = first.schema_arrow
+    writer = ParquetFileWriter(target, schema, compression)
+    try:
+        for source in sources:
+            with pq.ParquetFile(source) as parquet:
+                for batch in parquet.iter_batches(batch_size=GROUP_ROWS // 4):
+                    writer.write(batch.cast(schema))
+        size_bytes = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    return writer.rows, size_bytes

@@ -1,0 +1,165 @@
+"""`rocketpy spark dlq`: what consumers gave up on, and the way back to its topic."""
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rocketpy.errors import JobError
+from rocketpy.proto.properties import (
+    PROPERTY_DLQ_ORIGIN_TOPIC,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+)
+from rocketpy.proto.topic_names import DLQ_PREFIX
+from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
+from rocketpy.spark.jobs.session import plain_errors, spark_session
+from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.terminal.common import (
+    CONTEXT,
+    Position,
+    confirm,
+    key_values,
+    namesrv_option,
+    output_option,
+    yes_option,
+)
+from rocketpy.terminal.render import show
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+REQUEUED_FROM: Final = "REQUEUED_FROM"
+"""Property of a message that was sent back: `group/broker/queue/offset` of the dead letter."""
+_ORIGIN_ID_OF_DLQ: Final = "DLQ_ORIGIN_MESSAGE_ID"
+_REASONS: Final = ("exception", "EXCEPTION", "error", "ERROR", "reason", "_spark_error")
+
+
+def dead_letters(messages: "DataFrame") -> "DataFrame":
+    """Return the messages of dead letter topics with what can be asked of them.
+
+    Beside the columns of a read with every include: `group`, `originTopic`, `originMsgId` (the
+    broker's id of the first delivery) and `exception` (of the first property that is one of
+    `exception`, `error`, `reason`; null without any). Neither Apache nor RocketPy record why a
+    message was given up; applications that do write such a property before the message goes back.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    def of(*names: str) -> "f.Column":  # type: ignore[name-defined]
+        return f.coalesce(*(f.element_at("properties", name) for name in names))
+
+    return (
+        messages.withColumn("group", f.expr(f"substring(topic, {len(DLQ_PREFIX) + 1})"))
+        .withColumn(
+            "originTopic",
+            f.coalesce(of(PROPERTY_DLQ_ORIGIN_TOPIC, PROPERTY_RETRY_TOPIC), f.col("topic")),
+        )
+        .withColumn(
+            "originMsgId",
+            f.coalesce(of(_ORIGIN_ID_OF_DLQ, PROPERTY_ORIGIN_MESSAGE_ID), f.col("msgId")),
+        )
+        .withColumn("exception", of(*_REASONS))
+    )
+
+
+def triage(letters: "DataFrame") -> "DataFrame":
+    """Return a row for each group, origin topic, tag and exception: how many, since when."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return (
+        letters.groupBy("group", "originTopic", "tags", "exception")
+        .agg(
+            f.count("*").alias("letters"),
+            f.countDistinct("originMsgId").alias("messages"),
+            f.min("storeTimestamp").alias("first_seen"),
+            f.max("storeTimestamp").alias("last_seen"),
+            f.max("reconsumeTimes").alias("max_tries"),
+            f.min("originMsgId").alias("example"),
+        )
+        .orderBy(f.desc("letters"), "group", "originTopic", "tags", "exception")
+    )
+
+
+def to_requeue(letters: "DataFrame") -> "DataFrame":
+    """Return the rows for the sink: each letter for its origin topic, with where it came from."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    place = f.concat_ws("/", "group", "brokerName", "queueId", "queueOffset")
+    own = f.map_filter("properties", lambda name, _: name != REQUEUED_FROM)
+    properties = f.map_concat(own, f.create_map(f.lit(REQUEUED_FROM), place))
+    return letters.select(
+        f.col("originTopic").alias("topic"),
+        "keys",
+        "tags",
+        "body",
+        "flag",
+        properties.alias("properties"),
+        "msgId",
+    )
+
+
+@click.command(
+    "dlq",
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy spark dlq readers --requeue --where \"exception like '%timeout%'\"",
+)
+@click.argument("group")
+@time_options
+@click.option(
+    "--where",
+    default="",
+    metavar="SQL",
+    help="Only these: a condition on the columns of a read, and on originTopic, originMsgId, "
+    "exception.",
+)
+@click.option("--requeue", is_flag=True, help="Send them back to the topics they came from.")
+@yes_option
+@spark_options
+@namesrv_option
+@output_option
+def command(  # noqa: PLR0913 - an option each
+    *,
+    group: str,
+    start: Position,
+    end: Position,
+    where: str,
+    requeue: bool,
+    yes: bool,
+    conf: tuple[str, ...],
+    master: str,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Report the dead letters of a consumer GROUP; with --requeue send them back.
+
+    Letters stay where they are until they expire: what was sent back once is sent again by the
+    next --requeue, so choose with --where or --from. Each copy has the id it had, and says in its
+    property REQUEUED_FROM which letter it is. Every group of the origin topic gets it.
+    """
+    progress = Progress()
+    settings, options = split_conf(key_values(conf, "--conf"))
+    spark = spark_session("dlq", master=master, conf=settings)
+    progress("Spark is there")
+    with plain_errors():
+        topic = group if group.startswith(DLQ_PREFIX) else DLQ_PREFIX + group
+        letters = dead_letters(topic_frame(spark, namesrv, topic, start, end, options))
+        if where:
+            letters = letters.where(where)
+        rows = collected(triage(letters))
+    total = sum(int(str(row["letters"])) for row in rows)
+    progress(f"{total:,} dead letters")
+    if not requeue:
+        show(rows, output, empty=f"group {group} has no such dead letters")
+        return 0
+    if not total:
+        raise JobError(f"group {group} has no such dead letters")
+    topics = ", ".join(sorted({str(row["originTopic"]) for row in rows}))
+    confirm(f"Send {total:,} dead letters back to {topics}?", yes=yes)
+    with plain_errors():
+        writer = to_requeue(letters).write.format("rocketmq").mode("append")
+        writer.option("nameservers", namesrv).option("messageId", "column").save()
+    summary({"requeued": total, "to": topics, "seconds": progress.seconds}, output)
+    return 0
+
+
+if __name__ == "__main__":
+    main(command)

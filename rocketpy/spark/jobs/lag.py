@@ -1,0 +1,186 @@
+"""`rocketpy spark lag`: how far consumer groups are behind, once or again and again; no Spark.
+
+The numbers are the brokers' own (GET_CONSUME_STATS), as `mqadmin consumerProgress` shows them.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rocketpy import admin as rocketpy_admin
+from rocketpy.spark.jobs.session import need_extra
+from rocketpy.spark.jobs.shell import Progress, main, summary
+from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.render import iso, show
+
+EXIT_ALERT: Final = 3
+"""Exit code when a group is further behind than it may be."""
+
+Row = dict[str, object]
+
+
+async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -> list[Row]:
+    """Return a row for every queue that a group has an offset of.
+
+    Args:
+        namesrv: name servers of the cluster.
+        groups: only these; all but the system's when there are none.
+        topic: only this one, when not empty.
+        now_ms: wall time, for the column `time_ms`.
+
+    Raises:
+        SubscriptionGroupNotExistError: a group that was named does not exist.
+    """
+    async with rocketpy_admin.connect(namesrv) as admin:
+        names = list(groups)
+        if not names:
+            names = [each.group for each in await admin.groups()]
+        found = await asyncio.gather(*(admin.group_lag(name, topic) for name in names))
+        for each in found:
+            if groups and not each.queues:
+                await admin.group_config(each.group)  # says so when there is no such group
+    return [
+        {
+            "time_ms": now_ms,
+            "group": each.group,
+            "topic": queue.queue.topic,
+            "broker": queue.queue.broker_name,
+            "queue": queue.queue.queue_id,
+            "broker_offset": queue.broker_offset,
+            "consumer_offset": queue.consumer_offset,
+            "lag": queue.lag,
+            "last_consumed_ms": queue.last_consumed_ms,
+        }
+        for each in found
+        for queue in each.queues
+    ]
+
+
+def write_sample(rows: Sequence[Row], folder: Path) -> Path:
+    """Add a sample to a table of Parquet files, `date=2026-01-31/lag-<ms>.parquet`.
+
+    Args:
+        rows: of one sample, at least one.
+        folder: of the table.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only with --to
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only with --to
+
+    time_ms = rows[0]["time_ms"]
+    assert isinstance(time_ms, int)
+    date = datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
+    target = folder / f"date={date}" / f"lag-{time_ms}.parquet"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows))
+    for name in ("time_ms", "last_consumed_ms"):
+        stamps = table.column(name).cast(pa.timestamp("ms", "UTC"))
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name.removesuffix("_ms"), stamps)
+    part = target.with_name(f"_{target.name}.{os.getpid()}")
+    pq.write_table(table, part)
+    part.replace(target)
+    return target
+
+
+def behind(rows: Sequence[Row]) -> dict[str, int]:
+    """Return how far each group is behind in all."""
+    found: dict[str, int] = {}
+    for row in rows:
+        lag, group = row["lag"], str(row["group"])
+        assert isinstance(lag, int)
+        found[group] = found.get(group, 0) + lag
+    return found
+
+
+@click.command(
+    "lag",
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy spark lag --once --group readers --max-lag 10000",
+)
+@click.option("--once/--no-once", "once", default=None, help="One sample, then end (the default).")
+@click.option(
+    "--every", type=click.IntRange(1), metavar="SECONDS", help="Again and again; until stopped."
+)
+@click.option("--samples", type=click.IntRange(1), help="End after so many; with --every.")
+@click.option("--group", "groups", multiple=True, help="Only this one; may be given again.")
+@click.option("--topic", default="", help="Only this one.")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Add each sample to this table of Parquet files, instead of printing it.",
+)
+@click.option(
+    "--max-lag",
+    type=click.IntRange(0),
+    help=f"Messages a group may be behind; exit code {EXIT_ALERT} when one is further.",
+)
+@namesrv_option
+@output_option
+def command(  # noqa: PLR0913 - an option each
+    *,
+    once: bool | None,
+    every: int | None,
+    samples: int | None,
+    groups: tuple[str, ...],
+    topic: str,
+    folder: Path | None,
+    max_lag: int | None,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Show how far groups are behind, by topic and queue. Spark is not started.
+
+    A sample has a row for each queue; with --to a table grows, a file a sample, for whatever reads
+    Parquet. --every ends with SIGINT, SIGTERM, or after --samples.
+    """
+    if once and every:
+        raise click.UsageError("--once excludes --every")
+    if samples and not every:
+        raise click.UsageError("--samples goes with --every")
+    if folder is not None:
+        need_extra("pyarrow")
+    progress = Progress(quiet=every is None)
+    left = (samples or -1) if every else 1
+    rows: list[Row] = []
+    too_far: dict[str, int] = {}
+    written = 0
+    while left:
+        rows = run(sample(namesrv, groups, topic, time.time_ns() // 1_000_000))
+        too_far = {g: n for g, n in behind(rows).items() if max_lag is not None and n > max_lag}
+        if folder is None:
+            _print(rows, output)
+        elif rows:
+            write_sample(rows, folder)
+            written += len(rows)
+        progress(f"{len(rows)} queues, {sum(behind(rows).values()):,} messages behind")
+        for name, lag in sorted(too_far.items()):
+            click.echo(f"alert: group {name} is {lag:,} messages behind", err=True)
+        left -= 1
+        if left and every:
+            time.sleep(every)
+    if folder is not None:
+        summary({"queues": len(rows), "rows_written": written, "table": str(folder)}, output)
+    return EXIT_ALERT if too_far else 0
+
+
+def _print(rows: Sequence[Row], output: str) -> None:
+    shown = []
+    for row in rows:
+        times = {name.removesuffix("_ms"): row[name] for name in ("time_ms", "last_consumed_ms")}
+        plain = {name: value for name, value in row.items() if not name.endswith("_ms")}
+        shown.append(plain | {name: iso(int(str(value))) for name, value in times.items()})
+    show(shown, output, empty="no group has an offset")
+    if output == "table" and rows:
+        for name, lag in sorted(behind(rows).items()):
+            click.echo(f"{name}: {lag:,} messages behind")
+
+
+if __name__ == "__main__":
+    main(command)

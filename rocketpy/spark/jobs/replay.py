@@ -1,0 +1,185 @@
+"""`rocketpy spark replay`: an archive, or a part of a topic, back to a topic."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketpy.errors import JobError
+from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
+from rocketpy.spark.jobs.session import plain_errors, spark_session
+from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
+from rocketpy.terminal.render import show
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_SENT = ("topic", "keys", "tags", "body", "flag", "properties", "msgId")
+_ORDER = ("brokerName", "queueId", "queueOffset")
+
+
+def archive_frame(
+    spark: "SparkSession", root: Path, topic: str, start: Position, end: Position
+) -> "DataFrame":
+    """Return the messages of a topic in an archive, in a range of time.
+
+    Raises:
+        JobError: there is no such archive, or it has no such topic.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    from rocketpy.spark.jobs.archive_log import archived_files  # noqa: PLC0415
+
+    paths = [str(root / each.path) for each in archived_files(root) if each.topic == topic]
+    if not paths:
+        raise JobError(f"the archive {root} has no messages of topic {topic}")
+    frame = spark.read.parquet(*paths).withColumn("topic", f.lit(topic))
+    stored = f.col("storeTimestamp")
+    if isinstance(start, datetime):
+        frame = frame.where(stored >= f.lit(start))
+    if isinstance(end, datetime):
+        frame = frame.where(stored < f.lit(end))
+    return frame
+
+
+def to_send(messages: "DataFrame", topic: str, rate: float | None, tasks: int) -> "DataFrame":
+    """Return the rows for the sink: one task a queue's rows, in order, at a bounded rate.
+
+    Args:
+        messages: rows as the format `rocketmq` reads them.
+        topic: where they go.
+        rate: messages a second in all; None for no limit.
+        tasks: that send beside each other.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    frame = messages.repartition(tasks, "brokerName", "queueId").sortWithinPartitions(*_ORDER)
+    frame = frame.withColumn("topic", f.lit(topic)).select(*_SENT)
+    if rate is None:
+        return frame
+    share = rate / tasks
+
+    def pace(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        from rocketpy.spark.jobs.pace import paced  # noqa: PLC0415 - in the worker
+
+        yield from paced(batches, share)
+
+    return frame.mapInArrow(pace, frame.schema)
+
+
+def counts(messages: "DataFrame") -> "DataFrame":
+    """Return a row for each queue: messages, bytes of bodies, first and last time."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return (
+        messages.groupBy("brokerName", "queueId")
+        .agg(
+            f.count("*").alias("messages"),
+            f.sum(f.octet_length("body")).alias("body_bytes"),
+            f.min("storeTimestamp").alias("first_stored"),
+            f.max("storeTimestamp").alias("last_stored"),
+        )
+        .orderBy("brokerName", "queueId")
+    )
+
+
+def send(frame: "DataFrame", namesrv: str, *, new_ids: bool, options: Mapping[str, str]) -> None:
+    """Send rows; returns once brokers have acknowledged all of them."""
+    writer = frame.write.format("rocketmq").mode("append").option("nameservers", namesrv)
+    writer = writer.option("messageId", "auto" if new_ids else "column")
+    writer.options(**options).save()
+
+
+@click.command(
+    "replay",
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy spark replay orders --archive ./archive --to orders-again "
+    "--rate 5000",
+)
+@click.argument("topic")
+@click.option(
+    "--archive",
+    "root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Read from this archive; without it from the topic itself.",
+)
+@click.option("--to", "target", metavar="TOPIC", help="Where to send; the same topic without it.")
+@click.option(
+    "--to-namesrv", metavar="HOST:PORT[;...]", help="Name servers of another cluster to send to."
+)
+@time_options
+@click.option("--where", default="", metavar="SQL", help="Only these: a condition on the columns.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="Messages a second, at most.",
+)
+@click.option("--tasks", type=click.IntRange(1), default=4, show_default=True, help="That send.")
+@click.option("--new-ids", is_flag=True, help="Make new message ids instead of keeping them.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be sent.")
+@spark_options
+@namesrv_option
+@output_option
+def command(  # noqa: PLR0913 - an option each
+    *,
+    topic: str,
+    root: Path | None,
+    target: str | None,
+    to_namesrv: str | None,
+    start: Position,
+    end: Position,
+    where: str,
+    rate: float | None,
+    tasks: int,
+    new_ids: bool,
+    dry_run: bool,
+    conf: tuple[str, ...],
+    master: str,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Send the messages of TOPIC once more, with their keys, tags, properties and ids.
+
+    At least once: a task that is repeated sends again, with the same property _spark_id. What the
+    topic holds is fixed when the job begins: sending to the same topic comes to an end.
+    """
+    progress = Progress()
+    settings, options = split_conf(key_values(conf, "--conf"))
+    spark = spark_session("replay", master=master, conf=settings)
+    progress("Spark is there")
+    with plain_errors():
+        if root is not None:
+            messages = archive_frame(spark, root, topic, start, end)
+        else:
+            messages = topic_frame(spark, namesrv, topic, start, end, options)
+        if where:
+            messages = messages.where(where)
+        rows = collected(counts(messages))
+        total = sum(int(str(row["messages"])) for row in rows)
+        progress(f"{total:,} messages in {len(rows)} queues")
+        if dry_run:
+            show(rows, output, empty="nothing would be sent")
+            return 0
+        if not total:
+            raise JobError(f"there is nothing to send of topic {topic}")
+        frame = to_send(messages, target or topic, rate, tasks)
+        send(frame, to_namesrv or namesrv, new_ids=new_ids, options={})
+    summary(
+        {
+            "messages": total,
+            "from": f"{root or namesrv} {topic}",
+            "to": f"{to_namesrv or namesrv} {target or topic}",
+            "seconds": progress.seconds,
+        },
+        output,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,100 @@
+"""What jobs read: a part of a topic by time, and what they print: rows of a small result."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rocketpy.terminal.common import Position, position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def time_options(function: F) -> F:
+    """Give a job the options --from and --until."""
+    for option in (
+        click.option(
+            "--until",
+            "end",
+            type=position,
+            default="latest",
+            show_default=True,
+            metavar="latest|TIME",
+            help="Where to end.",
+        ),
+        click.option(
+            "--from",
+            "start",
+            type=position,
+            default="earliest",
+            show_default=True,
+            metavar="earliest|TIME",
+            help="Where to begin: ISO 8601, ms since 1970, or 30m (ago).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def range_options(start: Position, end: Position) -> dict[str, str]:
+    """Return the reader's options for a range of time.
+
+    Raises:
+        click.UsageError: it begins at the end, or ends at the beginning.
+    """
+    if start == "latest" or end == "earliest":
+        raise click.UsageError("--from latest and --until earliest leave nothing to read")
+    options: dict[str, str] = {}
+    if isinstance(start, datetime):
+        options["startingTimestamp"] = _ms(start)
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    if isinstance(end, datetime):
+        options["endingTimestamp"] = _ms(end)
+    return options
+
+
+def _ms(moment: datetime) -> str:
+    return str(int(moment.timestamp() * 1000))
+
+
+def topic_frame(
+    spark: "SparkSession",
+    namesrv: str,
+    topics: str,
+    start: Position = "earliest",
+    end: Position = "latest",
+    options: Mapping[str, str] | None = None,
+    *,
+    columns: Sequence[str] = (),
+) -> "DataFrame":
+    """Return the messages of topics in a range of time.
+
+    Args:
+        spark: the session.
+        namesrv: name servers of the cluster.
+        topics: names, with commas between them.
+        start: where to begin.
+        end: where to end.
+        options: more of the reader's, over ours.
+        columns: only these; all without any.
+    """
+    wanted = {"nameservers": namesrv, "subscribe": topics, **range_options(start, end)}
+    wanted["include"] = "hosts,properties,msgId"
+    if columns:
+        wanted["columns"] = ",".join(columns)
+    return spark.read.format("rocketmq").options(**(wanted | dict(options or {}))).load()
+
+
+def collected(frame: "DataFrame") -> list[dict[str, object]]:
+    """Return the rows of a small result; times as ISO 8601 in UTC."""
+    return [
+        {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in row.asDict().items()
+        }
+        for row in frame.collect()
+    ]

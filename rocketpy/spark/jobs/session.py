@@ -1,0 +1,107 @@
+"""The Spark session of a job, and Spark's errors as one sentence.
+
+Nothing of Spark is imported before a job asks for a session.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from rocketpy.errors import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER: Final = "local[*,3]"
+"""Three tries of a task: with `local[*]` alone one failure ends a job."""
+_NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+_RAISED: Final = re.compile(
+    r"^(?:pyspark\.errors\.exceptions\.base\.)?([\w.]*(?:Error|Exception)): (.+)$"
+)
+_MEMORY: Final = "1g"
+
+
+def need_extra(*modules: str) -> None:
+    """Raise JobError unless the extra that jobs need is installed.
+
+    Args:
+        modules: that have to be there; all that Spark jobs need by default.
+    """
+    missing = [each for each in modules or _NEEDED if importlib.util.find_spec(each) is None]
+    if missing:
+        raise JobError(
+            f"{', '.join(missing)} missing, which this job needs: pip install 'rocketpy[spark]'"
+        )
+
+
+def spark_session(
+    app: str, *, master: str = LOCAL_MASTER, conf: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """Return the session of `spark-submit`, or a local one.
+
+    Args:
+        app: name of the job.
+        master: where to run when nobody else has said so.
+        conf: settings of Spark, over ours.
+
+    Raises:
+        JobError: PySpark or Java is not there.
+    """
+    need_extra()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - it takes a second
+
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.appName(f"rocketpy {app}")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not started by spark-submit
+        # Else planners are whatever `python3` is first on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        settings |= {
+            "spark.driver.memory": _MEMORY,
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "4",
+        }
+        builder = builder.master(master)
+    for key, value in (settings | dict(conf or {})).items():
+        builder = builder.config(key, value)
+    with plain_errors():
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what Spark raises into a JobError that says in one sentence what was wrong."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
+        raise JobError(sentence_of(str(error))) from error
+
+
+def _is_of_spark(error: Exception) -> bool:
+    return any(
+        each.__module__.partition(".")[0] in {"pyspark", "py4j"} for each in type(error).__mro__
+    )
+
+
+def sentence_of(text: str) -> str:
+    """Return the sentence that matters of an error of Spark's.
+
+    What Python code raised in a worker comes with its traceback; its last exception counts. Else it
+    is the first line, without the stack of the JVM.
+    """
+    raised = [found for line in text.splitlines() if (found := _RAISED.match(line.strip()))]
+    own = [each for each in raised if each[1].startswith("rocketpy.")] or raised
+    if own:
+        return own[-1][2].strip()
+    first = next((line.strip() for line in text.splitlines() if line.strip()), text)
+    return first if "JAVA_GATEWAY" not in first else f"{first} Is Java 17 or newer installed?"

@@ -1,0 +1,85 @@
+"""What the commands of jobs share: options, progress lines, the summary, `python -m`."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from rocketpy.spark.jobs.session import LOCAL_MASTER
+from rocketpy.terminal.guard import run_command
+from rocketpy.terminal.render import show
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Say = Callable[[str], None]
+"""Takes a line about how far a job is."""
+
+
+def spark_options(function: F) -> F:
+    """Give a job the options about where Spark runs."""
+    for option in (
+        click.option(
+            "--conf",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of Spark, or of a reader (rocketmq.OPTION=VALUE).",
+        ),
+        click.option(
+            "--master",
+            default=LOCAL_MASTER,
+            show_default=True,
+            help="Where Spark runs; spark-submit's own --master goes first.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def split_conf(pairs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return settings of Spark, and options of the reader (given as `rocketmq.OPTION`)."""
+    ours = {k.removeprefix("rocketmq."): v for k, v in pairs.items() if k.startswith("rocketmq.")}
+    return {k: v for k, v in pairs.items() if not k.startswith("rocketmq.")}, ours
+
+
+class Progress:
+    """Says on standard error how far a job is, not more often than every second.
+
+    Args:
+        quiet: say nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._started = time.monotonic()
+        self._last = -1.0
+
+    @property
+    def seconds(self) -> float:
+        """Since the job began."""
+        return time.monotonic() - self._started
+
+    def __call__(self, line: str, *, always: bool = True) -> None:
+        """Say a line; one that need not be said always waits its turn."""
+        now = self.seconds
+        if not self._quiet and (always or now - self._last >= 1):
+            self._last = now
+            click.echo(f"[{now:6.1f} s] {line}", err=True)
+
+
+def summary(row: Mapping[str, object], output: str) -> None:
+    """Print what a job did: a line a value for people, an object in an array for programs."""
+    if output == "json":
+        show([row], output)
+        return
+    width = max(len(name) for name in row)
+    for name, value in row.items():
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        if isinstance(value, float):
+            shown = f"{value:,.1f}"
+        click.echo(f"{name.replace('_', ' '):{width}}  {shown}")
+
+
+def main(job: click.Command) -> None:
+    """Run one job as `python -m rocketpy.spark.jobs.JOB`, and end the process."""
+    run_command(job, f"rocketpy spark {job.name}")

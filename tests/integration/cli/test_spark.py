@@ -1,0 +1,80 @@
+"""Jobs from the command line, as far as they need no Spark."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from click.testing import CliRunner
+
+from rocketpy.cli import spark as spark_cli
+from rocketpy.cli.main import command
+from tests.integration.cli.conftest import Cli
+
+
+@pytest.mark.parametrize("job", sorted(spark_cli.JOBS))
+def test_help_has_an_example(job: str) -> None:
+    done = CliRunner().invoke(command, ["spark", job, "--help"])
+    assert done.exit_code == 0
+    assert f"Example: rocketpy spark {job} " in done.output
+
+
+def test_lag_is_what_group_lag_says(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "orders", "--queues", "2")
+    cli("send", "orders", "x", "--count", "10")
+    cli("consume", "orders", "--group", "readers", "--from", "earliest", "--max", "4")
+    shown = {
+        (row["topic"], row["broker"], row["queue"]): (row["broker_offset"], row["consumer_offset"])
+        for row in cli.json("group", "lag", "readers")
+    }
+    rows = cli.json("spark", "lag", "--once", "--group", "readers")
+    assert shown
+    assert shown == {
+        (row["topic"], row["broker"], row["queue"]): (row["broker_offset"], row["consumer_offset"])
+        for row in rows
+    }
+    behind = sum(row["lag"] for row in rows)
+    assert behind == 6
+    assert "readers: 6 messages behind" in cli("spark", "lag")
+    cli("spark", "lag", "--max-lag", "6")
+    cli("spark", "lag", "--max-lag", "5", code=3)
+    assert "alert: group readers is 6 messages behind" in cli.err
+    table = tmp_path / "lag"
+    cli("spark", "lag", "--every", "1", "--samples", "2", "--to", str(table))
+    found = ds.dataset(table, partitioning="hive").to_table().to_pylist()
+    assert len(found) == 2 * len(rows)
+    assert {row["group"] for row in found} == {"readers"}
+    assert len({row["time"] for row in found}) == 2
+    assert sum(row["lag"] for row in found) == 2 * behind
+
+
+def test_lag_of_nobody(cli: Cli) -> None:
+    cli("spark", "lag", "--group", "nobody", code=1)
+    assert "there is no group nobody" in cli.err
+    cli("spark", "lag", "--once", "--every", "3", code=2)
+
+
+def test_lag_starts_no_spark(cli: Cli) -> None:
+    before = set(sys.modules)
+    cli("spark", "lag")
+    assert not {each for each in set(sys.modules) - before if each.startswith("pyspark")}
+
+
+def test_without_the_extra(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for job in (["trace"], ["dlq", "g"], ["replay", "t"], ["audit", str(tmp_path)]):
+        cli("spark", *job, code=1)
+        assert "pip install 'rocketpy[spark]'" in cli.err
+
+
+def test_audit_of_what_a_broker_stores(cli: Cli, tmp_path: Path) -> None:
+    cli("send", "orders", "x", "--count", "10")
+    store = tmp_path / "rocketpy" / "broker-a"
+    out = cli("spark", "audit", str(store), "--here", "-o", "json")
+    (found,) = json.loads(out)
+    assert found["damaged"] == 0
+    assert found["messages"] >= 10
+    cli("spark", "audit", str(tmp_path), "--here", code=1)
+    assert "is no store directory" in cli.err
