@@ -174,8 +174,14 @@ async def set_offsets(
         group: its name; it must exist.
         offsets: of the next message to consume.
         masters: addresses by broker name; looked up when None.
+
+    Raises:
+        ClientError: a queue's broker is not there; nothing was stored.
     """
     known = masters if masters is not None else await servers.broker_addresses()
+    unknown = sorted({queue.broker_name for queue in offsets} - known.keys())
+    if unknown:
+        raise ClientError(f"no master of broker {', '.join(unknown)} is there to store offsets")
     for queue, offset in offsets.items():
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,

@@ -274,7 +274,7 @@ class StoreFiles(Protocol):
         A disk serves flushes that wait together by one commit of its journal.
 
         Raises:
-            OSError: what an operation raised; the others were still done.
+            OSError: what an operation raised; others may not have been done.
         """
         ...
 

@@ -64,8 +64,8 @@ class RecoveryStart:
 
     def find(self) -> int:
         """Return the physical offset of a record before which everything is trusted."""
-        self.to_remake = [queue for queue in self._table if queue.has_gap]
-        self.to_remake += queues_with_lost_begin(self._table, self._log, self._deleted.covers)
+        lost_begin = set(queues_with_lost_begin(self._table, self._log, self._deleted.covers))
+        self.to_remake = [queue for queue in self._table if queue.has_gap or queue in lost_begin]
         if self._checkpoint.has_offsets:
             start = self._by_offset()
         else:

@@ -336,6 +336,8 @@ class SimFiles:
         return sorted(path.name for path in self._inside(directory) if not self._names[path])
 
     def _inside(self, directory: Path) -> list[Path]:
+        if self._names.get(directory) is not None:
+            raise StoreFormatError(f"{directory} is not a directory")
         return [path for path in self._names if path.parent == directory]
 
     def make_directories(self, directory: Path) -> None:
@@ -401,8 +403,7 @@ class SimFiles:
         """See `rocketpy.store.files.StoreFiles.disk_usage`."""
         del path  # one disk holds everything
         total = _HUGE_BYTES if self.capacity_bytes is None else self.capacity_bytes
-        used = min(self.used_bytes, total)
-        return DiskUsage(total, used, total - used)
+        return DiskUsage(total, min(self.used_bytes, total), max(0, total - self.used_bytes))
 
     def boot_id(self) -> str:
         """See `rocketpy.store.files.StoreFiles.boot_id`."""

@@ -7,10 +7,6 @@ LINES_MAX = 150
 
 COMMANDS = "integration/cli/test_commands.py"
 STANDS_FOR = {
-    "admin/admin.py": "unit/admin/test_clusters.py",
-    "admin/offsets.py": "unit/admin/test_groups.py",
-    "admin/results.py": "unit/admin/test_groups.py",
-    "admin/servers.py": "unit/admin/test_clusters.py",
     "broker/build_pop.py": "unit/broker/pop/test_pop.py",
     "broker/parts.py": "unit/broker/test_broker.py",
     "cli/cluster.py": COMMANDS,
@@ -45,13 +41,6 @@ STANDS_FOR = {
     "spark/sink/writer.py": "spark/test_sink.py",
     "spark/snapshot.py": "spark/test_batch.py",
     "spark/stream_planner.py": "spark/test_stream.py",
-    "store/files.py": "unit/store/test_real_files.py",
-    "store/mapped_file_queue.py": "unit/store/test_mapped_file.py",
-    "store/parts.py": "unit/store/test_message_store.py",
-    "store/queue_rebuild.py": "unit/store/test_recovery.py",
-    "store/real_region.py": "unit/store/test_real_files.py",
-    "store/recovery_start.py": "unit/store/test_missing_files.py",
-    "store/results.py": "unit/store/test_message_store.py",
     "sync.py": "integration/client/test_client.py",
     "testing/cluster.py": "integration/testing/test_cluster.py",
     "testing/sim_transport.py": "unit/testing/test_sim_network.py",

@@ -5,14 +5,17 @@ from typing import Any
 
 from rocketpy.errors import ConnectError
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.remoting.hooks import RpcHook
 
 Response = Callable[[RemotingCommand], RemotingCommand]
 
 NAMESRVS = ("ns1:9876", "ns2:9876")
 BROKERS = {"broker-a": "10.0.0.1:10911", "broker-b": "10.0.0.2:10911"}
+QA, QB = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-b", 0)
 
 
 class FakeRemoting:
@@ -97,3 +100,11 @@ def route(queues: int = 2) -> TopicRouteData:
         ],
         broker_datas=list(cluster().broker_addr_table.values()),
     )
+
+
+def give_progress(remoting: FakeRemoting) -> None:
+    """Let the group have three messages left in a queue of each broker."""
+    for queue in (QA, QB):
+        done = OffsetWrapper(broker_offset=10, consumer_offset=7, last_timestamp=5)
+        body = ConsumeStats(offset_table={queue: done}, consume_tps=1.5).encode()
+        remoting.response(RequestCode.GET_CONSUME_STATS, at=BROKERS[queue.broker_name], body=body)

@@ -1,34 +1,13 @@
 import pytest
 
-import rocketpy.admin
 from rocketpy.admin import Admin
-from rocketpy.errors import BrokerError, ClientError, ConnectError, NoNameServerError
+from rocketpy.errors import BrokerError, ConnectError
 from rocketpy.proto.bodies.stats import BrokerStatsData, BrokerStatsItem
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import make_request
 from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]
-
-
-async def test_masters_by_name_cluster_and_broker(admin: Admin) -> None:
-    assert await admin.broker_addresses() == BROKERS
-    assert await admin.broker_addresses(cluster="c2") == {"broker-b": B}
-    assert await admin.broker_addresses(broker="broker-a") == {"broker-a": A}
-    for wrong in ({"cluster": "c9"}, {"broker": "x"}, {"cluster": "c1", "broker": "broker-b"}):
-        with pytest.raises(ClientError, match=r"^no master.* is registered with the name server$"):
-            await admin.broker_addresses(**wrong)
-
-
-async def test_a_name_server_that_is_down_is_passed_over(
-    admin: Admin, remoting: FakeRemoting
-) -> None:
-    remoting.down = {NAMESRVS[0]}
-    assert await admin.broker_addresses() == BROKERS
-    remoting.down = set(NAMESRVS)
-    with pytest.raises(NoNameServerError, match="no name server answers: cannot connect to ns"):
-        await admin.cluster_info()
 
 
 async def test_brokers_say_what_they_do_and_silent_ones_why_not(
@@ -154,21 +133,3 @@ async def test_cleaning_is_one_request_each(admin: Admin, remoting: FakeRemoting
     assert [(address, command.code) for address, command in remoting.asked] == [
         (A, code) for code in codes
     ]
-
-
-async def test_any_request_can_be_sent_and_closing_closes(
-    admin: Admin, remoting: FakeRemoting
-) -> None:
-    async with admin:
-        response = await admin.invoke(A, make_request(12345))
-        assert response.code == 3
-    assert remoting.closed
-
-
-async def test_connect_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    async with rocketpy.admin.connect() as nowhere:
-        with pytest.raises(NoNameServerError, match="set NAMESRV_ADDR"):
-            await nowhere.cluster_info()
-        with pytest.raises(ClientError, match="set NAMESRV_ADDR"):
-            await nowhere.kv_put("n", "k", "v")

@@ -1,11 +1,8 @@
-from datetime import UTC, datetime
-
 import pytest
 
 from rocketpy.admin import Admin
 from rocketpy.errors import (
     BrokerError,
-    ClientError,
     ConsumerNotOnlineError,
     NoPermissionError,
     SubscriptionGroupNotExistError,
@@ -18,29 +15,17 @@ from rocketpy.proto.bodies.heartbeat import (
     ProducerInfo,
     ProducerTableInfo,
 )
-from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.running import ConsumerRunningInfo, ProcessQueueInfo
-from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
-from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
 from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting, route
+from tests.unit.admin.fakes import BROKERS, NAMESRVS, QA, QB, FakeRemoting, give_progress
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]
-QA, QB = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-b", 0)
 
 
 def give_groups(remoting: FakeRemoting, *names: str, at: str = "") -> None:
     table = {name: SubscriptionGroupConfig(group_name=name, retry_max_times=3) for name in names}
     body = SubscriptionGroupWrapper(subscription_group_table=table).encode()
     remoting.response(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, at=at, body=body)
-
-
-def give_progress(remoting: FakeRemoting) -> None:
-    for queue, address in ((QA, A), (QB, B)):
-        done = OffsetWrapper(broker_offset=10, consumer_offset=7, last_timestamp=5)
-        body = ConsumeStats(offset_table={queue: done}, consume_tps=1.5).encode()
-        remoting.response(RequestCode.GET_CONSUME_STATS, at=address, body=body)
 
 
 def give_members(remoting: FakeRemoting, *client_ids: str) -> None:
@@ -190,71 +175,3 @@ async def test_producers(admin: Admin, remoting: FakeRemoting) -> None:
     table = ProducerTableInfo(data={"p": [ProducerInfo(client_id="c", remote_ip="/1.1.1.1:2")]})
     remoting.response(RequestCode.GET_ALL_PRODUCER_INFO, body=table.encode())
     assert (await admin.producers(A))["p"][0].remote_ip == "/1.1.1.1:2"
-
-
-async def test_a_reset_goes_to_every_broker_of_the_topic(
-    admin: Admin, remoting: FakeRemoting
-) -> None:
-    give_progress(remoting)
-    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    for queue, address in ((QA, A), (QB, B)):
-        body = ResetOffsetBody(offset_table={queue: 10}).encode()
-        remoting.response(code, at=address, body=body)
-    moves = await admin.reset_offset("g", "t", "latest")
-    assert [(each.queue, each.from_offset, each.to_offset) for each in moves] == [
-        (QA, 7, 10), (QB, 7, 10),
-    ]  # fmt: skip
-    _, request = remoting.requests(code)[0]
-    assert request.ext_fields == {
-        "group": "g", "topic": "t", "queueId": "-1", "timestamp": "-1", "isForce": "true",
-    }  # fmt: skip
-    await admin.reset_offset("g", "t", "earliest")
-    assert remoting.asked[-1][1].ext_fields["timestamp"] == "0"
-    await admin.reset_offset("g", "t", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC))
-    assert remoting.asked[-1][1].ext_fields["timestamp"] == "1700000000000"
-
-    before = len(remoting.requests(code))
-    await admin.reset_offset("g", "t", 4, queue=QB)
-    [(address, request)] = remoting.requests(code)[before:]
-    assert (address, request.ext_fields["queueId"], request.ext_fields["offset"]) == (B, "0", "4")
-    with pytest.raises(ClientError, match="an offset belongs to one queue"):
-        await admin.reset_offset("g", "t", 4)
-    with pytest.raises(ClientError, match="broker x does not serve topic t"):
-        await admin.reset_offset("g", "t", 4, queue=MessageQueue("t", "x", 0))
-
-
-async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -> None:
-    give_progress(remoting)
-    for queue, address in ((QA, A), (QB, B)):
-        other = MessageQueue("t", queue.broker_name, 1)
-        table = {each: TopicOffset(min_offset=2, max_offset=10) for each in (queue, other)}
-        body = TopicStatsTable(offset_table=table).encode()
-        remoting.response(RequestCode.GET_TOPIC_STATS_INFO, at=address, body=body)
-    remoting.response(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext={"offset": "5"})
-    when = datetime(2023, 11, 14, tzinfo=UTC)
-    for to, expected in (("earliest", 2), ("latest", 10), (when, 5)):
-        moves = await admin.reset_offset("g", "t", to, dry_run=True)  # type: ignore[arg-type]
-        assert [each.to_offset for each in moves] == [expected] * 4
-        assert [each.from_offset for each in moves] == [7, -1, 7, -1]
-    [move] = await admin.reset_offset("g", "t", 8, queue=QA, dry_run=True)
-    assert (move.queue, move.to_offset) == (QA, 8)
-    assert not remoting.requests(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
-
-
-async def test_offsets_are_cloned_queue_by_queue(admin: Admin, remoting: FakeRemoting) -> None:
-    give_progress(remoting)
-    code = RequestCode.UPDATE_CONSUMER_OFFSET
-    remoting.response(code)
-    moves = await admin.clone_offsets("g", "h", "t", dry_run=True)
-    assert not remoting.requests(code)
-    assert await admin.clone_offsets("g", "h", "t") == moves
-    assert [(address, request.ext_fields) for address, request in remoting.requests(code)] == [
-        (A, {"consumerGroup": "h", "topic": "t", "queueId": "0", "commitOffset": "7"}),
-        (B, {"consumerGroup": "h", "topic": "t", "queueId": "0", "commitOffset": "7"}),
-    ]
-    await admin.set_offsets("h", {QB: 1})
-    assert remoting.asked[-1][0] == B
-
-
-def test_the_fake_route_has_both_brokers() -> None:
-    assert {each.broker_name for each in route().queue_datas} == set(BROKERS)

@@ -1,0 +1,92 @@
+"""The entry to the operations: where it asks, as whom, and that each operation is a method."""
+
+import inspect
+
+import pytest
+
+import rocketpy.admin
+from rocketpy.admin import Admin, clusters, groups, key_values, messages, offsets, topics
+from rocketpy.client.credentials import Credentials
+from rocketpy.errors import ClientError, ConfigError, NoNameServerError
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import make_request
+from tests.unit.admin.fakes import BROKERS, FakeRemoting
+
+A = BROKERS["broker-a"]
+MODULES = (clusters, groups, key_values, messages, offsets, topics)
+
+
+async def test_any_request_can_be_sent_and_closing_closes(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    async with admin:
+        response = await admin.invoke(A, make_request(12345))
+        assert response.code == 3
+    assert remoting.closed
+
+
+async def test_connect_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    async with rocketpy.admin.connect() as nowhere:
+        with pytest.raises(NoNameServerError, match="set NAMESRV_ADDR"):
+            await nowhere.cluster_info()
+        with pytest.raises(ClientError, match="set NAMESRV_ADDR"):
+            await nowhere.kv_put("n", "k", "v")
+
+
+def test_every_operation_is_a_method_with_its_own_text_and_parameters() -> None:
+    for module in MODULES:
+        for name, function in vars(module).items():
+            is_operation = inspect.iscoroutinefunction(function) and not name.startswith("_")
+            if not is_operation or function.__module__ != module.__name__:
+                continue
+            method = getattr(Admin, name)
+            assert method.__doc__ == function.__doc__, name
+            assert method.__wrapped__ is function, name
+
+
+async def test_an_operation_gets_what_it_was_called_with(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    await admin.topic_route("t")
+    await admin.topic_route(topic="u")
+    asked = [request for _, request in remoting.requests(RequestCode.GET_ROUTEINFO_BY_TOPIC)]
+    assert [request.ext_fields["topic"] for request in asked] == ["t", "u"]
+    assert await admin.cluster_info() == await admin.servers.cluster_info()
+
+
+async def test_an_account_signs_every_request() -> None:
+    account = Credentials("user", "a secret")
+    async with rocketpy.admin.connect("127.0.0.1:1", credentials=account) as admin:
+        command = make_request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        for hook in admin.servers._remoting.hooks:
+            hook.before_request("127.0.0.1:1", command)
+    assert command.ext_fields["AccessKey"] == "user"
+    assert command.ext_fields["Signature"]
+
+
+async def test_the_account_of_the_environment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETPY_ACCESS_KEY", "user")
+    monkeypatch.setenv("ROCKETPY_SECRET_KEY", "a secret")
+    async with rocketpy.admin.connect("127.0.0.1:1") as admin:
+        assert len(admin.servers._remoting.hooks) == 1
+    for name in ("ROCKETPY_ACCESS_KEY", "ROCKETPY_SECRET_KEY"):
+        monkeypatch.delenv(name)
+    async with rocketpy.admin.connect("127.0.0.1:1") as admin:
+        assert admin.servers._remoting.hooks == []
+
+
+async def test_the_name_servers_of_the_environment_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
+    async with rocketpy.admin.connect() as admin:
+        with pytest.raises(NoNameServerError, match=r"127\.0\.0\.1:1"):
+            await admin.cluster_info()
+
+
+def test_half_an_account_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETPY_ACCESS_KEY", "user")
+    monkeypatch.delenv("ROCKETPY_SECRET_KEY", raising=False)
+    with pytest.raises(ConfigError):
+        rocketpy.admin.connect("127.0.0.1:1")

@@ -1,0 +1,156 @@
+"""Servers of a cluster, by role or address: who is there, who is asked, and who did not answer."""
+
+import pytest
+
+from rocketpy.admin import Admin
+from rocketpy.errors import (
+    BrokerError,
+    ClientError,
+    ConnectError,
+    NoNameServerError,
+    NoRouteError,
+    TopicNotExistError,
+)
+from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rocketpy.proto.bodies.topic import KVTable
+from rocketpy.proto.codes import RequestCode
+from tests.unit.admin.fakes import BROKERS, NAMESRVS, FakeRemoting
+
+A, B = BROKERS["broker-a"], BROKERS["broker-b"]
+SLAVE_A, SLAVE_B = "10.0.0.1:10921", "10.0.0.2:10921"
+CODE = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+async def test_masters_by_name_cluster_and_broker(admin: Admin) -> None:
+    assert await admin.broker_addresses() == BROKERS
+    assert await admin.broker_addresses(cluster="c2") == {"broker-b": B}
+    assert await admin.broker_addresses(broker="broker-a") == {"broker-a": A}
+    for wrong in ({"cluster": "c9"}, {"broker": "x"}, {"cluster": "c1", "broker": "broker-b"}):
+        with pytest.raises(ClientError, match=r"^no master.* is registered with the name server$"):
+            await admin.broker_addresses(**wrong)
+
+
+async def test_a_name_server_that_is_down_is_passed_over(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    remoting.down = {NAMESRVS[0]}
+    assert await admin.broker_addresses() == BROKERS
+    remoting.down = set(NAMESRVS)
+    with pytest.raises(NoNameServerError, match="no name server answers: cannot connect to ns"):
+        await admin.cluster_info()
+
+
+async def test_brokers_are_named_at_all_their_addresses(admin: Admin) -> None:
+    assert await admin.broker_names() == {
+        A: "broker-a", SLAVE_A: "broker-a", B: "broker-b", SLAVE_B: "broker-b",
+    }  # fmt: skip
+
+
+async def test_a_cluster_whose_masters_are_gone_has_none(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    only_slave = BrokerData(cluster="c1", broker_name="broker-a", broker_addrs={1: SLAVE_A})
+    info = ClusterInfo(
+        broker_addr_table={"broker-a": only_slave},
+        cluster_addr_table={"c1": {"broker-a", "broker-gone"}},
+    )
+    remoting.response(RequestCode.GET_BROKER_CLUSTER_INFO, body=info.encode())
+    with pytest.raises(ClientError, match="no master of cluster c1 is registered"):
+        await admin.broker_addresses(cluster="c1")
+    assert await admin.broker_names() == {SLAVE_A: "broker-a"}
+
+
+async def test_one_request_to_many_is_answered_by_address(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    for address in (A, B):
+        remoting.response(CODE, at=address, body=KVTable(table={"at": address}).encode())
+    found = await admin.servers.bodies([A, B], CODE, KVTable)
+    assert {address: each.table for address, each in found.items()} == {
+        A: {"at": A}, B: {"at": B},
+    }  # fmt: skip
+    assert await admin.servers.ask_all([], CODE) == {}
+
+
+async def test_a_failure_says_where_and_the_others_were_asked(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    remoting.response(CODE)
+    remoting.down = {A}
+    with pytest.raises(ConnectError) as failed:
+        await admin.servers.ask_all([A, B], CODE)
+    assert failed.value.__notes__ == [f"asked at {A}"]
+    assert remoting.addresses(CODE) == [A, B]
+
+
+async def test_a_refusal_is_an_error_with_its_code(admin: Admin, remoting: FakeRemoting) -> None:
+    remoting.response(CODE, 14, remark="not writable now")
+    with pytest.raises(BrokerError, match="not writable now") as refused:
+        await admin.servers.ask(A, CODE)
+    assert refused.value.code == 14
+
+
+async def test_all_name_servers_are_told_and_any_is_asked(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    code = RequestCode.PUT_KV_CONFIG
+    remoting.response(code)
+    assert set(await admin.servers.tell_namesrvs(code)) == set(NAMESRVS)
+    assert remoting.addresses(code) == list(NAMESRVS)
+    remoting.response(RequestCode.GET_KV_CONFIG)
+    await admin.servers.ask_namesrv(RequestCode.GET_KV_CONFIG)
+    assert len(remoting.addresses(RequestCode.GET_KV_CONFIG)) == 1
+
+
+async def test_a_topic_is_served_by_masters_or_else_by_who_is_left(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    assert await admin.servers.topic_masters("t") == BROKERS
+    route = TopicRouteData(
+        broker_datas=[
+            BrokerData(cluster="c1", broker_name="broker-a", broker_addrs={1: SLAVE_A}),
+            BrokerData(cluster="c1", broker_name="broker-empty", broker_addrs={}),
+        ]
+    )
+    remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=route.encode())
+    assert await admin.servers.topic_masters("t") == {"broker-a": SLAVE_A}
+    remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=TopicRouteData().encode())
+    with pytest.raises(NoRouteError, match="topic t has no broker"):
+        await admin.servers.topic_masters("t")
+    remoting.response(RequestCode.GET_ROUTEINFO_BY_TOPIC, 17, remark="No topic route info")
+    with pytest.raises(TopicNotExistError):
+        await admin.topic_route("t")
+
+
+async def test_a_group_is_served_where_its_retry_topic_is_else_everywhere(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    only_b = TopicRouteData(
+        broker_datas=[BrokerData(cluster="c2", broker_name="broker-b", broker_addrs={0: B})]
+    )
+    remoting.response(code, body=only_b.encode())
+    assert await admin.servers.group_masters("g") == {"broker-b": B}
+    [(_, asked)] = remoting.requests(code)
+    assert asked.ext_fields["topic"] == "%RETRY%g"
+    remoting.response(code, 17, remark="No topic route info")
+    assert await admin.servers.group_masters("g") == BROKERS
+    remoting.response(code, 1, remark="not ready")
+    with pytest.raises(BrokerError, match="not ready"):
+        await admin.servers.group_masters("g")
+
+
+async def test_a_topic_is_dropped_at_the_brokers_before_the_routes(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    remoting.response(RequestCode.DELETE_TOPIC_IN_BROKER)
+    remoting.response(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+    await admin.servers.drop_topic("t", [A, B], "c1")
+    assert [(address, request.code) for address, request in remoting.asked] == [
+        (A, 215), (B, 215), (NAMESRVS[0], 216), (NAMESRVS[1], 216),
+    ]  # fmt: skip
+    assert remoting.asked[-1][1].ext_fields == {"topic": "t", "clusterName": "c1"}
+    remoting.response(RequestCode.DELETE_TOPIC_IN_BROKER, 1, remark="busy")
+    with pytest.raises(BrokerError, match="busy"):
+        await admin.servers.drop_topic("t", [A])
+    assert len(remoting.requests(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 2, "it is still there"
