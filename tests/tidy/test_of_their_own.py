@@ -7,8 +7,6 @@ LINES_MAX = 150
 
 COMMANDS = "integration/cli/test_commands.py"
 STANDS_FOR = {
-    "broker/build_pop.py": "unit/broker/pop/test_pop.py",
-    "broker/parts.py": "unit/broker/test_broker.py",
     "cli/cluster.py": COMMANDS,
     "cli/daemon.py": "integration/cli/test_daemon.py",
     "cli/group.py": COMMANDS,
@@ -24,8 +22,6 @@ STANDS_FOR = {
     "client/pop_loop.py": "conformance/test_pop.py",
     "client/pop_service.py": "conformance/test_pop.py",
     "client/pull_consumer.py": "unit/client/test_queue_readers.py",
-    "remoting/client.py": "integration/remoting/test_client.py",
-    "remoting/server.py": "integration/remoting/test_server.py",
     "remoting/socket_network.py": "integration/remoting/test_server.py",
     "spark/executor.py": "spark/test_batch.py",
     "spark/positions.py": "spark/test_batch.py",
@@ -43,7 +39,6 @@ STANDS_FOR = {
     "spark/stream_planner.py": "spark/test_stream.py",
     "sync.py": "integration/client/test_client.py",
     "testing/cluster.py": "integration/testing/test_cluster.py",
-    "testing/sim_transport.py": "unit/testing/test_sim_network.py",
 }
 
 

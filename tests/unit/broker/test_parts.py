@@ -1,0 +1,162 @@
+"""How a broker's parts are put together: who is told of what, in which order."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.config_holder import ConfigHolder
+from rocketpy.broker.parts import BrokerParts
+from rocketpy.proto.bodies.group import SetMessageRequestModeRequestBody
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.results import PutMessage, PutMessageStatus
+from rocketpy.testing.sim_clock import SimClock
+from rocketpy.testing.sim_files import SimFiles
+
+
+def build(files: SimFiles | None = None, *, threads: bool = True, **config: Any) -> BrokerParts:
+    clock, rng = SimClock(), random.Random(1)
+    store = {
+        name: config.pop(name)
+        for name in ("flush_disk_type", "timer_wheel_enable")
+        if name in config
+    }
+    configs = ConfigHolder(
+        BrokerConfig(broker_name="b", **config),
+        MessageStoreConfig(
+            store_path_root_dir="/store",
+            mapped_file_size_commit_log=1 << 16,
+            mapped_file_size_consume_queue=2_000,
+            max_hash_slot_num=20,
+            max_index_num=50,
+            **store,
+        ),
+        RemotingServerConfig(),
+        clock,
+    )
+    client = RemotingClient(RemotingClientConfig(), clock=clock, rng=rng)
+    return BrokerParts(
+        configs, client=client, clock=clock, rng=rng, files=files or SimFiles(), threads=threads
+    )
+
+
+def opened(**config: Any) -> BrokerParts:
+    parts = build(**config)
+    parts.store.open()
+    parts.topics.put(TopicConfig("T", 1, 1))
+    return parts
+
+
+def put(parts: BrokerParts, body: bytes, topic: str = "T") -> None:
+    result = parts.store.put_message(PutMessage(topic, 0, body))
+    assert result.status is PutMessageStatus.PUT_OK
+
+
+def test_nothing_is_touched_before_the_broker_starts() -> None:
+    files = SimFiles()
+    parts = build(files)
+    assert files.operation_count == 0
+    assert parts.address == "", "it does not listen yet"
+
+
+def test_capabilities_stand_in_the_order_in_which_they_see_a_message() -> None:
+    names = [feature.name for feature in build().features]
+    assert len(set(names)) == len(names)
+    assert names[0] == "consumer filters"
+    assert names[-1] == "pop"
+    transforming = [feature.name for feature in build().features if feature.put_transforms]
+    first, second = (name for name in transforming if name in {"transactions", "delay"})
+    assert (first, second) == ("transactions", "delay"), "a half message is not delayed"
+
+
+def test_all_services_of_capabilities_are_run_and_none_twice() -> None:
+    parts = build()
+    of_features = [
+        service
+        for feature in parts.features
+        for service in (*feature.services, *feature.loop_services)
+    ]
+    running = [*parts.loop_services, *parts.background_services]
+    assert all(service in running for service in of_features)
+    assert parts.offsets in running
+    assert parts.suspended_pulls in running
+    names = [service.name for service in (*running, *parts.store.services)]
+    assert len(set(names)) == len(names)
+
+
+def test_without_threads_every_pool_runs_inline() -> None:
+    sizes: dict[str, Any] = {
+        "query_message_thread_pool_nums": 3,
+        "send_message_thread_pool_nums": 2,
+    }
+    assert all(pool.runs_inline for pool in build(threads=False, **sizes).pools.values())
+    assert not all(pool.runs_inline for pool in build(**sizes).pools.values())
+
+
+def test_a_message_that_comes_is_told_to_pulls_and_pops() -> None:
+    parts = opened()
+    told: list[tuple[str, int, int, int]] = []
+    pulls = parts.store.on_arrival
+    assert pulls is not None
+
+    def noted(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+        told.append((topic, queue_id, next_offset, tags_code))
+        pulls(topic, queue_id, next_offset, tags_code)
+
+    parts.store.on_arrival = noted
+    put(parts, b"0")
+    put(parts, b"1")
+    assert told == [("T", 0, 1, 0), ("T", 0, 2, 0)]
+
+
+def test_changed_settings_reach_store_topics_and_capabilities() -> None:
+    parts = opened()
+    before = parts.configs.data_version
+    parts.configs.update({"fileReservedTime": "1", "brokerPermission": "4", "traceOn": "false"})
+    assert parts.config.broker_permission == 4
+    assert parts.configs.store.file_reserved_time == 1
+    assert not parts.config.trace_on
+    assert parts.configs.data_version != before
+
+
+def test_a_deleted_topic_takes_its_mode_along() -> None:
+    parts = opened()
+    for topic in ("T", "U"):
+        mode = SetMessageRequestModeRequestBody(topic=topic, consumer_group="g", mode="POP")
+        assert parts.modes.put(mode)
+    assert parts.modes.get("T", "g") is not None
+    parts.topics.delete("T")
+    assert parts.modes.get("T", "g") is None
+    assert parts.modes.get("U", "g") is not None
+
+
+def test_config_files_lie_in_one_directory_of_the_store() -> None:
+    files = SimFiles()
+    parts = build(files)
+    parts.store.open()
+    parts.topics.put(TopicConfig("T", 1, 1))
+    parts.offsets.commit("g", "T", 0, 1)
+    parts.offsets.persist()
+    for feature in parts.features:
+        for state in feature.states:
+            state.load()
+            state.persist()
+    names = set(files.list_files(Path("/store/config")))
+    assert {"topics.json", "consumerOffset.json"} <= names
+    assert {"consumerFilter.json", "consumerOrderInfo.json"} <= names
+
+
+def test_the_timer_is_there_only_when_the_store_has_it() -> None:
+    with_timer = {service.name for service in build().background_services}
+    without = {service.name for service in build(timer_wheel_enable=False).background_services}
+    assert without < with_timer
+
+
+def test_bounds_of_clients_are_the_configured_ones() -> None:
+    parts = build(max_held_pulls=7, max_held_pulls_per_queue=3)
+    assert parts.delays_ms[0] == 1_000
+    assert parts.start_ms == parts.clock.time_ms()
+    assert len(parts.delays_ms) == 18

@@ -1,0 +1,317 @@
+"""Calls by address: one connection each, responses by opaque, and what ends a call otherwise."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketpy.errors import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    TooManyInFlightError,
+)
+from rocketpy.proto.command import RemotingCommand, make_request, make_response
+from rocketpy.remoting.channel import Channel
+from rocketpy.testing.sim_loop import pass_time
+from tests.unit.remoting.sim import ADDRESS, ECHO, LATER, SILENT, World, run
+
+
+def test_calls_share_a_connection_and_each_gets_its_own_response() -> None:
+    async def case(world: World) -> None:
+        server, client = await world.serve(), world.client()
+        assert not client.is_connected(ADDRESS)
+        futures = [
+            client.invoke_future(ADDRESS, make_request(ECHO, None, b"%d" % number), 3_000)
+            for number in range(200)
+        ]
+        responses = await asyncio.gather(*futures)
+        assert [response.body for response in responses] == [b"%d" % n for n in range(200)]
+        assert len({response.opaque for response in responses}) == 200
+        assert client.is_connected(ADDRESS)
+        assert server.connection_count == 1
+
+    run(case)
+
+
+def test_responses_that_overtake_others_find_their_calls() -> None:
+    async def case(world: World) -> list[str]:
+        await world.serve()
+        client = world.client()
+        order: list[str] = []
+
+        async def call(code: int) -> None:
+            response = await client.invoke(ADDRESS, make_request(code), 3_000)
+            order.append(response.remark or "")
+
+        await asyncio.gather(call(LATER), call(ECHO))
+        return order
+
+    assert run(case) == ["echo", "later"]
+
+
+def test_a_refusal_of_the_server_is_a_response_like_any_other() -> None:
+    async def case(world: World) -> RemotingCommand:
+        await world.serve()
+        return await world.client().invoke(ADDRESS, make_request(4_242), 3_000)
+
+    response = run(case)
+    assert (response.code, response.remark) == (3, " request type 4242 not supported")
+
+
+def test_msgpack_is_used_from_the_second_request_on_unless_it_is_switched_off() -> None:
+    async def case(world: World) -> list[int]:
+        await world.serve()
+        found = []
+        for client in (world.client(), world.client(use_msgpack=False)):
+            for _ in range(2):
+                response = await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+                found.append(response.serialize_type)
+        return found
+
+    assert run(case) == [0, 2, 0, 0]
+
+
+def test_one_way_goes_out_and_nobody_answers() -> None:
+    async def case(world: World) -> list[RemotingCommand]:
+        server = world.make_server()
+        arrived: list[RemotingCommand] = []
+
+        def note(_channel: Channel, command: RemotingCommand) -> None:
+            arrived.append(command)
+
+        server.register(99, note)
+        await server.start()
+        client = world.client()
+        await client.invoke_oneway(ADDRESS, make_request(99), 3_000)
+        await pass_time(1)
+        assert (await client.invoke(ADDRESS, make_request(ECHO), 3_000)).code == 0
+        return arrived
+
+    [request] = run(case)
+    assert request.is_oneway
+
+
+def test_a_call_that_is_not_answered_ends_when_its_time_is_over_and_no_other_with_it() -> None:
+    async def case(world: World) -> float:
+        await world.serve()
+        client = world.client()
+        slow = client.invoke_future(ADDRESS, make_request(LATER), 3_000)
+        began_s = world.loop.time()
+        with pytest.raises(RequestTimeoutError, match="to request 13 within 200 ms"):
+            await client.invoke(ADDRESS, make_request(SILENT), 200)
+        took_s = world.loop.time() - began_s
+        assert (await slow).remark == "later"
+        return took_s
+
+    assert run(case) == pytest.approx(0.2, abs=0.05)
+
+
+def test_connecting_counts_as_part_of_the_time_of_a_call() -> None:
+    async def case(world: World) -> float:
+        await world.serve()
+        client = world.client()
+        world.network.partition(["10.0.0.1"], ["10.0.9.1"])
+        began_s = world.loop.time()
+        with pytest.raises((RequestTimeoutError, ConnectError)):
+            await client.invoke(ADDRESS, make_request(ECHO), 500)
+        return world.loop.time() - began_s
+
+    assert run(case) == pytest.approx(0.5, abs=0.2)
+
+
+def test_a_refused_connection_is_told_and_not_tried_again_for_a_while() -> None:
+    async def case(world: World) -> None:
+        client = world.client(reconnect_backoff_initial_ms=5_000)
+        with pytest.raises(ConnectError, match=f"cannot connect to {ADDRESS}"):
+            await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        await world.serve()
+        with pytest.raises(ConnectError, match="next attempt in"):
+            await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        await pass_time(10)
+        assert (await client.invoke(ADDRESS, make_request(ECHO), 3_000)).code == 0
+
+    run(case)
+
+
+def test_a_connection_that_is_cut_fails_what_it_carried_and_the_next_call_connects() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        waiting = client.invoke_future(ADDRESS, make_request(SILENT), 30_000)
+        await pass_time(1)
+        assert world.network.cut_one()
+        with pytest.raises(ConnectionLostError):
+            await waiting
+        assert not client.is_connected(ADDRESS)
+        assert (await client.invoke(ADDRESS, make_request(ECHO), 3_000)).code == 0
+
+    run(case)
+
+
+def test_a_server_without_power_is_noticed_by_its_silence() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        await pass_time(5)
+        world.host.lose_power()
+        with pytest.raises(RequestTimeoutError):
+            await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        await pass_time(1)
+        assert not client.is_connected(ADDRESS), "it may be dead: the next call connects anew"
+
+    run(case)
+
+
+def test_a_connection_nobody_uses_is_closed_and_comes_back() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client(client_channel_max_idle_time_seconds=60)
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        await pass_time(50)
+        assert client.is_connected(ADDRESS)
+        await pass_time(30)
+        assert not client.is_connected(ADDRESS)
+        assert (await client.invoke(ADDRESS, make_request(ECHO), 3_000)).code == 0
+
+    run(case)
+
+
+def test_calls_that_wait_are_bounded() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client(client_async_semaphore_value=3)
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        waiting = [client.invoke_future(ADDRESS, make_request(LATER), 3_000) for _ in range(3)]
+        with pytest.raises(TooManyInFlightError):
+            await client.invoke(ADDRESS, make_request(LATER), 3_000)
+        assert [response.remark for response in await asyncio.gather(*waiting)] == ["later"] * 3
+        assert (await client.invoke(ADDRESS, make_request(LATER), 3_000)).remark == "later"
+
+    run(case)
+
+
+def test_a_server_that_goes_away_gets_the_call_again_on_a_new_connection_once() -> None:
+    async def case(world: World) -> None:
+        seen: list[Channel] = []
+
+        def leave(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+            seen.append(channel)
+            goes = len(seen) == 1 or "always" in command.ext_fields
+            return make_response(command, 1_500 if goes else 0)
+
+        server = world.make_server()
+        server.register(99, leave)
+        await server.start()
+        client = world.client()
+        assert (await client.invoke(ADDRESS, make_request(99), 3_000)).code == 0
+        assert len(seen) == 2
+        assert seen[0] is not seen[1]
+        again = await client.invoke(ADDRESS, make_request(99, {"always": "1"}), 3_000)
+        assert again.code == 1_500
+        assert len(seen) == 4
+
+    run(case)
+
+
+def test_hooks_see_every_request_and_response_and_may_refuse() -> None:
+    class Hook:
+        def __init__(self) -> None:
+            self.responses: list[tuple[str, int]] = []
+
+        def before_request(self, address: str, command: RemotingCommand) -> None:
+            if command.code == LATER:
+                raise PermissionError(f"not at {address}")
+            command.ext_fields["signed"] = "yes"
+
+        def after_response(
+            self, address: str, _command: RemotingCommand, response: RemotingCommand
+        ) -> None:
+            self.responses.append((address, response.code))
+            raise ValueError("trouble of the hook's own")
+
+    async def case(world: World) -> list[tuple[str, int]]:
+        await world.serve()
+        client, hook = world.client(), Hook()
+        client.add_rpc_hook(hook)
+        response = await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        assert response.ext_fields["signed"] == "yes"
+        with pytest.raises(PermissionError, match=ADDRESS):
+            await client.invoke(ADDRESS, make_request(LATER), 3_000)
+        return hook.responses
+
+    assert run(case) == [(ADDRESS, 0)]
+
+
+def test_requests_of_the_server_are_served() -> None:
+    async def case(world: World) -> list[Any]:
+        server = world.make_server()
+        channels: list[Channel] = []
+
+        def note(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+            channels.append(channel)
+            return make_response(command)
+
+        server.register(99, note)
+        await server.start()
+        client = world.client()
+        client.register(40, lambda _channel, command: make_response(command, 0, "from the client"))
+        await client.invoke(ADDRESS, make_request(99), 3_000)
+        [channel] = channels
+        answers = [await channel.invoke(make_request(code), 3_000) for code in (40, 41)]
+        return [answer.remark for answer in answers]
+
+    assert run(case) == ["from the client", " request type 41 not supported"]
+
+
+def test_a_call_that_its_caller_gave_up_leaves_the_connection_alone() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        given_up = client.invoke_future(ADDRESS, make_request(LATER), 3_000)
+        await pass_time(0.1)
+        given_up.cancel()
+        await pass_time(3)
+        assert client.is_connected(ADDRESS)
+        assert (await client.invoke(ADDRESS, make_request(ECHO), 3_000)).code == 0
+
+    run(case)
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "host:", ":1", "host:x", "host:65536"])
+def test_what_is_no_address_cannot_be_connected_to(address: str) -> None:
+    async def case(world: World) -> None:
+        with pytest.raises(ConnectError):
+            await world.client().invoke(address, make_request(ECHO), 1_000)
+
+    run(case)
+
+
+def test_a_closed_client_fails_its_calls_and_takes_no_more() -> None:
+    async def case(world: World) -> None:
+        server, client = await world.serve(), world.client()
+        waiting = client.invoke_future(ADDRESS, make_request(SILENT), 30_000)
+        await pass_time(1)
+        await client.close()
+        await client.close()
+        with pytest.raises(ConnectionLostError, match="client closed"):
+            await waiting
+        for address in (ADDRESS, "10.0.0.2:1"):
+            with pytest.raises(ClosedError):
+                await client.invoke(address, make_request(ECHO), 3_000)
+        await pass_time(1)
+        assert server.connection_count == 0
+
+    run(case)
+
+
+def test_a_client_that_never_called_can_be_closed() -> None:
+    async def case(world: World) -> None:
+        client = world.client()
+        await client.close()
+        with pytest.raises(ClosedError):
+            await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+
+    run(case)
