@@ -26,6 +26,13 @@ UNWRITTEN_S = 8.0
 """Committed offsets are written every 5 s, and follow the disk by less than another."""
 _MENDED_S = 600.0
 
+_Copy = tuple[bytes, int]
+"""Body and time of sending: an attempt that was made again may have stored it twice."""
+
+
+def _copy(message: PoppedMessage) -> _Copy:
+    return message.body, message.ext.born_timestamp_ms
+
 
 class PopHistory:
     """What was sent, delivered and acked, and when the broker ended."""
@@ -34,10 +41,10 @@ class PopHistory:
         self.ordered = ordered
         self.ends_s: list[float] = []
         self.sent: set[bytes] = set()
-        self.acked: dict[bytes, tuple[float, float]] = {}
+        self.acked: dict[_Copy, tuple[float, float]] = {}
         self.unsure: set[bytes] = set()
         self.maybe_acked: set[bytes] = set()
-        self._held: dict[bytes, tuple[str, float]] = {}
+        self._held: dict[_Copy, float] = {}
         self._acked_of_queue: dict[tuple[str, int], set[int]] = {}
 
     @property
@@ -46,43 +53,41 @@ class PopHistory:
 
         A broker may honour an ack that came late, or whose confirmation was lost.
         """
-        return self.sent <= set(self.acked) | self.maybe_acked
+        return self.sent <= {body for body, _ in self.acked} | self.maybe_acked
 
     def deliver(self, message: PoppedMessage, now_s: float) -> None:
         """Judge one delivery."""
-        body = message.body
-        before = self.acked.get(body)
+        body, copy = message.body, _copy(message)
+        before = self.acked.get(copy)
         if before is not None and body not in self.unsure:
             # What the broker forgot, or had in two places when it ended: both are given back.
             born_s, acked_s = message.ext.born_timestamp_ms / 1000, before[1]
             assert any(born_s < end_s < acked_s + UNWRITTEN_S for end_s in self.ends_s), (
                 f"{body[:8]!r} was acked and came again: {before}, at {now_s}, {self.ends_s}"
             )
-        _, until_s = self._held.get(body, ("", 0.0))
+        until_s = self._held.get(copy, 0.0)
         # What was in play when the broker ended (popped by one who was cut off, perhaps) may be
         # there twice from then on, and each copy goes its own way.
         is_doubled = any(message.ext.born_timestamp_ms / 1000 < end_s for end_s in self.ends_s)
         assert now_s >= until_s or is_doubled, (
-            f"{body[:8]!r} came at {now_s} while somebody had it: {self._held[body]}, "
+            f"{body[:8]!r} came at {now_s} while somebody had it: {until_s}, "
             f"{message.properties['POP_CK']}, {self.ends_s}"
         )
         handle = parse_handle(message.properties["POP_CK"])
-        until_s = (handle.pop_time_ms + handle.invisible_ms) / 1000
-        self._held[body] = message.queue.topic, until_s
+        self._held[copy] = (handle.pop_time_ms + handle.invisible_ms) / 1000
         if self.ordered:
             queue = message.queue.broker_name, message.queue.queue_id
             done = self._acked_of_queue.setdefault(queue, set())
             missing = set(range(message.offset)) - done
             assert not missing, f"{message!r} came before {sorted(missing)[:3]}"
 
-    def until_s(self, body: bytes) -> float:
+    def until_s(self, message: PoppedMessage) -> float:
         """Until when somebody has it."""
-        return self._held[body][1]
+        return self._held[_copy(message)]
 
-    def keep(self, body: bytes, until_s: float) -> None:
+    def keep(self, message: PoppedMessage, until_s: float) -> None:
         """Somebody has it for another time."""
-        topic, _ = self._held[body]
-        self._held[body] = topic, until_s
+        self._held[_copy(message)] = until_s
 
     def handle(self, message: PoppedMessage) -> None:
         """Its handler is about to ack it: from here on it may count as acked."""
@@ -91,7 +96,7 @@ class PopHistory:
 
     def ack(self, message: PoppedMessage, popped_s: float, now_s: float) -> None:
         """The broker confirmed an ack, in the message's time."""
-        self.acked.setdefault(message.body, (popped_s, now_s))
+        self.acked.setdefault(_copy(message), (popped_s, now_s))
 
 
 class PopWorld(ClusterWorld):
@@ -159,7 +164,7 @@ class PopWorld(ClusterWorld):
         chance = self.rng.random()
         if chance < 0.1:
             self.counts["failed"] += 1
-            self.pops.keep(message.body, 0.0)
+            self.pops.keep(message, 0.0)
             raise ValueError("not this time")
         if chance < 0.15:
             self.counts["too slow"] += 1
@@ -169,7 +174,7 @@ class PopWorld(ClusterWorld):
             await self._keep(message)
         await asyncio.sleep(self.rng.choice([0, 0.01, 0.3]))
         self.pops.handle(message)
-        until_s = self.pops.until_s(message.body)
+        until_s = self.pops.until_s(message)
         try:
             await message.ack()
         except RocketPyError:
@@ -190,7 +195,7 @@ class PopWorld(ClusterWorld):
             self.counts["not kept"] += 1
             self.pops.unsure.add(message.body)  # its handle may be another one by now
         else:
-            self.pops.keep(message.body, until_s)
+            self.pops.keep(message, until_s)
 
     async def _start_again(self, broker: SimBroker) -> None:
         self.pops.ends_s.append(self.now_s)
