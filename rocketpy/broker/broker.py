@@ -153,6 +153,8 @@ class Broker:
             await self._listen()
         except BaseException:
             await self._stop_servers()
+            for feature in parts.features:
+                feature.release()
             parts.store.close()
             raise
         parts.store.start(self._run)

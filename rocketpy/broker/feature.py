@@ -36,6 +36,10 @@ class PersistedState(Protocol):
         ...
 
 
+def _nothing_held() -> None:
+    """Let go of nothing: loading opened no file that stays open."""
+
+
 def _no_requests(_table: RequestTable) -> None:
     """Add nothing: the capability has no requests of its own."""
 
@@ -51,6 +55,7 @@ class Feature:
         loop_services: background work in short steps on the loop of the connections: what owns
             something of theirs, or does little at a time that a thread would have to wait for.
         states: what is loaded before the first request and persisted after the last.
+        release: lets go of what `states` hold open, when a start failed and nothing is persisted.
         listeners: told of connections that come and go.
         add_requests: registers its requests.
         configure: told of changed settings.
@@ -62,6 +67,7 @@ class Feature:
     services: tuple[Service, ...] = ()
     loop_services: tuple[Service, ...] = ()
     states: tuple[PersistedState, ...] = ()
+    release: Callable[[], None] = _nothing_held
     listeners: tuple[ChannelListener, ...] = ()
     add_requests: Callable[[RequestTable], None] = _no_requests
     configure: Callable[[BrokerConfig], None] | None = None

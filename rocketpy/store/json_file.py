@@ -7,7 +7,7 @@ new content is complete and on disk under a third name before anything is rename
     write name.tmp, sync | name -> name.bak | name.tmp -> name | sync directory
 
 so at every moment one of ``name`` and ``name.bak`` is whole. A main file that cannot be
-read never replaces the ``.bak`` that can.
+read never replaces the ``.bak`` that can; it is kept as ``name.damaged`` when it is written anew.
 
 Source: ConfigManager.java, MixAll.string2File, FileUtils, 5.4.0.
 """
@@ -47,6 +47,7 @@ class JsonFile:
         self._path = path
         self._bak = path.with_name(path.name + ".bak")
         self._tmp = path.with_name(path.name + ".tmp")
+        self._damaged = path.with_name(path.name + ".damaged")
         self._files = files
         self._main_is_whole: bool | None = None
 
@@ -78,6 +79,9 @@ class JsonFile:
         self._files.write_bytes(self._tmp, dump_pretty(value).encode())
         if self._main_is_whole:
             self._files.rename(self._path, self._bak)
+        elif self._files.exists(self._path) and self._files.size_bytes(self._path):
+            logger.warning("%s is damaged and kept as %s", self._path, self._damaged)
+            self._files.rename(self._path, self._damaged)
         self._files.rename(self._tmp, self._path)
         self._files.sync_directories()
         self._main_is_whole = True
@@ -93,6 +97,9 @@ class JsonFile:
             value: object = fastjson.loads(data)
         except BadBodyError as error:
             logger.warning("%s cannot be parsed: %s", path, error)
+            return None
+        if not isinstance(value, dict):
+            logger.warning("%s is no object", path)
             return None
         return value
 

@@ -4,19 +4,28 @@ A queue is blocked for its group while a message of the last pop is neither acke
 again; then the group gets the queue from its first message that is not acked. So there is no check
 point: the committed offset stands still instead.
 
+Times in the file are wall time, as Apache has it; who waits for one waits by the monotonic clock:
+a wall clock that is set back blocks nobody for longer than was asked for.
+
 Source: ConsumerOrderInfoManager.java, ConsumerOrderInfoLockManager.java (5.4.0).
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar, Final
+
+import structlog
 
 from rocketpy.broker.document import JsonDocument, as_int, as_table
 from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS
 from rocketpy.errors import BadBodyError, DiskFullError
 from rocketpy.proto.json_body import Body, body
 from rocketpy.runtime.clock import Clock
+
+_log = structlog.get_logger(__name__)
 
 KEEP_MS: Final = 24 * 3_600 * 1_000
 """What was not popped for so long is forgotten; the queue is free then anyway."""
@@ -25,6 +34,9 @@ MAX_ATTEMPT_ID_CHARS: Final = 256
 
 NOT_POPPED: Final = -1
 OTHER_POP: Final = -2
+
+_MAX_OFFSET: Final = 1 << 48
+_MAX_IN_HAND: Final = 4_096
 
 
 @body
@@ -91,6 +103,36 @@ class OrderInfo(Body):
                 return offset
         return offsets[-1] + 1
 
+    def is_sane(self) -> bool:
+        """Whether a broker may have written this."""
+        offsets = self.queue_offsets
+        return (
+            0 < len(offsets) <= _MAX_IN_HAND
+            and offsets[0] >= 0
+            and offsets[-1] < _MAX_OFFSET
+            and all(one < other for one, other in pairwise(offsets))
+            and 0 <= (self.invisible_ms or 0) <= MAX_INVISIBLE_MS
+            and self.acked_bits >= 0
+        )
+
+
+@dataclass(slots=True)
+class _InHand:
+    """What a group has of a queue.
+
+    Attributes:
+        info: as it stands in the file.
+        skew_ms: added to its times it gives monotonic time, whatever the wall clock does.
+    """
+
+    info: OrderInfo
+    skew_ms: int
+
+    def free_at_ms(self) -> int:
+        """Monotonic time from which the queue is free; not after the longest time there is."""
+        free_ms = self.info.free_at_ms()
+        return free_ms and min(free_ms, self.info.last_ms + MAX_INVISIBLE_MS) + self.skew_ms
+
 
 class OrderTable:
     """What is in hand, by topic, group and queue; safe from any thread.
@@ -123,26 +165,27 @@ class OrderTable:
         self._has_group = has_group
         self._interval_ms = interval_ms
         self._lock = threading.Lock()
-        self._infos: dict[GroupQueue, OrderInfo] = {}
+        self._in_hand: dict[GroupQueue, _InHand] = {}
         self._dirty = False
 
     def __len__(self) -> int:
-        return len(self._infos)
+        return len(self._in_hand)
 
     def load(self) -> None:
-        """Read consumerOrderInfo.json; an entry that cannot be read is left out."""
+        """Read consumerOrderInfo.json; an entry that cannot be read is left out, loudly."""
         table = as_table(as_table(self._file.load()).get("table"))
+        wall_ms, now_ms = self._clock.time_ms(), self._clock.monotonic_ms()
         for key, queues in table.items():
             topic, separator, group = key.partition("@")
-            if not separator:
-                continue
             for queue_id, value in as_table(queues).items():
-                try:
-                    info = OrderInfo.from_json(value)
-                except BadBodyError:
+                info = _read(value)
+                if info is None or not separator:
+                    _log.warning("an entry of consumerOrderInfo.json is no such", key=key)
                     continue
-                if info.offsets:
-                    self._infos[GroupQueue(topic, group, as_int(queue_id, 0))] = info
+                # A clock that was set back since then began to count anew at its last pop.
+                skew_ms = now_ms - max(wall_ms, info.last_ms)
+                queue = GroupQueue(topic, group, as_int(queue_id, 0))
+                self._in_hand[queue] = _InHand(info, skew_ms)
 
     def persist(self) -> None:
         """Write consumerOrderInfo.json.
@@ -167,17 +210,19 @@ class OrderTable:
         """The content of consumerOrderInfo.json, without what nobody needs any more."""
         table: dict[str, dict[int, Any]] = {}
         oldest_ms = self._clock.time_ms() - KEEP_MS
+        now_ms = self._clock.monotonic_ms()
         with self._lock:
-            for queue, info in list(self._infos.items()):
+            for queue, in_hand in list(self._in_hand.items()):
+                is_old = in_hand.info.last_ms < oldest_ms and in_hand.free_at_ms() <= now_ms
                 if (
-                    queue.queue_id >= self._queue_count(queue.topic)
+                    is_old
+                    or queue.queue_id >= self._queue_count(queue.topic)
                     or not self._has_group(queue.group)
-                    or info.last_ms < oldest_ms
                 ):
-                    del self._infos[queue]
+                    del self._in_hand[queue]
                     continue
                 queues = table.setdefault(f"{queue.topic}@{queue.group}", {})
-                queues[queue.queue_id] = info.to_json()
+                queues[queue.queue_id] = in_hand.info.to_json()
         return {"orderedConsumptionLevel": "QUEUE", "table": table}
 
     def popped(
@@ -197,35 +242,35 @@ class OrderTable:
         """
         if attempt_id is not None and len(attempt_id) > MAX_ATTEMPT_ID_CHARS:
             attempt_id = None
-        first = offsets[0]
+        first, wall_ms = offsets[0], self._clock.time_ms()
         info = OrderInfo(
             pop_time_ms,
             invisible_ms,
             [first, *(offset - first for offset in offsets[1:])],
-            last_ms=self._clock.time_ms(),
+            last_ms=wall_ms,
             attempt_id=attempt_id,
         )
         with self._lock:
-            before = self._infos.get(queue)
+            before = self._in_hand.get(queue)
             if before is not None:
-                info.counts = _counts_after(before, info)
-            self._infos[queue] = info
+                info.counts = _counts_after(before.info, info)
+            self._in_hand[queue] = _InHand(info, self._clock.monotonic_ms() - wall_ms)
             self._dirty = True
         counts = info.counts or {}
         least = min(counts.values()) if len(counts) == len(offsets) else 0
         return counts, least
 
     def free_at_ms(self, queue: GroupQueue, attempt_id: str | None = None) -> int:
-        """Wall time from which a queue may be popped again; one in the past means it may now."""
+        """Monotonic time from which a queue may be popped; one in the past means it may now."""
         with self._lock:
-            info = self._infos.get(queue)
-            if info is None or (attempt_id is not None and attempt_id == info.attempt_id):
+            found = self._in_hand.get(queue)
+            if found is None or (attempt_id is not None and attempt_id == found.info.attempt_id):
                 return 0
-            return info.free_at_ms()
+            return found.free_at_ms()
 
     def is_blocked(self, queue: GroupQueue, attempt_id: str | None = None) -> bool:
         """Whether a queue may not be popped now."""
-        return self._clock.time_ms() < self.free_at_ms(queue, attempt_id)
+        return self._clock.monotonic_ms() < self.free_at_ms(queue, attempt_id)
 
     def acked(self, queue: GroupQueue, queue_offset: int, pop_time_ms: int) -> int:
         """Note an ack.
@@ -235,9 +280,10 @@ class OrderTable:
             `OTHER_POP` when it was popped again meanwhile.
         """
         with self._lock:
-            info = self._infos.get(queue)
-            if info is None:
+            found = self._in_hand.get(queue)
+            if found is None:
                 return queue_offset + 1
+            info = found.info
             if info.pop_time_ms != pop_time_ms:
                 return OTHER_POP
             try:
@@ -252,21 +298,30 @@ class OrderTable:
         self, queue: GroupQueue, queue_offset: int, pop_time_ms: int, visible_ms: int
     ) -> None:
         """Note when a message becomes visible again; one that is not in hand is left alone."""
+        skew_ms = self._clock.monotonic_ms() - self._clock.time_ms()
         with self._lock:
-            info = self._infos.get(queue)
-            if (
-                info is not None
-                and info.pop_time_ms == pop_time_ms
-                and queue_offset in info.queue_offsets
-            ):
+            found = self._in_hand.get(queue)
+            if found is None:
+                return
+            info = found.info
+            if info.pop_time_ms == pop_time_ms and queue_offset in info.queue_offsets:
+                visible_ms += skew_ms - found.skew_ms  # by the clock that the entry counts by
                 info.visible_ms = {**(info.visible_ms or {}), queue_offset: visible_ms}
                 self._dirty = True
 
     def clear(self, queue: GroupQueue) -> None:
         """Forget what is in hand: the group was reset."""
         with self._lock:
-            if self._infos.pop(queue, None) is not None:
+            if self._in_hand.pop(queue, None) is not None:
                 self._dirty = True
+
+
+def _read(value: object) -> OrderInfo | None:
+    try:
+        info = OrderInfo.from_json(value)
+    except BadBodyError:
+        return None
+    return info if info.is_sane() else None
 
 
 def _counts_after(before: OrderInfo, info: OrderInfo) -> dict[int, int] | None:

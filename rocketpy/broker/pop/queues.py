@@ -10,7 +10,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.positions import PopPositions, QueueEnds
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.waiters import ANY_QUEUE, wait_until
+from rocketpy.broker.pop.waiters import ANY_QUEUE
 from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.topic_names import pop_retry_topic_v1, pop_retry_topic_v2
@@ -117,15 +117,9 @@ class PopQueues:
 
     def free_at_ms(self, wanted: Wanted) -> int | None:
         """Monotonic time at which the next blocked queue becomes free; None when none is."""
-        wall_ms = self._clock.time_ms()
-        times = [
-            free_at_ms
-            for queue in self._known(wanted)
-            if (free_at_ms := self._order.free_at_ms(queue, wanted.attempt_id)) > wall_ms
-        ]
-        if not times:
-            return None
-        return wait_until(self._clock.monotonic_ms(), wall_ms, min(times))
+        now_ms = self._clock.monotonic_ms()
+        times = [self._order.free_at_ms(one, wanted.attempt_id) for one in self._known(wanted)]
+        return min((each for each in times if each > now_ms), default=None)
 
     def _retry_topic(self, wanted: Wanted, start: int) -> TopicConfig | None:
         """The retry topic of one pop: one of the two kinds, now this, now that."""

@@ -174,14 +174,3 @@ def keys_of(queues: Sequence[GroupQueue]) -> list[Hashable]:
     """What a request waits under: its groups, by which it is counted, and its queues."""
     pairs: dict[Hashable, None] = dict.fromkeys((queue.topic, queue.group) for queue in queues)
     return [*pairs, *queues]
-
-
-def wait_until(monotonic_ms: int, wall_ms: int, at_ms: int) -> int:
-    """The monotonic time of a wall time.
-
-    Args:
-        monotonic_ms: now.
-        wall_ms: now.
-        at_ms: a wall time.
-    """
-    return monotonic_ms + max(0, at_ms - wall_ms) + 1

@@ -155,6 +155,7 @@ def build_timer(
         name="timer",
         services=(timer, flush),
         states=(timer,),
+        release=state.close,
         add_requests=add_requests,
         configure=configure,
         runtime_info=_TimerFigures(timer, state, needs.clock).runtime_info,

@@ -286,7 +286,7 @@ class TimerService:
             return 0  # it was delivered before the log was lost
         if out_ms < write_ms:
             return self._deliver(stored, _LONG_MAX, now_ms, is_rolled=False)
-        if not self._state.was_logged(stored.phy_offset):
+        if not self._state.was_logged(stored.phy_offset, stored.queue_offset):
             self._add(stored, out_ms, write_ms)
         return 0
 
@@ -310,7 +310,7 @@ class TimerService:
             stored.store_size_bytes,
             java_string_hash(topic),
         )
-        position = self._state.add(unit)
+        position = self._state.add(unit, stored.queue_offset)
         start_ms = due_ms // self._state.precision_ms * self._state.precision_ms
         reader = self._reader
         if reader is not None and reader.start_ms == start_ms:

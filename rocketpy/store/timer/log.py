@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record import BLANK_MAGIC
 from rocketpy.store.files import PlainFile, StoreFiles
 
@@ -117,27 +116,36 @@ class TimerLog:
     def load(self) -> None:
         """Find the files.
 
-        Raises:
-            StoreFormatError: a file has another length, or does not follow the one before.
+        When one is missing, or has another length than the configuration says, all are kept aside
+        and the log begins anew: the messages are read again from their queue.
         """
-        self._bases = []
+        bases, sizes = [], set()
         for name in self._files.list_files(self._directory):
             if len(name) != 20 or not name.isdigit():
                 continue
-            path = self._directory / name
-            size_bytes = self._files.size_bytes(path)
+            size_bytes = self._files.size_bytes(self._directory / name)
             if size_bytes == 0:
-                self._files.remove(path)
+                self._files.remove(self._directory / name)
                 continue
-            if size_bytes != self._file_bytes:
-                raise StoreFormatError(
-                    f"{path} has {size_bytes} bytes, mappedFileSizeTimerLog is {self._file_bytes}"
-                )
-            base = int(name)
-            if self._bases and base != self._bases[-1] + self._file_bytes:
-                raise StoreFormatError(f"{path} does not follow the file before it")
-            self._bases.append(base)
-        self.end = self._bases[-1] + self._file_bytes if self._bases else 0
+            bases.append(int(name))
+            sizes.add(size_bytes)
+        follows = all(base == bases[0] + at * self._file_bytes for at, base in enumerate(bases))
+        if sizes - {self._file_bytes} or not follows:
+            self._keep_aside()
+            bases = []
+        self._bases = bases
+        self.end = bases[-1] + self._file_bytes if bases else 0
+
+    def _keep_aside(self) -> None:
+        aside = self._directory.with_name(self._directory.name + ".damaged")
+        logger.error(
+            "files of the timer log are missing, or not of mappedFileSizeTimerLog %d bytes: "
+            "all are kept in %s, and timed messages are read again",
+            self._file_bytes,
+            aside,
+        )
+        self._files.remove_tree(aside)
+        self._files.rename(self._directory, aside)
 
     def close(self) -> None:
         """Let go of the files; what was not written is lost."""

@@ -3,6 +3,8 @@
 A flush goes log, wheel, checkpoint: each vouches only for what is on disk before it. So after a
 crash the units behind the checkpoint are looked at again and their slots set once more, and what
 is no unit any more is cut off; the messages behind the checkpoint's queue offset are read again.
+The checkpoint's log position does not pass the unit of a message that will be read again: so it is
+found at the next start, and the message gets no second one.
 A killed process leaves units and slots that may be in memory only: a start brings them to disk
 before its checkpoint vouches for them.
 
@@ -11,6 +13,7 @@ Source: TimerMessageStore.recover, recoverAndRevise, prepareTimerCheckPoint (5.4
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from rocketpy.store.timer.log import MAGIC_DELETE, UNIT_BYTES, TimerLog, TimerUn
 from rocketpy.store.timer.wheel import Slot, TimerWheel
 
 logger = logging.getLogger(__name__)
+
+_MOST_RECENT = 100_000
 
 
 class TimerState:
@@ -62,6 +67,8 @@ class TimerState:
         self._log = TimerLog(root / "timerlog", log_file_bytes, files)
         self._checkpoint = TimerCheckpoint(root / "config" / "timercheck", files)
         self._logged: set[int] = set()
+        # Queue offset and position of the units whose messages the checkpoint has not passed.
+        self._recent: deque[tuple[int, int]] = deque(maxlen=_MOST_RECENT)
         self._can_flush = True
 
     # -- life ------------------------------------------------------------------------------
@@ -73,7 +80,6 @@ class TimerState:
             max_phy_offset: where the commit log ends; units of messages beyond are cut off.
 
         Raises:
-            StoreFormatError: a file does not fit the configuration.
             OSError: the disk failed.
         """
         self._can_flush = True
@@ -156,15 +162,28 @@ class TimerState:
         """Time of one slot."""
         return self._wheel.precision_ms
 
-    def was_logged(self, phy_offset: int) -> bool:
-        """Whether a message behind the checkpoint had its unit before the last end."""
+    def was_logged(self, phy_offset: int, queue_offset: int) -> bool:
+        """Whether a message behind the checkpoint had its unit before the last end.
+
+        Args:
+            phy_offset: of the message.
+            queue_offset: of the message in the timer's queue.
+        """
         if phy_offset in self._logged:
             self._logged.discard(phy_offset)
+            self._recent.append((queue_offset, self.marks.log_position))
             return True
         return False
 
-    def add(self, unit: TimerUnit) -> int:
-        """Append a unit to its slot; return its position. Its ``prev_position`` is set here.
+    def add(self, unit: TimerUnit, queue_offset: int) -> int:
+        """Append a unit to its slot.
+
+        Args:
+            unit: its ``prev_position`` is set here.
+            queue_offset: of its message in the timer's queue.
+
+        Returns:
+            Its position.
 
         Raises:
             DiskFullError: no space for another file; nothing changed.
@@ -178,6 +197,7 @@ class TimerState:
             position = self._log.append(unit._replace(prev_position=slot.last))
             self._wheel.put(slot._replace(last=position, num=slot.num + _count(unit)))
         self.pending_count += _count(unit)
+        self._recent.append((queue_offset, position))
         return position
 
     def write(self) -> None:
@@ -244,6 +264,7 @@ class TimerState:
                 self._log.write()
                 units, pages = self._log.pending_flush(), self._wheel.pending_pages()
                 read_ms, queue_offset = progress()
+                log_position = self._passed_units(queue_offset, units.end)
                 is_idle = units.is_empty and pages.is_empty
             if is_idle and not is_last and queue_offset == self.marks.queue_offset:
                 return
@@ -252,7 +273,7 @@ class TimerState:
                 units.run()
                 pages.run()
                 ok = True
-                self._save(read_ms, units.end, queue_offset)
+                self._save(read_ms, log_position, queue_offset)
             except ResourceShortError:
                 raise
             except OSError:
@@ -263,6 +284,13 @@ class TimerState:
                     self._wheel.flushed(ok=ok)
                     if not ok:
                         self._log.take_back(units)
+
+    def _passed_units(self, queue_offset: int, end: int) -> int:
+        """How far the log may be passed: to the first unit of a message that is read again."""
+        recent = self._recent
+        while recent and recent[0][0] < queue_offset:
+            recent.popleft()
+        return min(end, recent[0][1]) if recent else end
 
     def _save(self, read_ms: int, log_position: int, queue_offset: int) -> None:
         old = self.marks

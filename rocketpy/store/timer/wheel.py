@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocketpy.errors import StoreFormatError
 from rocketpy.store.config import TIMER_WHEEL_SLOTS
 from rocketpy.store.files import PlainFile, StoreFiles
 
@@ -76,8 +75,7 @@ class TimerWheel:
     def load(self) -> bool:
         """Open the file; return whether there is one. A new one is made by the first flush.
 
-        Raises:
-            StoreFormatError: it has another length.
+        A file of another length is damaged and kept aside: the log says what was in it.
         """
         if not self._files.exists(self._path):
             return False
@@ -86,7 +84,15 @@ class TimerWheel:
             self._files.remove(self._path)
             return False
         if size_bytes != WHEEL_BYTES:
-            raise StoreFormatError(f"{self._path} has {size_bytes} bytes, not {WHEEL_BYTES}")
+            aside = self._path.with_name(self._path.name + ".damaged")
+            logger.error(
+                "the timer wheel has %d bytes and not %d: it is kept as %s and made again",
+                size_bytes,
+                WHEEL_BYTES,
+                aside,
+            )
+            self._files.rename(self._path, aside)
+            return False
         self._file = self._files.open_file(self._path)
         return True
 

@@ -84,7 +84,7 @@ def test_the_same_units_make_the_same_bytes(root: Path) -> None:
     at = 0
     while UNIT.unpack_from(theirs, at)[0] == UNIT_BYTES:
         _, _, *values, _ = UNIT.unpack_from(theirs, at)
-        state.add(TimerUnit(-1, *values))
+        state.add(TimerUnit(-1, *values), at // UNIT_BYTES)
         at += UNIT_BYTES
     assert at == 20 * UNIT_BYTES
     state.flush(lambda: (READ_MS, 20))

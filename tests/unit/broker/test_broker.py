@@ -1,6 +1,7 @@
 """A broker's life without a network: what is opened is closed, whatever fails in between."""
 
 import asyncio
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.network import ListenEndpoint
 from rocketpy.remoting.selector import Selector
 from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.files import StoreFiles
+from rocketpy.store.real_files import RealFiles
+from rocketpy.store.timer.wheel import WHEEL_BYTES
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
 
@@ -60,7 +64,7 @@ class Kit:
         self.network = NoNetwork(*taken)
         self.fast = fast_listen_enable
 
-    def broker(self) -> Broker:
+    def broker(self, directory: str = "/store", files: StoreFiles | None = None) -> Broker:
         return Broker(
             BrokerConfig(
                 broker_name="b",
@@ -69,14 +73,14 @@ class Kit:
                 fast_listen_enable=self.fast,
             ),
             store_config=MessageStoreConfig(
-                store_path_root_dir="/store",
+                store_path_root_dir=directory,
                 mapped_file_size_commit_log=1 << 16,
                 mapped_file_size_consume_queue=2000,
                 message_index_enable=False,
             ),
             clock=self.clock,
             rng=random.Random(1),
-            files=self.files,
+            files=files or self.files,
             network=self.network,  # type: ignore[arg-type]
             threads=False,
         )
@@ -104,6 +108,20 @@ async def test_a_taken_port_closes_what_was_opened(taken: int) -> None:
     broker = kit.broker()
     await broker.start()  # the store's lock is free
     await broker.stop()
+
+
+def _open_below(directory: Path) -> list[str]:
+    opened = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.exists()]
+    return [path for path in opened if path.startswith(str(directory))]
+
+
+async def test_a_start_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
+    (tmp_path / "timerwheel").touch()
+    os.truncate(tmp_path / "timerwheel", WHEEL_BYTES)
+    kit = Kit(10911)
+    with pytest.raises(StartError):
+        await kit.broker(str(tmp_path), RealFiles()).start()
+    assert _open_below(tmp_path) == []
 
 
 async def test_tables_that_cannot_be_written_do_not_keep_it_from_closing_its_store(

@@ -156,3 +156,21 @@ def test_the_text_of_what_never_changes_is_made_once() -> None:
         )
     assert kept.text
     assert dump_pretty(kept) == dump_pretty(value)  # at another depth
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]", b"5", b"\xff\xfe"])
+def test_a_damaged_file_is_kept_aside_and_its_backup_counts(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "x.json"
+    for number in range(2):
+        JsonFile(path, RealFiles()).save({"n": number})
+    path.write_bytes(damage)
+    file = JsonFile(path, RealFiles())
+    assert file.load() == {"n": 0}
+    assert path.read_bytes() == damage, "who only reads changes nothing"
+    file.save({"n": 2})
+    assert path.with_name("x.json.damaged").read_bytes() == damage
+    assert JsonFile(path, RealFiles()).load() == {"n": 2}
+    assert path.with_name("x.json.bak").read_bytes() != damage
+    assert "is damaged and kept as" in caplog.text

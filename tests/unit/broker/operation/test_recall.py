@@ -102,3 +102,16 @@ def test_settings_change_while_it_runs() -> None:
     assert isinstance(kit.recall(), Refusal)
     kit.operation.configure(BrokerConfig(broker_name="b", recall_message_enable=True))
     assert isinstance(kit.recall(), Recalled)
+
+
+def test_so_many_messages_of_one_slot_can_be_called_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketpy.broker.operation.recall.MAX_RECALLS_PER_SLOT", 3)
+    monkeypatch.setattr("rocketpy.broker.operation.recall.MAX_COUNTED_SLOTS", 10)
+    kit = Kit()
+    assert [type(kit.recall()) for _ in range(3)] == [Recalled] * 3
+    refused = kit.recall()
+    assert isinstance(refused, Refusal)
+    assert refused.code == 2
+    for later_s in range(6, 30):  # of another second; few of them are remembered
+        assert isinstance(kit.recall(later_ms=later_s * 1_000), Recalled)
+    assert isinstance(kit.recall(), Refusal), "those with most are"

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from rocketpy.broker.pop.order_info import KEEP_MS, NOT_POPPED, OTHER_POP, OrderTable
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from tests.unit.broker.fakes import FakeClock, MemoryFile
@@ -9,9 +11,18 @@ from tests.unit.broker.fakes import FakeClock, MemoryFile
 QUEUE = GroupQueue("T", "g", 0)
 
 
+class TwoClocks(FakeClock):
+    """Whose wall time can be set, by `ahead_ms`, beside the time that goes by."""
+
+    ahead_ms = 0
+
+    def time_ms(self) -> int:
+        return self.now_ms + self.ahead_ms
+
+
 class Kit:
     def __init__(self, value: Any = None) -> None:
-        self.clock = FakeClock()
+        self.clock = TwoClocks()
         self.file = MemoryFile(value)
         self.queues = {"T": 1}
         self.table = OrderTable(
@@ -27,7 +38,7 @@ class Kit:
         return self.table.popped(
             QUEUE,
             offsets,
-            pop_time_ms=self.clock.now_ms,
+            pop_time_ms=self.clock.time_ms(),
             invisible_ms=1_000,
             attempt_id=attempt_id,
         )
@@ -119,3 +130,79 @@ def test_what_nobody_needs_is_forgotten_when_the_file_is_written() -> None:
 def test_entries_that_cannot_be_read_are_left_out() -> None:
     value = {"table": {"T@g": {0: {"o": "x"}, 1: []}, "T": {0: {}}, "U@g": {0: {"o": [1]}}}}
     assert len(Kit(value).table) == 1
+
+
+DAY_MS = 24 * 3_600_000
+
+
+def test_a_clock_that_is_set_back_blocks_a_queue_no_longer_than_asked_for() -> None:
+    kit = Kit()
+    kit.pop([4])
+    kit.clock.ahead_ms = -DAY_MS
+    kit.clock.now_ms += 999
+    assert kit.table.is_blocked(QUEUE)
+    kit.clock.now_ms += 1
+    assert not kit.table.is_blocked(QUEUE)
+    kit.pop([4])
+    kit.clock.ahead_ms = DAY_MS
+    assert kit.table.is_blocked(QUEUE), "nor shorter, when it is set forward"
+
+
+def test_a_changed_time_counts_by_the_clock_of_its_change() -> None:
+    kit = Kit()
+    kit.pop([4])
+    pop_time_ms = kit.clock.time_ms()
+    kit.clock.ahead_ms = -DAY_MS
+    kit.table.change_visible(QUEUE, 4, pop_time_ms, kit.clock.time_ms() + 5_000)
+    kit.clock.now_ms += 4_999
+    assert kit.table.is_blocked(QUEUE)
+    kit.clock.now_ms += 1
+    assert not kit.table.is_blocked(QUEUE)
+
+
+def test_a_clock_that_was_set_back_while_the_broker_was_down_blocks_no_longer_either() -> None:
+    kit = Kit()
+    kit.pop([4])
+    kit.table.persist()
+    later = Kit(kit.file.value)
+    later.clock.ahead_ms = -DAY_MS
+    later.table.load()
+    assert later.table.is_blocked(QUEUE)
+    later.clock.now_ms += 1_000
+    assert not later.table.is_blocked(QUEUE)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"popTime": 1 << 60},
+        {"i": 1 << 60},
+        {"i": -1},
+        {"ot": {"4": 1 << 62}},
+        {"o": [-4]},
+        {"o": [1 << 60]},
+        {"o": [4, -9]},
+        {"o": [0] * 5_000},
+        {"cm": -1},
+    ],
+)
+def test_a_damaged_entry_blocks_nobody_for_ever(damage: dict[str, Any]) -> None:
+    kit = Kit()
+    kit.pop([4])
+    entry = {**kit.table.to_json()["table"]["T@g"][0], **damage}
+    later = Kit({"table": {"T@g": {"0": entry}}})
+    later.clock.now_ms += 3 * DAY_MS
+    assert not later.table.is_blocked(QUEUE)
+
+
+def test_what_is_in_hand_for_days_is_not_forgotten() -> None:
+    kit = Kit()
+    kit.table.popped(
+        QUEUE, [4], pop_time_ms=kit.clock.now_ms, invisible_ms=2 * DAY_MS, attempt_id=None
+    )
+    kit.clock.now_ms += DAY_MS + 1
+    kit.table.persist()
+    assert kit.table.is_blocked(QUEUE)
+    kit.clock.now_ms += DAY_MS
+    kit.table.persist()
+    assert len(kit.table) == 0

@@ -4,7 +4,7 @@ from typing import Any
 
 from rocketpy.broker.filters import TagFilter
 from rocketpy.broker.pop.queue_locks import GroupQueue
-from rocketpy.broker.pop.waiters import Listener, PopWaiters, Waiting, keys_of, wait_until
+from rocketpy.broker.pop.waiters import Listener, PopWaiters, Waiting, keys_of
 from rocketpy.broker.suspended_requests import SuspendedRequests
 
 
@@ -95,8 +95,3 @@ def test_what_came_before_it_waited_is_seen() -> None:
     kit.source.ready = True
     kit.suspend("g")
     assert kit.resumed == [("g", -1)]
-
-
-def test_a_wall_time_becomes_a_monotonic_one() -> None:
-    assert wait_until(100, 5_000, 5_010) == 111
-    assert wait_until(100, 5_000, 4_000) == 101

@@ -325,6 +325,18 @@ def test_power_cuts_lose_nothing_that_was_on_disk_and_deliver_nothing_early(seed
         assert each.store_timestamp_ms >= int(each.properties["TIMER_DELIVER_MS"])
 
 
+def test_kills_double_no_message_whose_unit_the_checkpoint_vouches_for() -> None:
+    kit = Kit()
+    for number in range(3):  # no flush of the commit log: the queue's offset stays behind the units
+        kit.send(b"%02d" % number, **kit.at(30_000))
+        kit.run(3_000)
+        assert kit.state.marks.queue_offset == number
+        kit.kill()
+        kit.start()
+    kit.run(30_000)
+    assert kit.bodies() == [b"00", b"01", b"02"]
+
+
 def test_messages_of_one_slot_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._PIECE", 7)
     monkeypatch.setattr("rocketpy.broker.timer.slot_reader._MOST_READY", 5)

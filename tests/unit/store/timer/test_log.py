@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.errors import StoreFormatError
 from rocketpy.store.timer.log import UNIT, TimerLog, TimerUnit
 from rocketpy.testing.sim_files import SimFiles
 
@@ -105,13 +104,25 @@ def test_a_scan_ends_where_no_unit_is(garbage: bytes) -> None:
     assert len(list(opened(files).scan(0))) == 2
 
 
-def test_files_of_another_length_are_refused_and_empty_ones_dropped() -> None:
+def test_empty_files_are_dropped() -> None:
     files = SimFiles()
     files.write_bytes(DIRECTORY / f"{0:020d}", b"")
     assert opened(files).end == 0
-    files.write_bytes(DIRECTORY / f"{0:020d}", b"x" * 99)
-    with pytest.raises(StoreFormatError, match="mappedFileSizeTimerLog"):
-        opened(files)
+
+
+@pytest.mark.parametrize("names", [[0], [0, FILE_BYTES], [0, 2 * FILE_BYTES]])
+def test_damaged_files_are_kept_aside_and_it_begins_anew(names: list[int]) -> None:
+    files = SimFiles()
+    for name in names:
+        files.write_bytes(DIRECTORY / f"{name:020d}", b"x" * FILE_BYTES)
+    if len(names) == 1 or names[1] == FILE_BYTES:
+        files.write_bytes(DIRECTORY / f"{names[-1]:020d}", b"x" * 99)
+    for _ in range(2):
+        log = opened(files)
+        assert (log.begin, log.end) == (0, 0)
+    aside = DIRECTORY.with_name("timerlog.damaged")
+    assert files.list_files(aside) == [f"{name:020d}" for name in names]
+    assert files.list_files(DIRECTORY) == []
 
 
 def test_files_whose_messages_are_gone_are_deleted() -> None:

@@ -34,7 +34,7 @@ class Kit:
     def add(self, later_s: int, count: int = 1, **changes: int) -> None:
         for _ in range(count):
             unit = TimerUnit(-1, 1, NOW, later_s * 1_000, 100 * (self.queue_offset + 1), 10, 0)
-            self.state.add(unit._replace(**changes))
+            self.state.add(unit._replace(**changes), self.queue_offset)
             self.queue_offset += 1
 
     def flush(self) -> None:
@@ -83,9 +83,9 @@ def test_a_kill_keeps_what_was_added_since_the_last_flush() -> None:
     assert kit.state.pending_count == 6
     assert kit.first_ms == NOW + 5_000
     assert kit.state.marks.queue_offset == 3
-    assert kit.state.was_logged(400)
-    assert not kit.state.was_logged(400), "asked once"
-    assert not kit.state.was_logged(300)
+    assert kit.state.was_logged(400, 0)
+    assert not kit.state.was_logged(400, 0), "asked once"
+    assert not kit.state.was_logged(300, 0)
 
 
 def test_a_log_behind_its_wheel_shortens_the_slots() -> None:
@@ -116,7 +116,7 @@ def test_units_of_messages_that_a_power_cut_took_are_cut_off() -> None:
     kit.open(max_phy_offset=310)
     assert kit.chain(5) == [100, 200, 300]
     assert kit.chain(9) == []
-    assert not kit.state.was_logged(400)
+    assert not kit.state.was_logged(400, 0)
 
 
 def test_a_log_that_is_gone_says_so() -> None:

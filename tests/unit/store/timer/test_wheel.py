@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from rocketpy.errors import StoreFormatError
 from rocketpy.store.timer.wheel import SLOT, WHEEL_BYTES, Slot, TimerWheel
 from rocketpy.testing.sim_files import SimFiles
 
@@ -91,10 +88,10 @@ def test_pages_that_could_not_be_written_are_written_later() -> None:
     assert opened(files).get(NOW) is not None
 
 
-def test_another_length_is_refused() -> None:
+def test_a_file_of_another_length_is_kept_aside_and_an_empty_one_dropped() -> None:
     files = SimFiles()
     files.write_bytes(PATH, b"x" * 100)
-    with pytest.raises(StoreFormatError, match="38707200"):
-        opened(files)
+    assert opened(files).get(NOW) is None
+    assert files.read_bytes(PATH.with_name("timerwheel.damaged")) == b"x" * 100
     files.write_bytes(PATH, b"")
     assert opened(files).get(NOW) is None
