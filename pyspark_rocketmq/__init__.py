@@ -34,9 +34,9 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch."""
-        from rocketpy.spark.batch import BatchReader
+        from rocketpy.spark.batch import batch_reader
 
-        return BatchReader(self.options, schema)
+        return batch_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return what writes a batch."""

@@ -5,12 +5,15 @@ through the packages `pyspark_rocketmq` and `pyspark_rocketmq_store`; `register`
 whose servers or executors have another Python path.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["dedup", "register"]
+    from rocketpy.spark.lag import RocketMQLagListener, StreamLag
+
+__all__ = ["dedup", "lag_listener", "register"]
 
 
 def dedup(rows: "DataFrame", *, within: str | None = None) -> "DataFrame":
@@ -57,3 +60,20 @@ def register(spark: "SparkSession") -> None:
     from pyspark_rocketmq import DefaultSource  # noqa: PLC0415
 
     spark.dataSource.register(DefaultSource)
+
+
+def lag_listener(on_lag: "Callable[[StreamLag], None] | None" = None) -> "RocketMQLagListener":
+    """Return a listener that tells how far streams are behind, after each of their batches.
+
+    Args:
+        on_lag: called with each `rocketpy.spark.lag.StreamLag`; on a thread of Spark's.
+
+    Example:
+        ::
+
+            listener = rocketpy.spark.lag_listener(lambda lag: print(lag.name, lag.total))
+            spark.streams.addListener(listener)
+    """
+    from rocketpy.spark.lag import RocketMQLagListener  # noqa: PLC0415 - see above
+
+    return RocketMQLagListener(on_lag)

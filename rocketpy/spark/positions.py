@@ -109,7 +109,7 @@ def _complete(
         raise ConfigError(f"there is no queue {_words(absent)} in what is read", key=key)
     unsaid = sorted(snapshot.ends.keys() - wrapped.keys())
     if unsaid:
-        raise ConfigError(f"does not say anything about {_words(unsaid)}", key=key)
+        raise ConfigError(f"says nothing about {_words(unsaid)}", key=key)
     return wrapped
 
 
@@ -126,6 +126,13 @@ async def _by_queue(
     pairs = zip(addresses, queues, strict=True)
     found = await asyncio.gather(*(ask(address, queue) for address, queue in pairs))
     return dict(zip(queues, found, strict=True))
+
+
+async def offsets_at(
+    connection: Connection, snapshot: Snapshot, time_ms: int
+) -> dict[MessageQueue, int]:
+    """Return the first offset of each queue that was stored at or after a time."""
+    return await _search(connection, snapshot, dict.fromkeys(snapshot.ends, time_ms))
 
 
 async def _search(
@@ -158,7 +165,9 @@ def out_of_range(snapshot: Snapshot, start: Offsets, end: Offsets) -> list[tuple
         first, last = start[queue], end[queue]
         if first < min(low, last):
             found.append((queue_range(queue, first, min(low, last)), f"the queue begins at {low}"))
-        if last > max(high, first) or first > high:
-            reason = f"the queue ends at {high}"
-            found.append((queue_range(queue, max(first, high), max(last, first)), reason))
+        reason = f"the queue ends at {high}"
+        if first > high:
+            found.append((queue_range(queue, high, first), reason))
+        elif last > high:
+            found.append((queue_range(queue, high, last), reason))
     return found

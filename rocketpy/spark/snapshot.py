@@ -11,13 +11,22 @@ from typing import NamedTuple
 from rocketpy.admin.servers import Servers
 from rocketpy.admin.topics import topics as list_topics
 from rocketpy.client.route_table import subscribe_queues
-from rocketpy.errors import ConfigError, NoRouteError, RocketPyError, TopicNotExistError
+from rocketpy.errors import (
+    BrokerError,
+    ConfigError,
+    NoRouteError,
+    RocketPyError,
+    TopicNotExistError,
+)
+from rocketpy.proto.bodies.heartbeat import CheckClientRequestBody
 from rocketpy.proto.bodies.route import BrokerData, TopicRouteData
 from rocketpy.proto.bodies.topic import TopicStatsTable
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
+from rocketpy.proto.subscription import EXPRESSION_TAG, build_subscription
+from rocketpy.spark.connection import Connection
 from rocketpy.spark.read_options import ReadOptions
 
 
@@ -104,6 +113,24 @@ async def take_snapshot(
     }
     topics = frozenset(found)
     return Snapshot(ends, retired, brokers, topics, frozenset(names) - topics, unreachable)
+
+
+async def check_filter(connection: Connection, snapshot: Snapshot, options: ReadOptions) -> None:
+    """Ask a broker whether it takes the condition, before any task meets its refusal.
+
+    Raises:
+        BrokerError: it does not.
+    """
+    if options.expression_type == EXPRESSION_TAG or not snapshot.brokers:
+        return
+    topic = min(queue.topic for queue in snapshot.ends)
+    subscription = build_subscription(topic, options.sub_expression, options.expression_type)
+    body = CheckClientRequestBody("rocketpy-spark", options.group, subscription)
+    addresses = min(snapshot.brokers.items())[1]
+    try:
+        await connection.api.check_client_config(addresses[min(addresses)], body.encode())
+    except BrokerError as error:
+        raise type(error)(error.code, f"subExpression: {error.remark}") from error
 
 
 async def living_brokers(servers: Servers) -> dict[str, str]:

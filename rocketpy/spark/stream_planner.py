@@ -26,6 +26,7 @@ from rocketpy.spark.sizes import sizes_at, within_bytes
 from rocketpy.spark.snapshot import (
     Snapshot,
     check_complete,
+    check_filter,
     living_brokers,
     subscribed_topics,
     take_snapshot,
@@ -175,6 +176,7 @@ class StreamPlanner:
         options = self._options
         snapshot = await self._snapshot()
         check_complete(snapshot, options)
+        await check_filter(self._connection, snapshot, options)
         found = await starting_offsets(self._connection, snapshot, options, "latest")
         outside = out_of_range(snapshot, found, found)
         if outside and options.data_loss == "fail":

@@ -1,0 +1,88 @@
+"""Spark's part of a stream without Spark: its calls in its order, offsets as JSON text."""
+
+import json
+import pickle
+import zlib
+from collections import Counter
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from rocketpy.spark.batch import batch_reader
+from rocketpy.spark.schema import default_schema
+from rocketpy.spark.stream import StreamReader
+from rocketpy.testing.cluster import ClusterThread
+
+Row = tuple[str, int, int, int]
+
+
+def rows_in(reader: Any, partitions: list[InputPartition]) -> Counter[Row]:
+    """Read partitions with a copy of the reader each, as tasks do."""
+    found: Counter[Row] = Counter()
+    for partition in partitions or [InputPartition(None)]:
+        task, part = pickle.loads(pickle.dumps((reader, partition)))
+        for batch in task.read(part):
+            for row in batch.to_pylist():
+                crc = zlib.crc32(row["body"]) if row["body"] is not None else -1
+                found[row["brokerName"], row["queueId"], row["queueOffset"], crc] += 1
+    return found
+
+
+def read_batch(cluster: ClusterThread, **options: Any) -> Counter[Row]:
+    """Read a batch."""
+    values = {"nameservers": cluster.namesrv, **{key: str(each) for key, each in options.items()}}
+    reader = batch_reader(values, default_schema(values))
+    return rows_in(reader, reader.partitions())
+
+
+class Engine:
+    """One query: its checkpoint and what it wrote.
+
+    Attributes:
+        log: the offsets written down, as text; a restart begins after the last one.
+        rows: what was written.
+        counts: rows of each batch.
+    """
+
+    def __init__(self, cluster: ClusterThread, **options: Any) -> None:
+        self._values = {
+            "nameservers": cluster.namesrv,
+            "startingOffsets": "earliest",
+            **{key: str(value) for key, value in options.items()},
+        }
+        self.log: list[str] = []
+        self.rows: Counter[Row] = Counter()
+        self.counts: list[int] = []
+        self.reader: StreamReader
+        self.restart()
+
+    def restart(self, *, available_now: bool = False, **options: Any) -> None:
+        """Begin again on the same checkpoint."""
+        self._values |= {key: str(value) for key, value in options.items()}
+        self.reader = StreamReader(self._values, default_schema(self._values))
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+
+    def trigger(self) -> bool:
+        """Have one batch; returns whether there was one."""
+        reader = self.reader
+        start = self.log[-1] if self.log else json.dumps(reader.initialOffset())
+        limit: ReadLimit = reader.getDefaultReadLimit()
+        if self.log:
+            reader.commit(json.loads(start))
+        end = json.dumps(reader.latestOffset(json.loads(start), limit))
+        if self.log and end == start:
+            return False
+        self.log.append(end)
+        if len(self.log) == 1:
+            start = json.dumps(reader.initialOffset())
+        rows = rows_in(reader, reader.partitions(json.loads(start), json.loads(end)))
+        self.rows += rows
+        self.counts.append(rows.total())
+        return True
+
+    def drain(self) -> None:
+        """Have batches until there is none."""
+        while self.trigger():
+            assert len(self.log) < 1_000

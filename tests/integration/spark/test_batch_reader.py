@@ -1,0 +1,228 @@
+"""Where batches begin and end, and what is refused before a task starts."""
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+import rocketpy.admin
+from rocketpy.arrow import row_schema
+from rocketpy.errors import (
+    BrokerError,
+    ConfigError,
+    DataLossError,
+    NoNameServerError,
+    TopicNotExistError,
+)
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.spark.batch import batch_reader
+from rocketpy.spark.schema import default_schema, row_schema_to_spark
+from rocketpy.testing.cluster import ClusterThread
+from tests.integration.spark.engine import Row, read_batch
+from tests.spark.fill import fill, stored
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]:
+    with ClusterThread(tmp_path_factory.mktemp("cluster"), brokers=2) as running:
+        fill(running, "T", queues=2, count=400)
+        running.create_topic("Empty", 3)
+        fill(running, "ns%T", queues=1, count=20)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def halves(cluster: ClusterThread) -> tuple[int, Counter[Row]]:
+    """A time, and what was stored at or after it; 200 messages lie before."""
+    fill(cluster, "Times", queues=2, count=200)
+    time.sleep(0.05)
+    middle_ms = time.time_ns() // 1_000_000
+    time.sleep(0.05)
+    fill(cluster, "Times", queues=2, count=120, first=200)
+    later = Counter({row: 1 for row in stored(cluster, "Times") if row[2] >= 50})
+    assert later.total() == 120
+    return middle_ms, later
+
+
+def by_queue(topic: str, value: int, queues: int = 2) -> str:
+    table = {str(queue_id): value for queue_id in range(queues)}
+    return json.dumps({topic: {"broker-a": table, "broker-b": table}})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"startingOffsets": "earliest", "endingOffsets": "latest"},
+        {"startingOffsets": by_queue("T", -2), "endingOffsets": by_queue("T", -1)},
+        {"startingTimestamp": 1},
+        {"endingTimestamp": 1 << 42},
+        {"minPartitions": 64},
+        {"maxRecordsPerPartition": 7},
+        {"fetch.batchSize": 3, "fetch.prefetch": 1},
+        {"checkCrc": "true"},
+    ],
+    ids=lambda options: "-".join(options) or "defaults",
+)
+def test_every_message_once(cluster: ClusterThread, options: dict[str, Any]) -> None:
+    assert read_batch(cluster, subscribe="T", **options) == stored(cluster, "T")
+
+
+def test_times_divide_a_topic(cluster: ClusterThread, halves: tuple[int, Counter[Row]]) -> None:
+    middle_ms, later = halves
+    everything = stored(cluster, "Times")
+    times = by_queue("Times", middle_ms)
+
+    for start in ({"startingTimestamp": middle_ms}, {"startingOffsetsByTimestamp": times}):
+        assert read_batch(cluster, subscribe="Times", **start) == later
+    for end in ({"endingTimestamp": middle_ms}, {"endingOffsetsByTimestamp": times}):
+        assert read_batch(cluster, subscribe="Times", **end) == everything - later
+
+
+def test_a_time_after_everything_fails_or_is_the_end(cluster: ClusterThread) -> None:
+    options: dict[str, Any] = {"subscribe": "T,Empty", "startingTimestamp": 1 << 42}
+
+    with pytest.raises(ConfigError, match=r"nothing was stored at or after its time in T/broker"):
+        read_batch(cluster, **options)
+    options["startingOffsetsByTimestampStrategy"] = "latest"
+    assert read_batch(cluster, **options) == Counter()
+
+
+def test_a_groups_offsets_are_where_a_read_begins(cluster: ClusterThread) -> None:
+    async def commit() -> None:
+        async with rocketpy.admin.connect(cluster.namesrv) as admin:
+            await admin.create_group("readers")
+            await admin.set_offsets("readers", {MessageQueue("T", "broker-a", 1): 60})
+
+    cluster.run(commit())
+    found = read_batch(cluster, subscribe="T", startingOffsets="group", startingGroup="readers")
+
+    expected = {r for r in stored(cluster, "T") if r[:2] != ("broker-a", 1) or r[2] >= 60}
+    assert set(found) == expected
+
+
+def test_names_within_a_namespace(cluster: ClusterThread) -> None:
+    options = {"nameservers": cluster.namesrv, "subscribe": "T", "namespace": "ns"}
+    reader = batch_reader(options, default_schema(options))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+
+    assert {topic for each in batches for topic in each.column("topic").to_pylist()} == {"T"}
+    assert sum(each.num_rows for each in batches) == 20
+    pattern = {"subscribePattern": "T.*", "namespace": "ns"}
+    assert read_batch(cluster, **pattern) == stored(cluster, "ns%T")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"subscribe": "Nowhere,T"}, TopicNotExistError, "no topic Nowhere: name server"),
+        ({"assign": '{"T":{"broker-a":[0,9]}}'}, ConfigError, "no queue T/broker-a/9"),
+        (
+            {"subscribe": "T", "startingOffsets": '{"T":{"broker-a":{"0":1}}}'},
+            ConfigError,
+            "says nothing about T/broker-a/1, T/broker-b/0",
+        ),
+        (
+            {"subscribe": "T", "startingOffsets": by_queue("T", 0, 3)},
+            ConfigError,
+            "there is no queue T/broker-a/2",
+        ),
+        (
+            {"subscribe": "T", "startingOffsets": by_queue("T", 500)},
+            DataLossError,
+            "T/broker-a/0 [100, 500): the queue ends at 100",
+        ),
+        (
+            {"subscribe": "T", "endingOffsets": by_queue("T", 130)},
+            DataLossError,
+            "T/broker-b/1 [100, 130): the queue ends at 100",
+        ),
+    ],
+    ids=["topic", "queue", "unsaid", "unknown", "start", "end"],
+)
+def test_the_driver_refuses(
+    cluster: ClusterThread, options: dict[str, str], error: type[Exception], words: str
+) -> None:
+    values = {"nameservers": cluster.namesrv, **options}
+    reader = batch_reader(values, default_schema(values))
+    with pytest.raises(error) as caught:
+        reader.partitions()
+
+    assert words in str(caught.value)
+
+
+def test_offsets_out_of_range_are_cut_when_loss_is_allowed(cluster: ClusterThread) -> None:
+    found = read_batch(
+        cluster,
+        subscribe="T",
+        startingOffsets=by_queue("T", 90),
+        endingOffsets=by_queue("T", 999),
+        failOnDataLoss="false",
+    )
+
+    assert found == Counter({row: 1 for row in stored(cluster, "T") if row[2] >= 90})
+
+
+def test_a_condition_that_is_none_is_refused_by_the_driver(cluster: ClusterThread) -> None:
+    options = {"expressionType": "SQL92", "subExpression": "a > > 5"}
+
+    with pytest.raises(BrokerError, match="subExpression"):
+        read_batch(cluster, subscribe="T", **options)
+
+
+def test_name_servers_that_do_not_answer_are_named_within_the_time_limit() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = f"127.0.0.1:{silent.getsockname()[1]};127.0.0.1:1"
+        options = {
+            "nameservers": addresses,
+            "subscribe": "T",
+            "timeoutMs": "600",
+            "fetchOffset.numRetries": "0",
+        }
+        reader = batch_reader(options, default_schema(options))
+        with pytest.raises(NoNameServerError) as caught:
+            reader.partitions()
+
+    assert all(each in str(caught.value) for each in addresses.split(";"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"include": ""},
+        {"include": "hosts,msgId,properties"},
+        {"columns": "queueOffset,body"},
+        {"schemaStyle": "kafka"},
+        {"valueFormat": "string"},
+    ],
+    ids=lambda options: "-".join(options.values()) or "defaults",
+)
+def test_batches_have_exactly_the_schema_that_was_announced(
+    cluster: ClusterThread, options: dict[str, str]
+) -> None:
+    values = {"nameservers": cluster.namesrv, "subscribe": "T", **options}
+    schema = default_schema(values)
+    reader = batch_reader(values, schema)
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_a_users_schema_chooses_columns_by_name(cluster: ClusterThread) -> None:
+    values = {"nameservers": cluster.namesrv, "subscribe": "T"}
+    chosen = row_schema_to_spark(row_schema(columns=["keys", "queueOffset"]))
+    reader = batch_reader(values, chosen)
+    batch = next(iter(reader.read(reader.partitions()[0])))
+    assert batch.schema.names == ["keys", "queueOffset"]
+
+    with pytest.raises(ConfigError, match="did you mean queueOffset"):
+        batch_reader(values, StructType([StructField("queueOfset", IntegerType())]))
+    with pytest.raises(ConfigError, match="queueOffset is bigint, not int"):
+        batch_reader(values, StructType([StructField("queueOffset", IntegerType())]))

@@ -1,0 +1,306 @@
+"""Streams over what happens to queues, topics and brokers meanwhile."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketpy.admin
+from rocketpy.errors import ConfigError, DataLossError
+from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.testing.cluster import ClusterThread
+from tests.integration.spark.engine import Engine
+from tests.spark import fill as filling
+from tests.spark.fill import message_of, stored
+
+
+def fill(cluster: ClusterThread, topic: str, **numbers: int) -> None:
+    """Store small messages: the log's files are small, too."""
+    filling.fill(cluster, topic, **numbers, body=lambda n: b"%d" % n)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterThread]:
+    # Log files of 64 KiB, kept no hour, so that retention has something to do.
+    properties = {"mappedFileSizeCommitLog": str(1 << 16), "fileReservedTime": "0"}
+    with ClusterThread(tmp_path / "cluster", brokers=2, properties=properties) as running:
+        yield running
+
+
+def put(cluster: ClusterThread, broker: int, topic: str, queue_id: int, numbers: range) -> None:
+    async def run() -> None:
+        for number in numbers:
+            message = message_of(topic, queue_id, number, lambda n: b"%d" % n)
+            cluster.brokers[broker].parts.store.put_message(message)
+
+    cluster.run(run())
+
+
+def change_topic(cluster: ClusterThread, topic: str, broker: int, read: int, write: int) -> None:
+    async def run() -> None:
+        config = TopicConfig(topic_name=topic, read_queue_nums=read, write_queue_nums=write)
+        cluster.brokers[broker].parts.topics.put(config)
+
+    cluster.run(run())
+    until(lambda: route_reads(cluster, topic, broker) == read)
+
+
+def route_reads(cluster: ClusterThread, topic: str, broker: int) -> int:
+    async def run() -> int:
+        async with rocketpy.admin.connect(cluster.namesrv) as admin:
+            if not await admin.topic_exists(topic):
+                return -1
+            route = await admin.topic_route(topic)
+        name = cluster.brokers[broker].parts.identity.broker_name
+        found = [q.read_queue_nums for q in route.queue_datas if q.broker_name == name]
+        return found[0] if found else 0
+
+    return cluster.run(run())
+
+
+def delete_topic(cluster: ClusterThread, topic: str) -> None:
+    async def run() -> None:
+        async with rocketpy.admin.connect(cluster.namesrv) as admin:
+            await admin.delete_topic(topic)
+
+    cluster.run(run())
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def trim(cluster: ClusterThread, topic: str) -> int:
+    """Have retention delete what it may of the first broker; returns the queue's first offset."""
+    store: Any = cluster.brokers[0].parts.store
+    (retention,) = (one for one in store.services if one.name == "CleanCommitLogService")
+    store.delete_expired_files()
+    now_ms = time.monotonic_ns() // 1_000_000
+    while store.min_phy_offset == 0:
+        now_ms = max(retention.step(now_ms), now_ms + 1)
+    (queues,) = (one for one in store.services if one.name == "CleanConsumeQueueService")
+    queues.step(now_ms)
+    until(lambda: store.min_offset(topic, 0) > 0)
+    return int(store.min_offset(topic, 0))
+
+
+def test_new_queues_and_brokers_are_read_from_their_earliest(cluster: ClusterThread) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(10))
+    engine = Engine(cluster, subscribe="T", startingOffsets="latest")
+    engine.drain()
+    assert engine.rows.total() == 0
+
+    change_topic(cluster, "T", 0, 3, 3)
+    change_topic(cluster, "T", 1, 2, 2)
+    put(cluster, 0, "T", 2, range(10, 17))
+    put(cluster, 1, "T", 1, range(20, 25))
+    put(cluster, 0, "T", 0, range(30, 33))
+    engine.drain()
+
+    assert engine.rows.total() == 7 + 5 + 3
+    assert set(engine.rows.values()) == {1}
+    assert engine.rows == stored(cluster, "T") - Counter(
+        {row: 1 for row in stored(cluster, "T") if row[:2] == ("broker-a", 0) and row[2] < 10}
+    )
+
+
+def test_a_frozen_target_has_no_later_messages_and_no_later_queues(cluster: ClusterThread) -> None:
+    fill(cluster, "T", queues=1, count=40)
+    engine = Engine(cluster, subscribe="T", maxOffsetsPerTrigger=9)
+    engine.restart(available_now=True)
+    fill(cluster, "T", queues=2, count=30, first=40)
+    engine.drain()
+    assert engine.rows.total() == 40
+    assert max(engine.counts) <= 9
+
+    engine.restart(available_now=True)
+    engine.drain()
+    assert engine.rows == stored(cluster, "T")
+
+
+def test_an_end_that_is_asked_for_is_not_passed(cluster: ClusterThread) -> None:
+    fill(cluster, "T", queues=1, count=40)
+    table = {"broker-a": {"0": 7}, "broker-b": {"0": -1}}
+    engine = Engine(cluster, subscribe="T", endingOffsets=json.dumps({"T": table}))
+    engine.drain()
+
+    assert Counter(row[0] for row in engine.rows) == {"broker-a": 7, "broker-b": 20}
+
+
+def test_fewer_queues_are_no_loss_once_they_are_read(cluster: ClusterThread) -> None:
+    change_topic(cluster, "T", 0, 2, 2)
+    put(cluster, 0, "T", 0, range(5))
+    put(cluster, 0, "T", 1, range(5, 9))
+    engine = Engine(cluster, subscribe="T")
+    engine.drain()
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(9, 12))
+    engine.drain()
+    assert engine.rows.total() == 12
+
+    engine.restart()  # with nothing remembered of the queue that went
+    put(cluster, 0, "T", 0, range(12, 13))
+    engine.drain()
+    assert engine.rows.total() == 13
+
+
+def test_what_is_left_in_a_queue_that_went_is_lost_by_name(cluster: ClusterThread) -> None:
+    change_topic(cluster, "T", 0, 2, 2)
+    put(cluster, 0, "T", 1, range(4))
+    engine = Engine(cluster, subscribe="T")
+    engine.drain()
+    put(cluster, 0, "T", 1, range(4, 9))
+    change_topic(cluster, "T", 0, 1, 1)
+
+    with pytest.raises(DataLossError, match=r"T/broker-a/1 \[4, 9\): nobody may read"):
+        engine.trigger()
+    engine.restart(failOnDataLoss="false")
+    put(cluster, 0, "T", 0, range(10, 12))
+    engine.drain()
+    assert engine.rows.total() == 4 + 2
+
+
+def test_a_deleted_topic_is_told_with_what_was_not_read(cluster: ClusterThread) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(4))
+    engine = Engine(cluster, subscribe="T")
+    engine.drain()
+    put(cluster, 0, "T", 0, range(4, 9))
+    engine.reader.planner.next(  # the ends are seen, the batch is not read any more
+        engine.reader.planner.initial()._replace(offsets={MessageQueue("T", "broker-a", 0): 4}),
+        is_limited=False,
+    )
+    delete_topic(cluster, "T")
+
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[4, 9\): the topic was deleted"):
+        engine.trigger()
+    engine.restart(onDataLoss="skip")
+    assert not engine.trigger()
+
+
+def test_a_topic_made_again_is_told_and_then_read_anew(cluster: ClusterThread) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(9))
+    engine = Engine(cluster, subscribe="T")
+    engine.drain()
+    delete_topic(cluster, "T")
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(20, 23))
+
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[3, 9\): the queue ends at 3"):
+        engine.trigger()
+    engine.restart(onDataLoss="skip")
+    engine.drain()
+    assert engine.rows.total() == 9 + 3
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "mark"])
+def test_expired_messages_fail_are_left_out_or_marked(cluster: ClusterThread, policy: str) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(4))
+    engine = Engine(cluster, subscribe="T", onDataLoss=policy)
+    engine.drain()
+    put(cluster, 0, "T", 0, range(4, 900))
+    low = trim(cluster, "T")
+    assert 4 < low < 900
+
+    if policy == "fail":
+        with pytest.raises(DataLossError, match=rf"T/broker-a/0 \[4, {low}\): the queue begins"):
+            engine.trigger()
+        return
+    engine.drain()
+    marks = [row for row in engine.rows if row[3] == -1]
+    assert marks == ([("broker-a", 0, 4, -1)] if policy == "mark" else [])
+    assert engine.rows.total() == 4 + (900 - low) + len(marks)
+
+
+def test_a_checkpoint_of_other_topics_is_refused(cluster: ClusterThread) -> None:
+    for topic in ("T", "U"):
+        fill(cluster, topic, queues=1, count=4)
+    engine = Engine(cluster, subscribe="T")
+    engine.drain()
+    engine.restart(subscribe="U")
+    with pytest.raises(ConfigError, match="checkpoint of a query that reads T; this one reads U"):
+        engine.trigger()
+
+    engine.restart(subscribe="T,U")
+    engine.drain()
+    assert engine.rows == stored(cluster, "T") + stored(cluster, "U")
+
+
+def test_a_broker_that_is_away_is_waited_for(cluster: ClusterThread) -> None:
+    fill(cluster, "T", queues=1, count=10)
+    engine = Engine(cluster, subscribe="T", timeoutMs=2000)
+    engine.drain()
+    stopped = cluster.brokers[1]
+    cluster.run(stopped.stop())
+    put(cluster, 0, "T", 0, range(10, 16))
+    engine.drain()
+    assert engine.rows.total() == 16
+
+    cluster.restart_broker(1)
+    put(cluster, 1, "T", 0, range(20, 27))
+    engine.drain()
+    assert engine.rows == stored(cluster, "T")
+
+
+def test_a_broker_that_restarts_while_it_is_read(cluster: ClusterThread) -> None:
+    fill(cluster, "T", queues=1, count=300)
+    options = {"fetch.batchSize": 10, "arrow.batchRows": 10, "fetch.prefetch": 2}
+    engine = Engine(cluster, subscribe="T", **options)
+    engine.trigger()
+    start, reader = json.loads(engine.log[-1]), engine.reader
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    offsets = []
+    for partition in reader.partitions(start, end):
+        for number, batch in enumerate(reader.read(partition)):
+            offsets += batch.column("queueOffset").to_pylist()
+            if number == 3:
+                cluster.restart_broker(0)
+
+    assert offsets == [*range(150), *range(150)]
+
+
+def test_too_few_messages_wait_until_the_delay_is_over(cluster: ClusterThread) -> None:
+    fill(cluster, "T", queues=1, count=10)
+    limits = {"minOffsetsPerTrigger": 8, "maxTriggerDelay": "1h"}
+    engine = Engine(cluster, subscribe="T", **limits)
+    engine.drain()
+    assert engine.rows.total() == 10
+    put(cluster, 0, "T", 0, range(10, 15))
+    assert not engine.trigger()
+    put(cluster, 0, "T", 0, range(15, 20))
+    assert engine.trigger()
+    assert engine.rows.total() == 20
+
+    put(cluster, 0, "T", 0, range(20, 21))
+    assert not engine.trigger()
+    engine.restart(available_now=True)  # nobody waits for more then
+    engine.drain()
+    assert engine.rows.total() == 21
+
+
+def test_progress_is_stored_for_a_group_and_begins_another_read(cluster: ClusterThread) -> None:
+    fill(cluster, "T", queues=2, count=40)
+    engine = Engine(cluster, subscribe="T", progressGroup="spark", maxOffsetsPerTrigger=12)
+    for _ in range(4):  # the first is empty; each stores what the one before it has read
+        engine.trigger()
+
+    async def lag() -> int:
+        async with rocketpy.admin.connect(cluster.namesrv) as admin:
+            return (await admin.group_lag("spark", "T")).lag
+
+    assert engine.rows.total() == 36
+    assert cluster.run(lag()) == 40 - 24
+    later = Engine(cluster, subscribe="T", startingOffsets="group", startingGroup="spark")
+    later.drain()
+    assert later.rows.total() == 40 - 24
