@@ -113,3 +113,36 @@ def test_rows_are_whole(spark: "SparkSession", cluster: ClusterThread) -> None:
     assert row.bornTimestamp.timestamp() * 1000 == 1_700_000_000_007
     assert len(row.msgId) == 32
     assert row.storeHost.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_handled"),
+    [
+        ("queueId = 1", True),
+        ("queueId IN (0, 1) AND brokerName = 'broker-b'", True),
+        ("queueOffset >= 20 AND queueOffset < 30", True),
+        ("queueOffset = 25 AND queueId <> 0", True),
+        ("topic LIKE 'Q%' AND queueOffset > 100", True),
+        ("tags = 'TagB' AND queueId = 1", False),
+        ("storeTimestamp < timestamp'2030-01-01 00:00:00'", False),
+        ("storeTimestamp >= timestamp'2100-01-01 00:00:00'", False),
+        ("queueId = 1 OR queueOffset = 3", False),
+    ],
+)
+def test_conditions_pushed_down_give_the_same_rows(
+    spark: "SparkSession",
+    cluster: ClusterThread,
+    capsys: pytest.CaptureFixture[str],
+    condition: str,
+    is_handled: bool,
+) -> None:
+    expected = rows_of(read(spark, cluster, subscribe="Q2").where(condition))
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = read(spark, cluster, subscribe="Q2", pushdown=True).where(condition)
+        assert rows_of(frame) == expected
+        capsys.readouterr()
+        frame.explain()
+        assert ("Filter " not in capsys.readouterr().out) is is_handled
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -24,7 +24,6 @@ STANDS_FOR = {
     "client/pull_consumer.py": "unit/client/test_queue_readers.py",
     "remoting/socket_network.py": "integration/remoting/test_server.py",
     "spark/executor.py": "integration/spark/test_batch_reader.py",
-    "spark/batch.py": "integration/spark/test_batch_reader.py",
     "spark/positions.py": "integration/spark/test_batch_reader.py",
     "spark/read_options.py": "unit/spark/test_options.py",
     "spark/jobs/archive_files.py": "unit/spark/jobs/test_archive_log.py",

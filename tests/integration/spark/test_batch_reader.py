@@ -22,6 +22,9 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.batch import batch_reader
+from rocketpy.spark.executor import ConnectionCache
+from rocketpy.spark.options import parse_options
+from rocketpy.spark.read_options import BatchOptions
 from rocketpy.spark.schema import default_schema, row_schema_to_spark
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.spark.engine import Row, read_batch
@@ -226,3 +229,22 @@ def test_a_users_schema_chooses_columns_by_name(cluster: ClusterThread) -> None:
         batch_reader(values, StructType([StructField("queueOfset", IntegerType())]))
     with pytest.raises(ConfigError, match="queueOffset is bigint, not int"):
         batch_reader(values, StructType([StructField("queueOffset", IntegerType())]))
+
+
+def test_connections_are_kept_between_tasks_and_closed_when_nobody_needs_them() -> None:
+    cache = ConnectionCache(idle_s=0.2)
+    options = parse_options({"nameservers": "127.0.0.1:1", "subscribe": "T"}, BatchOptions)
+    other = parse_options({"nameservers": "127.0.0.1:2", "subscribe": "T"}, BatchOptions)
+    with cache.borrow(options) as first, cache.borrow(options) as beside:
+        assert beside is not first
+    with cache.borrow(options) as again, cache.borrow(other) as elsewhere:
+        assert again in {first, beside}
+        assert elsewhere not in {first, beside}
+    deadline = time.monotonic() + 10
+    while not (again.is_closed and elsewhere.is_closed):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+    with pytest.raises(KeyError), cache.borrow(options) as failed:
+        raise KeyError
+    assert failed.is_closed
