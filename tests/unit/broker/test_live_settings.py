@@ -10,8 +10,10 @@ import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.errors import ConfigError, DiskFullError
 from rocketpy.proto.bodies.lock import QueryAssignmentResponseBody
+from rocketpy.proto.bodies.pop import CheckPoint
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
@@ -234,6 +236,13 @@ class Kit:
     def service(self, name: str) -> Any:
         return next(one for one in self.broker.services if one.name == name)
 
+    def keeps_check_point(self) -> bool:
+        """Whether the check point of a pop waits in memory for acks."""
+        queue = GroupQueue("T", self.new_name(), 0)
+        point = CheckPoint("T", queue.group, 0, 0, self.clock.time_ms(), 60_000, 1)
+        kept: bool = self.service("PopCheckPointBuffer").add(point, queue, 1, 0)
+        return kept
+
     def half_is_checked(self, after_ms: int = 31_000) -> bool:
         """Whether a new half message is stored again after a time."""
         check, store = self.service("TransactionCheck"), self.parts.store
@@ -302,6 +311,11 @@ CASES: list[Case] = [
         3_000,
         PutMessageStatus.PUT_OK,
     ),
+    ("enablePopBufferMerge", lambda kit: kit.keeps_check_point(), True, "false", False),
+    ("popCkStayBufferTime", lambda kit: kit.keeps_check_point(), True, 0, False),
+    ("popCkStayBufferTimeOut", lambda kit: kit.keeps_check_point(), True, 60_000, False),
+    ("popCkMaxBufferSize", lambda kit: kit.keeps_check_point(), True, 0, False),
+    ("popCkOffsetMaxQueueSize", lambda kit: kit.keeps_check_point(), True, 0, False),
     ("recallMessageEnable", lambda kit: kit.recall(), 16, "true", 604),
     ("deleteWhen", lambda kit: kit.policy.delete_hours, {4}, "2;16", {2, 16}),
     ("fileReservedTime", lambda kit: kit.policy.file_reserved_ms, 259_200_000, 1, 3_600_000),
