@@ -13,9 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.message import MessageExt
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.testing.cluster import ClusterThread
+from tests.spark.sink_kit import assert_equal_ids_are_equal_rows, bodies, rows, stored, write
 
 
 @pytest.fixture(scope="module")
@@ -30,39 +31,6 @@ def topic(cluster: ClusterThread, request: pytest.FixtureRequest) -> str:
     name = "".join(c if c.isalnum() else "_" for c in request.node.name)[:60]
     cluster.create_topic(name, 2)
     return name
-
-
-def write(df: DataFrame, cluster: ClusterThread, **options: object) -> None:
-    writer = df.write.format("rocketmq").mode("append").option("nameservers", cluster.namesrv)
-    for name, value in options.items():
-        writer = writer.option(name.replace("__", "."), str(value))
-    writer.save()
-
-
-def stored(cluster: ClusterThread, topic: str) -> list[MessageExt]:
-    """Every message of a topic, queue by queue, in order."""
-    found = []
-    for broker in cluster.brokers:
-        store = broker.parts.store
-        config = broker.parts.topics.get(topic)
-        for queue_id in range(config.write_queue_nums if config else 0):
-            offset, end = 0, store.max_offset(topic, queue_id)
-            while offset < end:
-                got = store.get_message(topic, queue_id, offset, 1024, 64 << 20)
-                found += [decode_message(record) for record in got.buffers]
-                offset = got.next_begin_offset
-    return found
-
-
-def rows(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
-    number = F.col("id").cast("string")
-    return spark.range(0, count, 1, partitions).select(
-        F.concat(F.lit("row-"), number).alias("body")
-    )
-
-
-def bodies(messages: list[MessageExt]) -> Counter[str]:
-    return Counter(message.body.decode() for message in messages)
 
 
 def spark_ids(messages: list[MessageExt]) -> Counter[str]:
@@ -85,7 +53,7 @@ def test_every_part_of_a_row_arrives(
         F.create_map(F.lit("city"), F.concat(F.lit("münchen "), number)).alias("properties"),
         (F.col("id") % 7).cast("int").alias("flag"),
     )
-    write(df, cluster, batch__maxBytes=batch_bytes)
+    write(df, cluster.namesrv, batch__maxBytes=batch_bytes)
 
     found = stored(cluster, topic)
     assert len(found) == 500
@@ -106,7 +74,7 @@ def test_rows_to_several_topics(spark: SparkSession, cluster: ClusterThread, top
     df = rows(spark, 300).withColumn(
         "topic", F.concat(F.lit(f"{topic}_"), (F.rand(7) * 3).cast("int").cast("string"))
     )
-    write(df, cluster)
+    write(df, cluster.namesrv)
 
     found = [message for name in names for message in stored(cluster, name)]
     assert bodies(found) == Counter(f"row-{n}" for n in range(300))
@@ -118,7 +86,7 @@ def test_an_order_key_keeps_the_order_of_its_rows(
     df = spark.range(0, 2000, 1, 1).select(
         F.col("id").cast("string").alias("body"), (F.col("id") % 5).alias("shardingKey")
     )
-    write(df, cluster, topic=topic, batch__maxBytes="4k", inflight=16)
+    write(df, cluster.namesrv, topic=topic, batch__maxBytes="4k", inflight=16)
 
     by_key: dict[str, list[tuple[str, int, int]]] = {}
     for message in stored(cluster, topic):
@@ -140,7 +108,7 @@ def test_delayed_rows(spark: SparkSession, cluster: ClusterThread, topic: str) -
         allowMissingColumns=True,
     )
     before = SystemClock().time_ms()
-    write(df, cluster, topic=topic)
+    write(df, cluster.namesrv, topic=topic)
 
     wait_for(lambda: len(stored(cluster, topic)) == 8)
     for message in stored(cluster, topic):
@@ -159,7 +127,7 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 30) -> None:
 def test_one_way_rows_arrive_where_nothing_goes_wrong(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
-    write(rows(spark, 5000), cluster, topic=topic, sendMode="oneway", inflight=4)
+    write(rows(spark, 5000), cluster.namesrv, topic=topic, sendMode="oneway", inflight=4)
 
     wait_for(lambda: len(stored(cluster, topic)) == 5000)
     assert bodies(stored(cluster, topic)) == Counter(f"row-{n}" for n in range(5000))
@@ -169,7 +137,7 @@ def test_ids_of_messages_from_a_column(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
     df = rows(spark, 10).withColumn("msgId", F.concat(F.lit("ID-"), F.col("body")))
-    write(df, cluster, topic=topic, messageId="column")
+    write(df, cluster.namesrv, topic=topic, messageId="column")
 
     for message in stored(cluster, topic):
         assert message.msg_id == f"ID-{message.body.decode()}"
@@ -195,7 +163,7 @@ def test_what_does_not_fit_is_refused_on_the_driver(
     words: str,
 ) -> None:
     with pytest.raises(AnalysisException, match=words):
-        write(change(rows(spark, 1)), cluster, **options)
+        write(change(rows(spark, 1)), cluster.namesrv, **options)
 
 
 def test_a_topic_cannot_be_overwritten(spark: SparkSession, cluster: ClusterThread) -> None:
@@ -209,9 +177,9 @@ def test_an_unknown_topic_is_named_on_the_driver(spark: SparkSession, tmp_path: 
     settings = {"autoCreateTopicEnable": "false"}
     with ClusterThread(tmp_path, properties=settings) as strict:
         with pytest.raises(AnalysisException, match="no broker serves topic nowhere"):
-            write(rows(spark, 1), strict, topic="nowhere")
+            write(rows(spark, 1), strict.namesrv, topic="nowhere")
         with pytest.raises(PySparkException, match="nowhere") as raised:
-            write(rows(spark, 1, 1).withColumn("topic", F.lit("nowhere")), strict,
+            write(rows(spark, 1, 1).withColumn("topic", F.lit("nowhere")), strict.namesrv,
                   sendTimeoutMs="500")  # fmt: skip
         assert "no broker serves topic nowhere" in str(raised.value)
 
@@ -237,7 +205,7 @@ def test_a_row_without_a_body_fails_the_job(
     spark: SparkSession, cluster: ClusterThread, topic: str
 ) -> None:
     with pytest.raises(PySparkException, match=r"row 3 .*the body is null"):
-        write(bad_rows(spark), cluster, topic=topic)
+        write(bad_rows(spark), cluster.namesrv, topic=topic)
 
 
 def test_bad_rows_go_to_their_topic_with_the_reason(
@@ -245,7 +213,14 @@ def test_bad_rows_go_to_their_topic_with_the_reason(
 ) -> None:
     dead = f"{topic}_dead"
     cluster.create_topic(dead, 1)
-    write(bad_rows(spark), cluster, topic=topic, onError="dlq", dlqTopic=dead, maxMessageSize=1000)
+    write(
+        bad_rows(spark),
+        cluster.namesrv,
+        topic=topic,
+        onError="dlq",
+        dlqTopic=dead,
+        maxMessageSize=1000,
+    )
 
     assert bodies(stored(cluster, topic)) == Counter(
         f"row-{n}" for n in range(10) if n not in {3, 5}
@@ -266,11 +241,11 @@ def test_a_body_over_the_limit_of_the_broker_alone(spark: SparkSession, tmp_path
         small.create_topic("t", 1)
         small.create_topic("dead", 1)
         with pytest.raises(PySparkException, match="row 0 of the partition"):
-            write(rows(spark, 1, 1).withColumn("body", F.lit("x" * 3000)), small, topic="t")
+            write(rows(spark, 1, 1).withColumn("body", F.lit("x" * 3000)), small.namesrv, topic="t")
         df = spark.range(0, 20, 1, 1).select(
             F.when(F.col("id") == 7, "x" * 1990).otherwise("small").alias("body")
         )
-        write(df, small, topic="t", onError="dlq", dlqTopic="dead", maxMessageSize=1990)
+        write(df, small.namesrv, topic="t", onError="dlq", dlqTopic="dead", maxMessageSize=1990)
         found = stored(small, "t") + stored(small, "dead")
         assert len(spark_ids(found)) == len(found) == 20
 
@@ -283,7 +258,7 @@ def test_a_full_broker_fails_the_job(spark: SparkSession, tmp_path: Any) -> None
         full.create_topic("t", 1)
         full.brokers[0].parts.store._gate.set_disk_full(True)  # as its next look would find
         with pytest.raises(PySparkException, match="rows 0 to 9 of the partition") as raised:
-            write(rows(spark, 10, 1), full, topic="t", sendTimeoutMs="2s", retries=1)
+            write(rows(spark, 10, 1), full.namesrv, topic="t", sendTimeoutMs="2s", retries=1)
         assert "disk" in str(raised.value)
         assert "0 rows stored" in str(raised.value)
         assert not stored(full, "t")
@@ -303,21 +278,13 @@ def test_a_lost_acknowledgement_stores_rows_twice_with_equal_ids(
         return respond(self, channel, request, sent)
 
     monkeypatch.setattr(SendMessageProcessor, "_response", loses_the_first)
-    write(rows(spark, 1000, 1), cluster, topic=topic, sendTimeoutMs="4s")
+    write(rows(spark, 1000, 1), cluster.namesrv, topic=topic, sendTimeoutMs="4s")
 
     assert len(lost) == 1
     found = stored(cluster, topic)
     assert len(found) > 1000
     assert set(bodies(found)) == {f"row-{n}" for n in range(1000)}
     assert_equal_ids_are_equal_rows(found, 1000)
-
-
-def assert_equal_ids_are_equal_rows(found: list[MessageExt], count: int) -> None:
-    by_id: dict[str, set[bytes]] = {}
-    for message in found:
-        by_id.setdefault(message.properties["_spark_id"], set()).add(message.body)
-    assert len(by_id) == count
-    assert all(len(copies) == 1 for copies in by_id.values())
 
 
 def test_a_task_that_is_repeated_stores_rows_twice_with_equal_ids(
@@ -334,7 +301,11 @@ def test_a_task_that_is_repeated_stores_rows_twice_with_equal_ids(
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 500)
     try:
-        write(rows(spark, 30_000, 2).mapInArrow(fails_once, "body string"), cluster, topic=topic)
+        write(
+            rows(spark, 30_000, 2).mapInArrow(fails_once, "body string"),
+            cluster.namesrv,
+            topic=topic,
+        )
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
