@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark jdk demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
+.PHONY: help setup setup-spark jdk go demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,13 +26,16 @@ $(SPARK_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark-connect,charts]'
 	@touch $@
 
+go: ## Go, through apt when absent (its official client needs it)
+	@sh scripts/ensure_go.sh
+
 jdk: ## JDK and Maven, through apt when absent (the official clients need them)
 	@sh scripts/ensure_jdk.sh
 
 demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, checked
 	@$(BIN)/python examples/flights_demo.py
 
-test: setup-spark jdk check ## everything CI runs
+test: setup-spark jdk go check ## everything CI runs
 	@bash tests/peer/peer.sh fetch
 	$(PYTEST) tests -q -m "not interop and not spark" -n 2 --dist loadfile
 	$(PYTEST) tests -q -m spark
@@ -43,7 +46,7 @@ check: setup-spark fmt-check lint types layers ## formatting, lint, types, layer
 unit: setup-spark ## tests that need no JDK
 	$(PYTEST) tests -q -m "not interop and not spark and not crash" -n 2 --dist loadfile
 
-interop: setup jdk ## the official Java clients, mqadmin and broker against ours
+interop: setup jdk go ## the official Java and Go clients, mqadmin and broker against ours
 	$(PYTEST) tests -q -m interop
 
 spark: setup-spark jdk ## the data pipeline: PySpark against our broker, Apache's and store directories

@@ -1,57 +1,172 @@
-"""The official Go client, where Go and its module proxy are at hand."""
+"""The official Go client against our servers: all that it can do."""
 
-import json
-import shutil
-import subprocess
-from pathlib import Path
+import asyncio
+from collections.abc import Iterator
 
 import pytest
 
-from rocketpy.testing.cluster import ClusterThread
+import rocketpy
+from tests.interop.java_clients.cluster import Servers
+from tests.interop.java_clients.jvm import bodies, wait_for
+from tests.interop.other_clients.go_client import GoClient, build
 
-HERE = Path(__file__).parent
-
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, built from a copy so that nothing is written here."""
-    if shutil.which("go") is None:
-        pytest.skip("needs Go")
-    source = tmp_path_factory.mktemp("go")
-    for name in ("go.mod", "go.sum", "main.go"):
-        shutil.copy(HERE / "go" / name, source)
-    target = source / "interop"
-    built = subprocess.run(
-        ["go", "build", "-o", str(target), "."],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    if built.returncode and "dial tcp" in built.stderr:
-        pytest.skip("needs the Go module proxy")
-    assert built.returncode == 0, built.stderr
-    return target
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    settings = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
+    with Servers(tmp_path_factory.mktemp("servers"), properties=settings) as found:
+        yield found
 
 
-def test_go_client_sends_and_consumes(program: Path, tmp_path: Path) -> None:
-    with ClusterThread(tmp_path) as cluster:
-        run = subprocess.run(
-            [str(program), cluster.namesrv, "GoTopic", "goGroup"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout.splitlines()[-1])
-    assert found["statuses"] == ["0"] * 6
-    # Everything but the messages with tag C; large ones were compressed by the client.
-    assert found["received"] == [
-        *(f"async-{number}" for number in range(3)),
-        *("batch-0", "batch-2", "large-0-20001", "large-1-20001", "oneway-0"),
-        *("sync-0", "sync-1", "sync-3", "sync-4"),
-    ]
+@pytest.fixture(scope="module")
+def go(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoClient]:
+    program = build(tmp_path_factory.mktemp("go"))
+    client = GoClient(program, servers.namesrv, tmp_path_factory.mktemp("home"))
+    yield client
+    client.close()
+
+
+def test_every_way_to_send_and_push_by_tags(go: GoClient) -> None:
+    producer = go.producer()
+    common = {"tags": "A,B,C", "key": "k", "property_colour": "grün"}
+    sent = go.send(producer, "Tags", "sync", count=5, **common)
+    sent += go.send(producer, "Tags", "async", count=3, mode="async", **common)
+    go.send(producer, "Tags", "oneway", count=3, mode="oneway", **common)
+    go.send(producer, "Tags", "batch", count=3, mode="batch", **common)
+    go.send(producer, "Tags", "large", count=2, size=20_000, tags="A")  # the client compresses it
+    consumer = go.push("goTags", "Tags", tags="A || B")
+    got = go.take(consumer, 12)
+    assert bodies(got) == [
+        "async-0", "async-1", "batch-0", "batch-1", "large-0xxx...20000", "large-1xxx...20000",
+        "oneway-0", "oneway-1", "sync-0", "sync-1", "sync-3", "sync-4",
+    ]  # fmt: skip
+    by_body = {one["body"]: one for one in got}
+    assert by_body["sync-4"]["msgId"] == sent[4]
+    assert (by_body["sync-4"]["tag"], by_body["sync-4"]["keys"]) == ("B", "k-4")
+    assert by_body["async-0"]["properties"]["colour"] == "grün"
+    go.stop(consumer, producer)
+
+
+def test_push_by_a_condition(go: GoClient) -> None:
+    producer = go.producer()
+    for amount in (10, 50, 90):
+        go.send(producer, "Sql", str(amount), property_amount=amount, property_region="eu")
+    go.send(producer, "Sql", "other", property_amount=95, property_region="us")
+    consumer = go.push("goSql", "Sql", sql="amount > 20 AND region = 'eu'")
+    assert bodies(go.take(consumer, 2)) == ["50-0", "90-0"]
+    go.stop(consumer, producer)
+
+
+def test_delay_levels(go: GoClient, servers: Servers) -> None:
+    producer = go.producer()
+    go.send(producer, "Delay", "now")
+    consumer = go.push("goDelay", "Delay")
+    go.take(consumer, 1)
+    go.send(producer, "Delay", "later", delay=1, tags="a")
+    assert servers.stored("Delay") == 1, "it waits elsewhere"
+    (got,) = go.take(consumer, 1)
+    assert (got["body"], got["tag"], got["topic"]) == ("later-0", "a", "Delay")
+    assert got["stored"] - got["born"] >= 1_000
+    go.stop(consumer, producer)
+
+
+def test_every_end_of_a_transaction(go: GoClient, servers: Servers) -> None:
+    plain, producer = go.producer(), go.producer(kind="transaction")
+    go.send(plain, "Tx", "plain")
+    consumer = go.push("goTx", "Tx")
+    for body in ("commit", "rollback", "unknown commit", "unknown rollback"):
+        go.send(producer, "Tx", body, mode="transaction", tags="a")
+    got = go.take(consumer, 3)
+    assert bodies(got) == ["commit-0", "plain-0", "unknown commit-0"]
+    asked: set[str] = set()
+
+    def asked_about_both() -> bool:
+        asked.update(one["body"] for one in go.taken(producer))
+        return asked >= {"unknown commit-0", "unknown rollback-0"}
+
+    wait_for(asked_about_both)
+    assert asked == {"unknown commit-0", "unknown rollback-0"}
+    assert servers.stored("Tx") == 3
+    go.stop(consumer, producer, plain)
+
+
+async def known(namesrv: str, *groups: str) -> None:
+    """Have the groups' retry topics made: the Go client looks for a new topic each 30 s only."""
+    async with rocketpy.connect(namesrv) as client:
+        for group in groups:
+            async with client.consumer("Known", group=group):
+                pass
+
+
+def test_what_fails_comes_again_and_at_last_is_a_dead_letter(
+    go: GoClient, servers: Servers
+) -> None:
+    producer = go.producer()
+    go.send(producer, "Known", "x")
+    asyncio.run(known(servers.namesrv, "goRetry", "goDead"))
+    go.send(producer, "Retry", "once")
+    consumer = go.push("goRetry", "Retry", fail=1, level=1)
+    (got,) = go.take(consumer, 1)
+    assert (got["body"], got["reconsumeTimes"], got["topic"]) == ("once-0", 1, "Retry")
+    go.stop(consumer)
+    go.send(producer, "Dead", "never")
+    consumer = go.push("goDead", "Dead", fail=100, level=1, tries=1)
+    wait_for(lambda: servers.stored("%DLQ%goDead") == 1)
+    assert go.taken(consumer) == []
+    go.stop(consumer, producer)
+
+
+def test_orderly(go: GoClient) -> None:
+    producer = go.producer()
+    go.send(producer, "Order", "x", count=40)
+    consumer = go.push("goOrder", "Order", listener="orderly", fail=2)
+    got = [(one["queueId"], one["offset"]) for one in go.take(consumer, 40)]
+    for queue_id in range(4):
+        offsets = [offset for queue, offset in got if queue == queue_id]
+        assert offsets == list(range(10))
+    go.stop(consumer, producer)
+
+
+def test_broadcasting(go: GoClient) -> None:
+    producer = go.producer()
+    go.send(producer, "Cast", "x", count=8)
+    consumers = [go.push("goCast", "Cast", model="broadcasting") for _ in range(2)]
+    for consumer in consumers:
+        assert bodies(go.take(consumer, 8)) == [f"x-{number}" for number in range(8)]
+    go.stop(*consumers, producer)
+
+
+def test_requests_between_go_and_ours(go: GoClient, servers: Servers) -> None:
+    """Who asks needs a consumer beside its producer: else brokers hear of it each 30 s only."""
+    asker, answerer = go.producer(), go.producer()
+    go.send(answerer, "Quotes", "first")
+    beside = go.push("goAskers", "Quotes", instance=asker)
+    consumer = go.push("goQuotes", "Quotes", answerer=answerer)
+    go.take(consumer, 1)
+    assert go.send(asker, "Quotes", "of go", mode="request") == ["of go-0!"]
+
+    async def main() -> None:
+        async with rocketpy.connect(servers.namesrv) as client:
+            answer = await client.producer().request("Quotes", b"of ours", timeout=30)
+            assert answer.body == b"of ours!"
+            go.stop(consumer)
+            responder = client.responder("Quotes", group="ours", handler=lambda m: m.body + b"?")
+            async with responder:
+                asked = asyncio.to_thread(go.send, asker, "Quotes", "again", mode="request")
+                assert await asked == ["again-0?"]
+
+    asyncio.run(main())
+    go.stop(beside, asker, answerer)
+
+
+def test_a_condition_that_is_none_brings_nothing(go: GoClient) -> None:
+    """The Go client does not ask whether its condition is one: its pulls are refused (23)."""
+    producer = go.producer()
+    go.send(producer, "Wrong", "x", property_a=1)
+    wrong = go.push("goWrong", "Wrong", sql="a >>> 1")
+    right = go.push("goRight", "Wrong", sql="a >= 1")
+    go.take(right, 1)
+    assert go.taken(wrong) == []
+    go.stop(right, wrong, producer)

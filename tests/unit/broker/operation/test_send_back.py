@@ -127,10 +127,12 @@ def test_the_delay_is_as_asked_or_grows_with_the_tries(tries: int, asked: int, l
     assert kit.levels == [level]
 
 
-def test_the_first_topic_and_id_stay_through_all_retries() -> None:
+@pytest.mark.parametrize("named", ["%RETRY%g", "T"])
+def test_the_first_topic_and_id_stay_through_all_retries(named: str) -> None:
+    """Clients name a retried message by its first topic."""
     kit = Kit()
     kit.message(tries=3, topic="%RETRY%g", RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="first")
-    kit.back(origin_topic="%RETRY%g")
+    kit.back(origin_topic=named)
     properties = parse_properties(kit.store.put[0].properties)
     assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("T", "first")
     assert kit.store.put[0].reconsume_times == 4
