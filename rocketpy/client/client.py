@@ -104,15 +104,15 @@ class Client:
         consumers = [part for part in self._parts if not isinstance(part, Producer)]
         producers = [part for part in self._parts if isinstance(part, Producer)]
         self._parts.clear()
+        failures: list[BaseException] = []
         for group in (consumers, producers):
             outcomes = await asyncio.gather(
                 *(part.close() for part in group), return_exceptions=True
             )
-            failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-            if failures:
-                await instance.close()
-                raise failures[0]
+            failures += [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         await instance.close()
+        if failures:
+            raise failures[0]
 
     def _group(self, group: str) -> str:
         return wrap_namespace(self.config.namespace, group or self.config.group)

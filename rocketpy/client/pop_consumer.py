@@ -213,11 +213,12 @@ class PopConsumer(GroupConsumer[PopConsumerConfig]):
         self._loops[queue] = loop, task
 
     async def _stop_loops(self, queues: list[MessageQueue]) -> None:
-        tasks = [self._loops.pop(queue)[1] for queue in queues]
-        for task in tasks:
+        stopped = [self._loops.pop(queue) for queue in queues]
+        for loop, task in stopped:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+            loop.began.set()  # a start that waits for it waits for nothing
+        if stopped:
+            await asyncio.wait([task for _, task in stopped])
 
     # ---- messages
 

@@ -1,0 +1,199 @@
+"""The client without `await`: the same names, on a loop of its own thread that ends with it."""
+
+import asyncio
+import inspect
+import os
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy import sync
+from rocketpy.client.client import Client as AsyncClient
+from rocketpy.client.config import ClientConfig
+from rocketpy.errors import ClientError, ClosedError, ConnectError
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.hooks import RpcHook
+
+WAIT_S = 10.0
+FACES = [
+    (sync.Producer, rocketpy.Producer),
+    (sync.Consumer, rocketpy.Consumer),
+    (sync.PullConsumer, rocketpy.PullConsumer),
+    (sync.PopConsumer, rocketpy.PopConsumer),
+    (sync.Client, rocketpy.Client),
+]
+
+
+class NoNetwork:
+    """Connects to nobody, at once or never."""
+
+    def __init__(self) -> None:
+        self.hooks: list[RpcHook] = []
+        self.threads: set[str] = set()
+        self.is_closed = False
+
+    async def invoke(self, address: str, _command: RemotingCommand, _ms: int) -> RemotingCommand:
+        self.threads.add(threading.current_thread().name)
+        raise ConnectError(f"cannot connect to {address}")
+
+    def invoke_future(self, *args: Any) -> asyncio.Future[RemotingCommand]:
+        return asyncio.ensure_future(self.invoke(*args))
+
+    async def invoke_oneway(self, *args: Any) -> None:
+        await self.invoke(*args)
+
+    def register(self, code: int, processor: Any) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def client_on(network: NoNetwork) -> sync.Client:
+    config = ClientConfig("10.0.0.1:9876", group="g", client_ip="10.0.9.1")
+    return sync.Client(AsyncClient(config, make_remoting=lambda: network))
+
+
+def own_threads() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "rocketpy-sync"]
+
+
+def test_a_thread_lives_as_long_as_the_client() -> None:
+    network = NoNetwork()
+    client = client_on(network)
+    before = len(own_threads())
+    client.start()
+    client.start()
+    assert len(own_threads()) == before + 1
+    client.close()
+    assert len(own_threads()) == before
+    assert network.is_closed
+    client.close()
+
+
+def test_nothing_can_be_made_before_the_start_or_after_the_end() -> None:
+    client = client_on(NoNetwork())
+    for _ in range(2):
+        for use in (client.producer, client.pull_consumer, client.health):
+            with pytest.raises(ClosedError, match="not started"):
+                use()
+        with pytest.raises(ClosedError):
+            _ = client.client_id
+        with client:
+            assert client.client_id.startswith("10.0.9.1@")
+            assert client.health().consumers == {}
+            break
+        client.close()
+
+
+def test_errors_reach_the_caller() -> None:
+    network = NoNetwork()
+    with client_on(network) as client:
+        producer = client.producer(retries=0)
+        with pytest.raises(ClientError):
+            producer.send("t", b"x", timeout=5)
+        with pytest.raises(TypeError, match="no option 'tags'"):
+            producer.send("t", b"x", tags="a")  # type: ignore[call-arg]
+    assert network.threads == {"rocketpy-sync"}
+
+
+def test_a_send_may_be_waited_for_later() -> None:
+    with client_on(NoNetwork()) as client:
+        future = client.producer(retries=0).send_nowait("t", b"x", timeout=5)
+        assert isinstance(future, Future)
+        with pytest.raises(ClientError):
+            future.result(WAIT_S)
+
+
+def test_what_a_client_made_is_closed_with_it() -> None:
+    with client_on(NoNetwork()) as client:
+        producer = client.producer()
+    with pytest.raises(ClosedError, match="connect"):
+        producer.send("t", b"x")
+    with pytest.raises(ClosedError):
+        producer.send_nowait("t", b"x")
+
+
+def test_a_child_process_has_to_connect_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    with client_on(NoNetwork()) as client:
+        producer = client.producer()
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(ClosedError, match="parent process"):
+                producer.send("t", b"x")
+
+
+class Hanging:
+    """An object of the client whose close never ends."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = threading.Event(), threading.Event()
+
+    async def close(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+def test_an_interrupted_call_is_not_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = Hanging()
+
+    def interrupted(_self: Any, _timeout: float | None = None) -> Any:
+        assert hanging.begun.wait(WAIT_S)
+        raise KeyboardInterrupt
+
+    with client_on(NoNetwork()) as client:
+        face = sync.PullConsumer(client._running(), hanging)  # type: ignore[arg-type]
+        with monkeypatch.context() as patched:
+            patched.setattr(Future, "result", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                face.close()
+        assert hanging.cancelled.wait(WAIT_S)
+
+
+def test_a_with_block_starts_and_closes_a_consumer() -> None:
+    with client_on(NoNetwork()) as client:
+        with client.pull_consumer(group="p") as consumer:
+            assert consumer.assignment == []
+            assert consumer.poll(timeout=0) == []
+        with pytest.raises(ClosedError):
+            consumer.poll(timeout=0)
+
+
+def test_a_client_that_cannot_start_leaves_no_thread() -> None:
+    class Broken(NoNetwork):
+        def register(self, code: int, processor: Any) -> None:
+            raise ValueError("cannot start")
+
+    before = len(own_threads())
+    client = client_on(Broken())
+    with pytest.raises(ValueError, match="cannot start"):
+        client.start()
+    assert len(own_threads()) == before
+
+
+@pytest.mark.parametrize(("face", "wrapped"), FACES, ids=["1", "2", "3", "4", "5"])
+def test_methods_take_what_their_namesakes_take(face: type, wrapped: type) -> None:
+    names = [name for name in dir(face) if not name.startswith("_")]
+    made = [name for name in names if hasattr(getattr(face, name), "__wrapped__")]
+    assert len(made) >= 4
+    for name in made:
+        own, namesake = getattr(face, name), getattr(wrapped, name)
+        assert own.__doc__, name
+        assert (
+            list(inspect.signature(own).parameters.values())[1:]
+            == list(inspect.signature(namesake).parameters.values())[1:]
+        ), name
+
+
+def test_connect_describes_a_client_as_its_namesake_does() -> None:
+    client = sync.connect("10.0.0.1:9876", group="shop")
+    assert isinstance(client, sync.Client)
+    with pytest.raises(TypeError, match="retires"):
+        sync.connect("10.0.0.1:9876", retires=3)  # type: ignore[call-arg]
