@@ -12,7 +12,6 @@ STANDS_FOR = {
     "cli/group.py": COMMANDS,
     "cli/message.py": COMMANDS,
     "cli/topic.py": COMMANDS,
-    "client/group_consumer.py": "conformance/test_start.py",
     "remoting/socket_network.py": "integration/remoting/test_server.py",
     "spark/executor.py": "integration/spark/test_batch_reader.py",
     "spark/positions.py": "integration/spark/test_batch_reader.py",

@@ -7,6 +7,8 @@ from typing import Any
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.processor.send_message import SendMessageProcessor
+from rocketpy.broker.request_table import RequestTable
 from rocketpy.proto.bodies.group import SetMessageRequestModeRequestBody
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.client import RemotingClient
@@ -15,6 +17,7 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock
 from rocketpy.testing.sim_files import SimFiles
+from tests.unit.broker.fakes import FakeChannel, request
 
 
 def build(files: SimFiles | None = None, *, threads: bool = True, **config: Any) -> BrokerParts:
@@ -43,8 +46,8 @@ def build(files: SimFiles | None = None, *, threads: bool = True, **config: Any)
     )
 
 
-def opened(**config: Any) -> BrokerParts:
-    parts = build(**config)
+def opened(*, threads: bool = True, **config: Any) -> BrokerParts:
+    parts = build(threads=threads, **config)
     parts.store.open()
     parts.topics.put(TopicConfig("T", 1, 1))
     return parts
@@ -60,6 +63,7 @@ def test_nothing_is_touched_before_the_broker_starts() -> None:
     parts = build(files)
     assert files.operation_count == 0
     assert parts.address == "", "it does not listen yet"
+    assert isinstance(parts.sends, SendMessageProcessor)
 
 
 def test_capabilities_stand_in_the_order_in_which_they_see_a_message() -> None:
@@ -120,6 +124,32 @@ def test_changed_settings_reach_store_topics_and_capabilities() -> None:
     assert parts.configs.store.file_reserved_time == 1
     assert not parts.config.trace_on
     assert parts.configs.data_version != before
+
+
+def test_topics_follow_settings_that_change() -> None:
+    parts = opened(auto_create_topic_enable=False)
+    assert parts.topics.get("TBW102") is None
+    parts.configs.update({"autoCreateTopicEnable": "true"})
+    assert parts.topics.get("TBW102") is not None
+
+
+def test_pulls_still_hear_of_messages_when_pops_wait_too() -> None:
+    parts = opened(threads=False)
+    told: list[int] = []
+    parts.store.on_arrival = lambda _topic, _queue_id, next_offset, _code: told.append(next_offset)
+    pop = next(feature for feature in parts.features if feature.name == "pop")
+    requests = RequestTable(parts.pools)
+    pop.add_requests(requests)
+    channel = FakeChannel()
+    fields = {
+        "consumerGroup": "g", "topic": "T", "queueId": "-1", "maxMsgNums": "1", "initMode": "0",
+        "invisibleTime": "60000", "pollTime": "10000", "bornTime": str(parts.clock.time_ms()),
+    }  # fmt: skip
+    waiting: Any = requests.routes[200050].processor(channel, request(200050, fields))  # type: ignore[arg-type]
+    assert waiting is None
+    put(parts, b"0")
+    assert told == [1]
+    assert channel.loop.turn() > 0, "the pop goes on"
 
 
 def test_a_deleted_topic_takes_its_mode_along() -> None:

@@ -40,6 +40,8 @@ def test_who_flushes_follows_the_mode() -> None:
     synchronous, asynchronous = (
         names(parts(flush_disk_type=kind)) for kind in ("SYNC_FLUSH", "ASYNC_FLUSH")
     )
+    always = {"AllocateService", "CleanCommitLogService", "CleanConsumeQueueService"}
+    assert always <= synchronous & asynchronous
     assert synchronous - asynchronous == {"GroupCommitService", "FlushDeadlineService"}
     assert asynchronous - synchronous == {"FlushRealTimeService"}
 
@@ -154,6 +156,13 @@ def test_a_full_disk_closes_the_gate_and_a_free_one_opens_it() -> None:
     kit.files.capacity_bytes = None
     look(kit, store)
     assert store.put_message(message(b"2")).status is PutMessageStatus.PUT_OK
+
+
+def test_without_an_index_an_end_is_one_too() -> None:
+    kit = Kit(message_index_enable=False)
+    made = opened(kit)
+    assert made.flush_all(0) is True
+    assert made.checkpoint.trusted_phy_offset == made.log.max_phy_offset > 0
 
 
 def opened(kit: Kit) -> StoreParts:

@@ -1,0 +1,191 @@
+"""What members of a group share, whether they pull or pop: life, subscriptions, handlers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketpy.client.client import Client
+from rocketpy.errors import ClosedError, ConfigError, NoNameServerError
+from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
+from tests.unit.client.steps import until
+
+KINDS = ["consumer", "pop_consumer"]
+HEARTBEAT = 34
+
+
+async def nothing(_message: Any) -> None:
+    return None
+
+
+def make(client: Client, kind: str, **options: Any) -> Any:
+    return getattr(client, kind)("t", **{"group": "c", "handler": nothing, **options})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_member_is_one_from_its_start_to_its_end(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            assert cluster.members("c") == []
+            await consumer.start()
+            assert cluster.members("c") == [client.client_id]
+            beats = len(cluster.of_code(HEARTBEAT))
+            await consumer.start()
+            assert len(cluster.of_code(HEARTBEAT)) == beats, "it has started already"
+            await consumer.close()
+            assert cluster.members("c") == []
+            await consumer.close()
+            await consumer.wait_closed()
+            with pytest.raises(ClosedError):
+                await consumer.start()
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_waits_for_the_end_is_told(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            await consumer.start()
+            waiting = asyncio.ensure_future(consumer.wait_closed())
+            await pass_time(60)
+            assert not waiting.done()
+            await consumer.close()
+            await waiting
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_that_never_started_is_closed_at_once(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            await consumer.close()
+            await consumer.wait_closed()
+            with pytest.raises(ClosedError):
+                await consumer.start()
+        assert cluster.of_code(HEARTBEAT) == []
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_start_without_a_name_server_leaves_no_member_and_may_be_repeated(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            cluster.down.add(NAMESRV)
+            with pytest.raises(NoNameServerError):
+                await consumer.start()
+            assert client.health().consumers == {}
+            cluster.down.clear()
+            await consumer.start()
+            assert cluster.members("c") == [client.client_id]
+            await consumer.close()
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_start_that_is_given_up_leaves_no_member(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            cluster.latency_ms = 500
+            starting = asyncio.ensure_future(consumer.start())
+            await until(lambda: cluster.members("c") != [])
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            cluster.latency_ms = 0
+            assert cluster.members("c") == []
+            assert client.health().consumers == {}
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_may_come_later_and_is_received_soon(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.create_topic("u", 1)
+        got: list[bytes] = []
+
+        async def handler(message: Any) -> None:
+            got.append(message.body)
+
+        async with cluster.client() as client:
+            async with make(client, kind, handler=handler, start="earliest") as consumer:
+                cluster.put("u", b"of another topic")
+                await pass_time(5)
+                assert got == []
+                consumer.subscribe("u")
+                await until(lambda: got == [b"of another topic"], 10)
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_topics_are_received_from_the_start(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.create_topic("u", 1)
+        topics: set[str] = set()
+
+        async def handler(message: Any) -> None:
+            topics.add(message.topic)
+
+        async with cluster.client() as client:
+            made = getattr(client, kind)(["t", "u"], group="c", handler=handler)
+            async with made:
+                for topic in ("t", "u"):
+                    cluster.put(topic, b"x")
+                await until(lambda: topics == {"t", "u"})
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("topic", ["", "no blank", "x" * 300])
+def test_a_topic_that_cannot_be_is_refused(kind: str, topic: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = make(client, kind)
+            with pytest.raises(ConfigError):
+                consumer.subscribe(topic)
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plain_function_is_a_handler_too(kind: str) -> None:
+    async def main(cluster: Cluster) -> list[bytes]:
+        got: list[bytes] = []
+
+        async with cluster.client() as client:
+            async with make(client, kind, handler=lambda message: got.append(message.body)):
+                cluster.put("t", b"x")
+                await until(lambda: got == [b"x"])
+        return got
+
+    assert run_sim(main) == [b"x"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_that_nobody_serves_is_looked_for_and_found_when_it_comes(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        got: list[bytes] = []
+
+        async def handler(message: Any) -> None:
+            got.append(message.body)
+
+        async with cluster.client() as client:
+            made = getattr(client, kind)("later", group="c", handler=handler, start="earliest")
+            async with made:
+                await pass_time(5)
+                cluster.create_topic("later", 1)
+                cluster.put("later", b"x")
+                await until(lambda: got == [b"x"], 60)
+
+    run_sim(main)
