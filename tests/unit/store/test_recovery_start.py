@@ -198,32 +198,19 @@ def test_a_clock_that_was_set_back_does_not_hide_a_file() -> None:
 # -- what is missing -------------------------------------------------------------------------
 
 
-def test_a_queue_with_a_gap_has_everything_read() -> None:
+@pytest.mark.parametrize("number", [0, 1], ids=["its begin", "a file in its middle"])
+def test_a_queue_that_lost_a_file_has_everything_read_and_is_made_again_once(number: int) -> None:
     kit = Kit(280)
     kit.table.flush()
     kit.table.close()
     directory = Path("/store/consumequeue/T/0")
-    kit.files.remove(directory / kit.files.list_files(directory)[1])
+    kit.files.remove(directory / kit.files.list_files(directory)[number])
     kit.table.load()
     end = kit.log.max_phy_offset
     kit.vouch(end, end)
     start = kit.start()
     assert start.find() == 0
     assert [queue.topic for queue in start.to_remake] == ["T"]
-
-
-def test_a_queue_that_lost_its_begin_has_everything_read() -> None:
-    kit = Kit(280)
-    kit.table.flush()
-    kit.table.close()
-    directory = Path("/store/consumequeue/T/0")
-    kit.files.remove(directory / kit.files.list_files(directory)[0])
-    kit.table.load()
-    end = kit.log.max_phy_offset
-    kit.vouch(end, end)
-    start = kit.start()
-    assert start.find() == 0
-    assert len(start.to_remake) == 1
 
 
 def test_whole_queues_are_not_made_again() -> None:
