@@ -12,6 +12,7 @@ from pathlib import Path
 from rocketpy.spark.options import Option, options_of
 from rocketpy.spark.read_options import BatchOptions, StreamOptions
 from rocketpy.spark.sink.options import SinkOptions
+from rocketpy.spark.store_source.options import StoreOptions
 
 PAGE = Path(__file__).parent.parent / "docs" / "spark.md"
 BEGIN, END = (
@@ -19,7 +20,12 @@ BEGIN, END = (
     "<!-- end of options -->",
 )
 
-KINDS: dict[str, type] = {"batch": BatchOptions, "stream": StreamOptions, "write": SinkOptions}
+KINDS: dict[str, type] = {
+    "batch": BatchOptions,
+    "stream": StreamOptions,
+    "write": SinkOptions,
+    "store": StoreOptions,
+}
 """Options classes by the word for them in the table; an owner of another one adds it here."""
 
 

@@ -57,9 +57,11 @@ def register(spark: "SparkSession") -> None:
         spark: the session.
     """
     # Imported here: options and plans are of use without PySpark.
-    from pyspark_rocketmq import DefaultSource  # noqa: PLC0415
+    import pyspark_rocketmq  # noqa: PLC0415
+    import pyspark_rocketmq_store  # noqa: PLC0415
 
-    spark.dataSource.register(DefaultSource)
+    spark.dataSource.register(pyspark_rocketmq.DefaultSource)
+    spark.dataSource.register(pyspark_rocketmq_store.DefaultSource)
 
 
 def lag_listener(on_lag: "Callable[[StreamLag], None] | None" = None) -> "RocketMQLagListener":

@@ -6,6 +6,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -24,6 +25,7 @@ from rocketpy.spark.read_options import RowOptions
 _TYPES: Final[Mapping[pa.DataType, DataType]] = {
     pa.string(): StringType(),
     pa.binary(): BinaryType(),
+    pa.bool_(): BooleanType(),
     pa.int32(): IntegerType(),
     pa.int64(): LongType(),
     pa.timestamp("us", tz="UTC"): TimestampType(),
@@ -33,7 +35,12 @@ _TYPES: Final[Mapping[pa.DataType, DataType]] = {
 
 def row_schema_to_spark(schema: RowSchema) -> StructType:
     """Return Spark's words for a row schema; all of its columns may be null."""
-    return StructType([StructField(each.name, _TYPES[each.type], True) for each in schema.arrow])
+    return arrow_schema_to_spark(schema.arrow)
+
+
+def arrow_schema_to_spark(schema: pa.Schema) -> StructType:
+    """Return Spark's words for the columns of record batches; all of them may be null."""
+    return StructType([StructField(each.name, _TYPES[each.type], True) for each in schema])
 
 
 def rows_of(options: RowOptions) -> RowSchema:

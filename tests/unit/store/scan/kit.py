@@ -15,13 +15,13 @@ LOG_FILE_BYTES = 16_384
 class Written:
     """A store that is written, and may stay open."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, log_file_bytes: int = LOG_FILE_BYTES) -> None:
         self.root = root
         self.clock = SimClock()
         self.store = MessageStore(
             MessageStoreConfig(
                 store_path_root_dir=str(root),
-                mapped_file_size_commit_log=LOG_FILE_BYTES,
+                mapped_file_size_commit_log=log_file_bytes,
                 mapped_file_size_consume_queue=400,
                 max_hash_slot_num=20,
                 max_index_num=80,

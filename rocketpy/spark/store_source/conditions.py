@@ -1,0 +1,176 @@
+"""Conditions that Spark hands down: what is not read because of them, and what is left out after.
+
+Every condition taken is applied to each row exactly as Spark would, so Spark need not look again.
+Those on topic, broker, queue, offset and tags also keep data from being read at all. Only with the
+option `pushdown`: a reader that takes conditions fails where Spark's own setting is off.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import datasource as spark
+
+from rocketpy.arrow import RowSchema
+from rocketpy.proto.subscription import SUB_ALL
+from rocketpy.spark.store_source.options import StoreOptions
+from rocketpy.spark.store_source.plan import Task
+from rocketpy.store.scan.pieces import QueuePiece
+
+_ORDER: Final = {
+    spark.GreaterThan: pc.greater,
+    spark.GreaterThanOrEqual: pc.greater_equal,
+    spark.LessThan: pc.less,
+    spark.LessThanOrEqual: pc.less_equal,
+}
+_TEXT: Final = {
+    spark.StringStartsWith: pc.starts_with,
+    spark.StringEndsWith: pc.ends_with,
+    spark.StringContains: pc.match_substring,
+}
+
+
+class Conditions:
+    """The conditions of one query; none at first."""
+
+    def __init__(self, rows: RowSchema) -> None:
+        """Describe what they are about.
+
+        Args:
+            rows: the columns read.
+        """
+        self._kinds = {field.name: field.type for field in rows.arrow}
+        self._inside = dict(zip(rows.arrow.names, rows.names, strict=True))
+        self._taken: list[spark.Filter] = []
+
+    def take(self, filters: Iterable[spark.Filter]) -> Iterator[spark.Filter]:
+        """Take the conditions that are understood, and yield the others."""
+        for each in filters:
+            if self._is_understood(each):
+                self._taken.append(each)
+            else:
+                yield each
+
+    def narrow_options(self, options: StoreOptions) -> StoreOptions:
+        """Return options that read no other tags than wanted, where a condition names them."""
+        for values in self._allowed("tags"):
+            is_plain = all(_is_tag(value) for value in values)
+            if options.tags == SUB_ALL and values and is_plain:
+                return replace(options, tags=" || ".join(values))
+        return options
+
+    def narrow_tasks(self, tasks: Iterable[Task]) -> list[Task]:
+        """Return the tasks without those that can have no row, and with fewer offsets."""
+        kept = []
+        for task in tasks:
+            if not self._may_hold("brokerName", task.wanted.broker_name):
+                continue
+            piece = task.piece
+            if isinstance(piece, QueuePiece):
+                if not self._may_hold("topic", piece.topic):
+                    continue
+                if not self._may_hold("queueId", piece.queue_id):
+                    continue
+                start, end = self._offsets(piece.start, piece.end)
+                if start >= end:
+                    continue
+                task = task._replace(piece=piece.part(start, end))  # noqa: PLW2901 - narrowed
+            kept.append(task)
+        return kept
+
+    def filtered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches with those rows only that meet every condition."""
+        if not self._taken:
+            yield from batches
+            return
+        for batch in batches:
+            kept = batch
+            for each in self._taken:
+                kept = kept.filter(pc.fill_null(self._mask(each, kept), fill_value=False))
+            if kept.num_rows:
+                yield kept
+
+    def _is_understood(self, condition: spark.Filter) -> bool:
+        if isinstance(condition, spark.Not):
+            return self._is_understood(condition.child)
+        path: Sequence[str] = getattr(condition, "attribute", ())
+        kind = self._kinds.get(path[0]) if len(path) == 1 else None
+        if kind is None or pa.types.is_map(kind) or pa.types.is_binary(kind):
+            return False
+        if isinstance(condition, spark.IsNull | spark.IsNotNull):
+            return True
+        if isinstance(condition, tuple(_TEXT)):
+            return bool(pa.types.is_string(kind))
+        value = getattr(condition, "value", None)
+        if isinstance(condition, tuple(_ORDER)):
+            return not pa.types.is_string(kind) and value is not None
+        if isinstance(condition, spark.In):
+            return None not in condition.value
+        if isinstance(condition, spark.EqualTo | spark.EqualNullSafe):
+            return value is not None
+        return False
+
+    def _mask(self, condition: spark.Filter, batch: pa.RecordBatch) -> pa.Array:
+        """Return whether each row meets a condition; null where SQL says that nobody knows."""
+        if isinstance(condition, spark.Not):
+            return pc.invert(self._mask(condition.child, batch))
+        (name,) = condition.attribute  # type: ignore[attr-defined]  # all others have one
+        column = batch.column(name)
+        if isinstance(condition, spark.IsNull):
+            return pc.is_null(column)
+        if isinstance(condition, spark.IsNotNull):
+            return pc.is_valid(column)
+        if isinstance(condition, spark.In):
+            known = pc.is_in(column, value_set=pa.array(condition.value, column.type))
+            return pc.if_else(pc.is_null(column), pa.scalar(None, pa.bool_()), known)
+        for kind, text_test in _TEXT.items():
+            if isinstance(condition, kind):
+                return text_test(column, condition.value)  # type: ignore[attr-defined]
+        value = pa.scalar(condition.value, column.type)  # type: ignore[attr-defined]
+        for kind, comparison in _ORDER.items():
+            if isinstance(condition, kind):
+                return comparison(column, value)
+        equal = pc.equal(column, value)
+        if isinstance(condition, spark.EqualNullSafe):
+            return pc.fill_null(equal, fill_value=False)
+        return equal
+
+    def _about(self, name: str) -> Iterator[spark.Filter]:
+        """Yield the conditions about one column, by RocketPy's name."""
+        for each in self._taken:
+            path = getattr(each, "attribute", ())
+            if path and self._inside[path[0]] == name:
+                yield each
+
+    def _allowed(self, name: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the values that each condition leaves a column, where it names them."""
+        for each in self._about(name):
+            if isinstance(each, spark.In):
+                yield each.value
+            elif isinstance(each, spark.EqualTo | spark.EqualNullSafe):
+                yield (each.value,)
+
+    def _may_hold(self, name: str, value: object) -> bool:
+        return all(value in allowed for allowed in self._allowed(name))
+
+    def _offsets(self, start: int, end: int) -> tuple[int, int]:
+        """Narrow a range of queue offsets."""
+        for values in self._allowed("queueOffset"):
+            start, end = max(start, min(values, default=end)), min(end, max(values, default=-1) + 1)
+        for each in self._about("queueOffset"):
+            if isinstance(each, spark.GreaterThan):
+                start = max(start, each.value + 1)
+            elif isinstance(each, spark.GreaterThanOrEqual):
+                start = max(start, each.value)
+            elif isinstance(each, spark.LessThan):
+                end = min(end, each.value)
+            elif isinstance(each, spark.LessThanOrEqual):
+                end = min(end, each.value + 1)
+        return start, end
+
+
+def _is_tag(value: object) -> bool:
+    """Whether a value can stand in an expression of tags as it is."""
+    return isinstance(value, str) and value == value.strip() != "" and not {"|", "*"} & set(value)

@@ -1,0 +1,67 @@
+"""`spark.read.format("rocketmq.store").load(directory)`: planned once, read by tasks."""
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rocketpy.errors import CorruptRecordError
+from rocketpy.spark.options import parse_options
+from rocketpy.spark.schema import rows_for
+from rocketpy.spark.store_source.ahead import ahead
+from rocketpy.spark.store_source.conditions import Conditions
+from rocketpy.spark.store_source.options import StoreOptions
+from rocketpy.spark.store_source.plan import Task, tasks
+from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.pieces import read
+
+logger = logging.getLogger(__name__)
+
+
+class TaskPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class StoreReader(DataSourceReader):
+    """Reads pieces of store directories that are fixed when the query is planned.
+
+    Args:
+        options: as Spark has them.
+        schema: the columns wanted.
+
+    Raises:
+        ConfigError: an option or a column cannot be used.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.options = parse_options(options, StoreOptions)
+        self.rows = rows_for(schema, self.options)
+        self.conditions = Conditions(self.rows)
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a partition a queue or log file, or more where queues are to be split.
+
+        Raises:
+            RocketPyError: a path is no store, a topic is not there, offsets are gone.
+        """
+        options = self.conditions.narrow_options(self.options)
+        planned = tasks(options, self.rows)
+        return [TaskPartition(each) for each in self.conditions.narrow_tasks(planned)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one partition; of a query without any, Spark asks for one all the same."""
+        if isinstance(partition, TaskPartition):
+            task = partition.task
+            directory = StoreDirectory(task.root, self.options.commit_log)
+            batches = read(directory, task.wanted, task.piece, _report)
+            yield from self.conditions.filtered(ahead(batches))
+
+
+def _report(error: CorruptRecordError) -> None:
+    logger.warning("a damaged record is left out: %s", error)

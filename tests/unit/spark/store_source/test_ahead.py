@@ -1,0 +1,41 @@
+"""Items made by another thread."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rocketpy.spark.store_source.ahead import AHEAD, ahead
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 500])
+def test_all_items_in_order(count: int) -> None:
+    assert list(ahead(iter(range(count)))) == list(range(count))
+
+
+def test_what_is_raised_comes_after_the_items_before_it() -> None:
+    def failing() -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="no more"):  # noqa: PT012 - what came before counts
+        for item in ahead(failing()):
+            seen.append(item)  # noqa: PERF402
+    assert seen == [1]
+
+
+def test_who_leaves_early_leaves_no_thread_and_little_is_made() -> None:
+    made = []
+
+    def counted() -> Iterator[int]:
+        for number in range(1000):
+            made.append(number)
+            yield number
+
+    items = ahead(counted())
+    assert next(items) == 0
+    items.close()  # type: ignore[attr-defined]
+
+    assert len(made) <= 2 + AHEAD + 1
+    assert not [each for each in threading.enumerate() if "rocketpy-decode" in each.name]

@@ -1,0 +1,64 @@
+"""Options of the format `rocketmq.store`: misspelt, contradictory, and what they lead to."""
+
+from pathlib import Path
+
+import pytest
+
+from rocketpy.errors import ConfigError
+from rocketpy.spark.options import options_of, parse_options
+from rocketpy.spark.store_source.options import StoreOptions
+
+
+def parsed(**options: str) -> StoreOptions:
+    return parse_options({"path": "/a/store", **options}, StoreOptions)
+
+
+@pytest.mark.parametrize("name", [each.name for each in options_of(StoreOptions)])
+def test_a_letter_too_few_names_the_option(name: str) -> None:
+    known = {each.name.lower() for each in options_of(StoreOptions)}
+    for index in range(1, len(name)):
+        misspelt = name[:index] + name[index + 1 :]
+        if misspelt.lower() not in known:
+            with pytest.raises(ConfigError, match="no such option") as caught:
+                parsed(**{misspelt: "1"})
+            assert len(name) < 5 or "did you mean" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"path": ""}, "path: is required"),
+        ({"keys": "k"}, "keys: goes with scan=index"),
+        ({"scan": "index"}, "keys: goes with scan=index"),
+        ({"scan": "log", "startingOffsets": '{"T":{"b":{"0":1}}}'}, "goes with scan=queue"),
+        ({"startingOffsets": "latest"}, "not one of earliest"),
+        ({"startingOffsets": '{"T":{"b":{"0":-1}}}'}, "cannot be the latest"),
+        ({"endingOffsets": '{"T":{"b":{"0":-2}}}'}, "cannot be the earliest"),
+        ({"subExpression": " || "}, "holds no tag"),
+        ({"paths": "x"}, "is no JSON"),
+        ({"paths": "[1]"}, "is no list of paths"),
+    ],
+)
+def test_what_cannot_be_is_told_of(options: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parsed(**options)
+
+
+def test_directories_and_their_names(tmp_path: Path) -> None:
+    for name in ("a/store", "b/store", "c"):
+        (tmp_path / name).mkdir(parents=True)
+
+    both = parsed(path=f"{tmp_path}/a/store, {tmp_path}/c")
+    assert both.roots() == [f"{tmp_path}/a/store", f"{tmp_path}/c"]
+    assert both.broker_names() == ["store", "c"]
+    pattern = parsed(path=f"file://{tmp_path}/*/store")
+    assert pattern.roots() == [f"{tmp_path}/a/store", f"{tmp_path}/b/store"]
+    assert pattern.broker_names() == pattern.roots()
+    named = parsed(path=f"{tmp_path}/*/store", brokerName="x,y")
+    assert named.broker_names() == ["x", "y"]
+    with pytest.raises(ConfigError, match="has 1 names for 2 directories"):
+        parsed(path=f"{tmp_path}/*/store", brokerName="x").roots()
+    with pytest.raises(ConfigError, match="nothing matches"):
+        parsed(path=f"{tmp_path}/none*").roots()
+    with pytest.raises(ConfigError, match="is for a single directory"):
+        parsed(path=f"{tmp_path}/*/store", commitLogPath="/log").roots()
