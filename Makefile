@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark jdk go demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
+.PHONY: bench-spark help setup setup-spark jdk go demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,9 @@ bench-quick: setup jdk ## the same in about 2 minutes, for a first look
 
 bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption
 	@$(BIN)/python -m bench --features
+
+bench-spark: setup-spark jdk ## the data pipeline beside what bounds it: Arrow ceiling, one record at a time, memcpy (about 5 minutes)
+	@$(BIN)/python -m bench.spark
 
 public-api: setup ## write the public names and signatures down anew, after a change on purpose
 	$(BIN)/python -m tests.tidy.public_api

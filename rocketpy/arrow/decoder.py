@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketpy.arrow.fast_rows import NEED_PROPERTIES, FastRows
-from rocketpy.arrow.gather import Int64s, gather, is_utf8, not_utf8
+from rocketpy.arrow.gather import Int64s, is_utf8, not_utf8
 from rocketpy.arrow.heads import Heads, Mask
 from rocketpy.arrow.properties import Pairs
 from rocketpy.arrow.schema import RowSchema
@@ -99,16 +99,11 @@ class RecordDecoder:
         fast = heads.plain & ((heads.field("sys_flag") & COMPRESSED) == 0)
         if base_offset is not None:
             fast &= heads.field("phy_offset") == positions + base_offset
-        self._remove_bad_text(buffer, heads, fast)
         if self._check_crc:
             self._remove_bad_crc(buffer, heads, fast)
-        pairs = self._pairs(buffer, heads, fast)
+        batch, chosen = self._fast_batch(buffer, heads, fast, broker_name)
         if fast.all():
-            return self._fast_batch(FastRows(buffer, heads, pairs, broker_name))[0]
-        chosen: Int64s = np.flatnonzero(fast)
-        rows = FastRows(buffer, heads.select(chosen), pairs, broker_name)
-        batch, kept = self._fast_batch(rows)
-        chosen = chosen if kept is None else chosen[kept]
+            return batch
         others, messages = self._slow_messages(
             buffer, positions, np.flatnonzero(~fast), base_offset
         )
@@ -127,16 +122,6 @@ class RecordDecoder:
         if self._on_damaged is not None:
             self._on_damaged(error)
 
-    def _remove_bad_text(self, buffer: pa.Buffer, heads: Heads, fast: Mask) -> None:
-        """Leave rows to the slow path whose topic, or body as text, is not UTF-8."""
-        spans = [(heads.topic_at, heads.topic_end)] if "topic" in self.schema.names else []
-        spans += [(heads.body_at, heads.body_end)] if self._body_is_text else []
-        for starts, ends in spans:
-            chosen = np.flatnonzero(fast)
-            texts = gather(buffer, starts[chosen], ends[chosen], pa.binary())
-            if not is_utf8(texts):
-                fast[chosen[not_utf8(texts)]] = False
-
     def _remove_bad_crc(self, buffer: pa.Buffer, heads: Heads, fast: Mask) -> None:
         view = memoryview(buffer)
         chosen = np.flatnonzero(fast)
@@ -146,27 +131,43 @@ class RecordDecoder:
             if start < end and zlib.crc32(view[start:end]) & _CRC_MASK != crc:
                 fast[row] = False
 
-    def _pairs(self, buffer: pa.Buffer, heads: Heads, fast: Mask) -> Pairs | None:
-        """Return the properties of the fast rows; rows out of shape become slow ones."""
-        if not self._needs_pairs:
-            return None
-        while True:
-            chosen = np.flatnonzero(fast)
-            pairs = Pairs(buffer, heads.properties_at[chosen], heads.end[chosen])
-            if not pairs.odd.any():
-                return pairs
-            fast[chosen[pairs.odd]] = False
+    def _fast_batch(
+        self, buffer: pa.Buffer, heads: Heads, fast: Mask, broker_name: str
+    ) -> tuple[pa.RecordBatch, Int64s]:
+        """Return the fast rows as a batch, and which rows those are.
 
-    def _fast_batch(self, rows: FastRows) -> tuple[pa.RecordBatch, Mask | None]:
-        """Return the rows as a batch, and which of them it has (None: all)."""
-        fields = zip(self.schema.names, self.schema.arrow, strict=True)
-        columns = [rows.column(name, field.type) for name, field in fields]
+        Rows that turn out to be slow ones are taken from `fast`.
+        """
+        while True:
+            chosen: Int64s = np.flatnonzero(fast)
+            found = heads if len(chosen) == len(fast) else heads.select(chosen)
+            pairs = None
+            if self._needs_pairs:
+                pairs = Pairs(buffer, found.properties_at, found.end)
+                if pairs.odd.any():
+                    fast[chosen[pairs.odd]] = False
+                    continue
+            rows = FastRows(buffer, found, pairs, broker_name)
+            fields = zip(self.schema.names, self.schema.arrow, strict=True)
+            columns = [rows.column(name, field.type) for name, field in fields]
+            unreadable = self._not_utf8(columns)
+            if unreadable is None:
+                break
+            fast[chosen[unreadable]] = False
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
         if not self._tags:
-            return batch, None
+            return batch, chosen
         kept = pc.is_in(rows.tags(), value_set=self._tag_set)
         mask: Mask = kept.to_numpy(zero_copy_only=False)
-        return (batch, None) if mask.all() else (batch.filter(kept), mask)
+        return (batch, chosen) if mask.all() else (batch.filter(kept), chosen[mask])
+
+    def _not_utf8(self, columns: list[pa.Array]) -> Mask | None:
+        """Return which rows have a topic, or a body as text, that is not UTF-8; None: none."""
+        for name, column in zip(self.schema.names, columns, strict=True):
+            is_text = name == "topic" or (name == "body" and self._body_is_text)
+            if is_text and not is_utf8(column):
+                return not_utf8(column)
+        return None
 
     def _slow_messages(
         self, buffer: pa.Buffer, positions: Int64s, wanted: Int64s, base_offset: int | None

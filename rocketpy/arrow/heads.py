@@ -80,13 +80,13 @@ class Heads:
         plain &= (body_bytes >= 0) & (body_bytes <= total - MIN_RECORD_BYTES)
         self.body_at = positions + LAYOUT.itemsize
         self.body_end = self.body_at + body_bytes
-        length_at = np.where(plain, self.body_end, 0)
+        length_at = _where(plain, self.body_end, 0)
         self.topic_at = length_at + _TOPIC_LENGTH_BYTES
         # Where nothing is plain there may be no byte to read either.
         self.topic_end = self.topic_at + (data[length_at] if size else 0)
         plain &= self.topic_end + _PROPERTIES_LENGTH_BYTES <= self.end
         self.properties_at = self.topic_end + _PROPERTIES_LENGTH_BYTES
-        second = np.where(plain, self.topic_end + 1, min(1, size - 1))
+        second = _where(plain, self.topic_end + 1, min(1, size - 1))
         stored = data[second - 1].astype(np.int64) << 8 if size > 1 else np.zeros_like(second)
         stored |= data[second] if size > 1 else 0
         plain &= self.properties_at + stored == self.end
@@ -121,6 +121,11 @@ _ARRAYS: Final = (
     "properties_at",
     "end",
 )
+
+
+def _where(mask: Mask, values: Int64s, other: int) -> Int64s:
+    """Return the values where the mask is set, else another; a mask of ones costs nothing."""
+    return values if mask.all() else np.where(mask, values, other)
 
 
 def _fixed_parts(data: Bytes, positions: Int64s, inside: Mask) -> npt.NDArray[Any]:

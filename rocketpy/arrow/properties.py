@@ -9,6 +9,7 @@ Others (`Pairs.odd`) are the slow path's, which knows what Java makes of them.
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rocketpy.arrow.gather import Int64s, gather, gathered_bytes, is_utf8, not_utf8
@@ -36,9 +37,19 @@ class Pairs:
         self._text, places = gathered_bytes(texts)
         self._source = texts.buffers()[2] or pa.py_buffer(b"")
         self.odd = np.zeros(len(starts), np.bool_)
-        rows = places.astype(np.int64)
-        separators: Int64s = np.flatnonzero((self._text - np.uint8(1)) < 2)
+        separators: Int64s = np.flatnonzero(self._text <= _PAIR_END)
         kinds = self._text[separators]
+        if _alternate(kinds):
+            each = _same_in_all(separators, places)
+            if each:
+                self._per_row = np.full(len(starts), each, np.int64)
+                self._cut(separators, places.astype(np.int64), np.empty(0, np.int64))
+                self._find_bad_text(texts)
+                return
+        else:  # there may be bytes of 0 among them, which are text
+            separators = separators[kinds != 0]
+            kinds = kinds[kinds != 0]
+        rows = places.astype(np.int64)
         lacking = _without_last(self._text, rows)
         if len(lacking):
             order = np.argsort(np.concatenate((separators, rows[lacking + 1])), kind="stable")
@@ -49,18 +60,16 @@ class Pairs:
         if self.odd.any():
             return
         self._cut(separators, rows, lacking)
+        self._find_bad_text(texts)
+
+    def _find_bad_text(self, texts: pa.Array) -> None:
         if not self.odd.any() and not is_utf8(texts):
             self.odd = not_utf8(texts)
 
     def _mark_odd(self, separators: Int64s, kinds: Bytes, rows: Int64s, lacking: Int64s) -> None:
         """Find records whose separators do not alternate, beginning with that of a name."""
-        regular = (
-            len(separators) % 2 == 0
-            and bool((kinds[::2] == _NAME_END).all())
-            and bool((kinds[1::2] == _PAIR_END).all())
-        )
         self._per_row = _count_in_rows(separators, rows, lacking)
-        if regular and not (self._per_row & 1).any():
+        if _alternate(kinds) and not (self._per_row & 1).any():
             return
         first = np.cumsum(self._per_row) - self._per_row
         row_of = np.repeat(np.arange(len(self.odd)), self._per_row)
@@ -128,11 +137,12 @@ class Pairs:
         """
         count = len(self.odd)
         raw = name.encode()
+        if self._shape is not None and raw in self._shape:
+            at, step = self._shape.index(raw), len(self._shape)
+            starts, ends = self._value_at[at::step], self._value_end[at::step]
+            return gather(self._source, starts, ends, pa.string()), np.ones(count, np.bool_)
         pair_of = np.full(count, -1, np.int64)
-        if self._shape is not None:
-            if raw in self._shape:
-                pair_of = self.first[:-1].astype(np.int64) + self._shape.index(raw)
-        elif raw in self._distinct:
+        if self._shape is None and raw in self._distinct:
             pairs = np.flatnonzero(self._codes == self._distinct.index(raw))
             pair_of[self._row_of(pairs)] = pairs
         has = pair_of >= 0
@@ -150,6 +160,22 @@ class Pairs:
         return pa.Array.from_buffers(
             PROPERTIES, len(self.odd), [None, pa.py_buffer(self.first)], children=[entries]
         )
+
+
+def _alternate(kinds: Bytes) -> bool:
+    """Whether separators of names and of pairs take turns."""
+    names, pairs = kinds[::2], kinds[1::2]
+    return bool(
+        len(names) == len(pairs) and (names == _NAME_END).all() and (pairs == _PAIR_END).all()
+    )
+
+
+def _same_in_all(separators: Int64s, places: npt.NDArray[np.int32]) -> int:
+    """Return how many separators each row has, when all have as many and end with one; else 0."""
+    each, rest = divmod(len(separators), max(1, len(places) - 1))
+    if rest or not each or each % 2:
+        return 0
+    return each if bool((separators[each - 1 :: each] == places[1:] - 1).all()) else 0
 
 
 def _without_last(text: Bytes, rows: Int64s) -> Int64s:

@@ -1,0 +1,55 @@
+"""Runs the benchmarks of the data pipeline; prints the table, and keeps it in bench/results.
+
+python -m bench.spark [--quick] [--rounds 5] [--only B1]
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.spark import decoding, reads
+from bench.spark.frame import Context, keep, measure, table
+
+MODULES = (reads, decoding)
+
+
+def say(text: str) -> None:
+    """Print progress to standard error."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Run the benchmarks."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count; one more warms")
+    parser.add_argument("--quick", action="store_true", help="one round of few messages; not kept")
+    parser.add_argument("--only", default="", help="only ratios whose key or name contains this")
+    parser.add_argument("--no-store", action="store_true", help="do not write bench/results")
+    opts = parser.parse_args()
+    ratios = [
+        each
+        for module in MODULES
+        for each in module.ratios()
+        if opts.only in f"{each.key} {each.name}"
+    ]
+    scratch = Path(tempfile.mkdtemp(prefix="rocketpy-bench-spark-"))
+    context = Context(scratch, 0.1 if opts.quick else 1.0)
+    rounds = 1 if opts.quick else opts.rounds
+    say(f"load of the machine: {os.getloadavg()[0]:.1f}")
+    try:
+        results = measure(ratios, context, rounds, say)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    text = table(results)
+    print(text)
+    if not (opts.no_store or opts.quick):
+        say(f"stored as {keep(results, text, {'rounds': rounds, 'only': opts.only})}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

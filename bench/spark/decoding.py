@@ -1,0 +1,85 @@
+"""B5 and B6: the decoder of many records beside that of one, and beside copying the log."""
+
+import time
+from functools import partial
+
+import numpy as np
+
+from bench.spark.frame import Context, Ratio
+from rocketpy.arrow import RecordDecoder, row_schema
+from rocketpy.arrow.slow_rows import slow_rows
+from rocketpy.proto.message import decode_message
+
+ROWS = 5_000
+"""Rows of a batch."""
+SAMPLE = 200_000
+"""Messages decoded in one round."""
+SCHEMA = row_schema()
+
+
+def ratios() -> list[Ratio]:
+    """Return B5 for both sizes of bodies, and B6 for 1 KB."""
+    found = [
+        Ratio(
+            "B5",
+            f"vectorised / one record after the other, into Arrow, {size} B",
+            "rows/s",
+            10,
+            partial(vectorised, body_bytes=size),
+            partial(one_by_one, body_bytes=size),
+        )
+        for size in (100, 1024)
+    ]
+    return [
+        *found,
+        Ratio(
+            "B6",
+            "vectorised decoding / copying the log, 1024 B",
+            "MB/s",
+            0.4,
+            partial(megabytes_per_s, body_bytes=1024),
+            partial(copied, body_bytes=1024),
+        ),
+    ]
+
+
+def vectorised(context: Context, body_bytes: int) -> float:
+    """Decode a part of the log; rows a second."""
+    store = context.store(body_bytes)
+    log, positions = store.log(), store.positions[:SAMPLE]
+    decoder = RecordDecoder(SCHEMA)
+    began = time.perf_counter()
+    for start in range(0, len(positions), ROWS):
+        chosen = positions[start : start + ROWS]
+        decoder.decode(log, chosen, broker_name="broker-a", base_offset=0)
+    return len(positions) / (time.perf_counter() - began)
+
+
+def one_by_one(context: Context, body_bytes: int) -> float:
+    """Do the same with the decoder of one record; a tenth of the messages are enough."""
+    store = context.store(body_bytes)
+    log, positions = store.log(), store.positions[: SAMPLE // 10]
+    view = log.data
+    began = time.perf_counter()
+    for start in range(0, len(positions), ROWS):
+        messages = [decode_message(view, at) for at in positions[start : start + ROWS].tolist()]
+        slow_rows(messages, SCHEMA, "broker-a")
+    return len(positions) / (time.perf_counter() - began)
+
+
+def megabytes_per_s(context: Context, body_bytes: int) -> float:
+    """Return what `vectorised` decodes as megabytes of log."""
+    store = context.store(body_bytes)
+    return vectorised(context, body_bytes) * store.log_bytes / store.count / 1e6
+
+
+def copied(context: Context, body_bytes: int) -> float:
+    """Copy the same part of the log into new memory, in pieces as large as a batch's records."""
+    store = context.store(body_bytes)
+    log = store.log()
+    piece = store.log_bytes // store.count * ROWS
+    end = min(store.log_bytes, piece * (SAMPLE // ROWS))
+    began = time.perf_counter()
+    for start in range(0, end, piece):
+        np.array(log[start : start + piece])
+    return end / (time.perf_counter() - began) / 1e6
