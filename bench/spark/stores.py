@@ -81,7 +81,8 @@ def store_of(scratch: Path, body_bytes: int, scale: float) -> Store:
         for start in range(0, len(data), QUEUE_FILE_BYTES):
             path = root / "consumequeue" / TOPIC / str(queue_id) / f"{start:020d}"
             _write(path, data[start : start + QUEUE_FILE_BYTES], QUEUE_FILE_BYTES)
-    (root / "checkpoint").write_bytes(struct.pack(">3q", *[1_700_000_000_000 + count] * 3))
+    stamps = struct.pack(">3q", *[1_700_000_000_000 + count] * 3)
+    (root / "checkpoint").write_bytes(stamps.ljust(4096, b"\0"))
     return Store(root, count, at, positions)
 
 
