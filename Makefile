@@ -9,6 +9,7 @@ SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
 .PHONY: bench-spark help setup setup-spark jdk go demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
+.PHONY: help setup setup-spark jdk demo test check unit interop spark crash sim bench bench-quick bench-features test-long test-kills fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +61,9 @@ sim: setup ## seeded simulation; SEED=n repeats one run
 
 test-long: setup ## 20,000 seeds of the store, 1,000 of a cluster, with progress; SEEDS=n runs fewer
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),20000)
+
+test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a topic streams into Parquet; KILLS=n times
+	$(BIN)/python -m tests.spark.kills $(or $(KILLS),20)
 
 bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minutes)
 	@$(BIN)/python -m bench

@@ -1,0 +1,216 @@
+"""`kill -9` of Spark's driver and executors at random moments, while a topic is being filled.
+
+    python -m tests.spark.kills 20                 # so many
+    python -m tests.spark.kills 20 --minutes 9     # or fewer, when the time is over
+    python -m tests.spark.kills 20 --seed 7        # other moments and victims
+
+The executors are processes of their own (`local-cluster[2,1,1024]`). What the job has written is
+read without Spark, by pyarrow, from the files that the Parquet sink's log names. It must be the
+multiset of (broker, queue, offset, crc of the body) of the store.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from rocketpy.testing.cluster import ClusterThread
+from tests.spark.fill import Row, fill, queue_rows
+from tests.spark.local_spark import ARCHIVE, Program, archive_files, family, make_home
+
+TOPIC = "flights"
+QUEUES = 2
+MASTER = "local-cluster[2,1,1024]"
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_CHUNK = 20
+_FEED_PAUSE_S = 0.1
+_LONGEST_S = 6.0
+_START_S = 300.0
+
+
+class Feed:
+    """A thread that fills the topic until it is stopped."""
+
+    def __init__(self, cluster: ClusterThread) -> None:
+        self._cluster = cluster
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.count = 0
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_FEED_PAUSE_S):
+            fill(self._cluster, TOPIC, queues=QUEUES, count=_CHUNK, first=self.count, body=_body)
+            self.count += _CHUNK
+
+    def __enter__(self) -> "Feed":  # noqa: PYI034
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+def _body(number: int) -> bytes:
+    return f"body-{number}".encode()
+
+
+class Run:
+    """The job through its lives.
+
+    Args:
+        directory: for everything.
+        cluster: has the topic.
+        rng: chooses moments and victims.
+    """
+
+    def __init__(self, directory: Path, cluster: ClusterThread, *, rng: random.Random) -> None:
+        self._directory = directory
+        self._cluster = cluster
+        self._rng = rng
+        self._home = make_home(directory)
+        self._lives = 0
+        self.killed: Counter[str] = Counter()
+
+    def start(self, *, once: bool = False) -> Program:
+        """Start the job; `once`: it ends when it has all that is there."""
+        job = [str(ARCHIVE), self._cluster.namesrv, TOPIC, str(self._directory / "out")]
+        job += ["--master", MASTER]
+        job += [] if once else ["--batch-rows", "1000", "--forever"]
+        self._lives += 1
+        log = self._directory / f"life-{self._lives}.log"
+        return Program([sys.executable, *job], self._home, log)
+
+    def kill_some(self, victims: Iterable[str]) -> None:
+        """Kill a `driver` or an `executor` each time; the job starts again or goes on."""
+        job: Program | None = None
+        batches = 0
+        for victim in victims:
+            if job is None:
+                job, batches = self.start(), 0
+                job.wait_for("^started|\nstarted", limit_s=_START_S)
+            if victim == "executor" or self._rng.random() < 0.8:  # or in a start or a recovery
+                job.wait_for("batch [0-9]", count=batches + 1, limit_s=_START_S)
+            time.sleep(self._rng.uniform(0, _LONGEST_S))
+            batches = job.text.count("batch ")
+            if victim == "executor":
+                os.kill(self._rng.choice(some_executors(job)), signal.SIGKILL)
+            else:
+                self._kill_driver(job)
+                job = None
+            self.killed[victim] += 1
+            life = f"{batches} batches into life {self._lives}"
+            print(f"kill {self.killed.total()}: {victim}, {life}", flush=True)
+        if job is not None:
+            self._kill_driver(job)
+
+    @staticmethod
+    def _kill_driver(job: Program) -> None:
+        """Kill the driver; its executors find out by themselves, and may still be writing."""
+        whole = job.family()
+        left = {pid for each in executors_of(job) for pid in family(each)}
+        for pid in whole.keys() - left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        job.wait(10)
+
+
+def executors_of(job: Program) -> list[int]:
+    """Return the pids of a job's executors."""
+    return [pid for pid, line in job.family().items() if _EXECUTOR in line]
+
+
+def some_executors(job: Program) -> list[int]:
+    """Return the same, once there is one."""
+    deadline = time.monotonic() + _START_S
+    while not (found := executors_of(job)):
+        assert time.monotonic() < deadline, "no executor"
+        time.sleep(0.05)
+    return found
+
+
+def written(directory: Path) -> Counter[Row]:
+    """Return what the Parquet sink has committed."""
+    found: Counter[Row] = Counter()
+    columns = ["brokerName", "queueId", "queueOffset", "body"]
+    for path in archive_files(directory):
+        for row in pq.read_table(path, columns=columns, partitioning=None).to_pylist():
+            place = row["brokerName"], row["queueId"], row["queueOffset"]
+            found[(*place, zlib.crc32(row["body"]))] += 1
+    return found
+
+
+def in_store(cluster: ClusterThread) -> Counter[Row]:
+    """Return what the brokers hold."""
+    found: Counter[Row] = Counter()
+    for broker in cluster.brokers:
+        for queue_id in range(QUEUES):
+            found += queue_rows(broker, TOPIC, queue_id)
+    return found
+
+
+def check_archive(cluster: ClusterThread, directory: Path) -> str:
+    """The files hold what the store holds, no more and no less."""
+    wanted, found = in_store(cluster), written(directory)
+    missing, extra = wanted - found, found - wanted
+    assert not missing and not extra, f"{len(missing)} missing, {len(extra)} too many"  # noqa: PT018
+    committed = {path.name for path in archive_files(directory)}
+    left = {path.name for path in directory.glob("*.parquet")} - committed
+    return f"{wanted.total()} rows, 0 missing, 0 twice; {len(left)} files of batches cut off"
+
+
+def random_victims(count: int, rng: random.Random, minutes: float) -> Iterator[str]:
+    """Yield so many, or fewer when the time is over; a driver takes longest to come back."""
+    deadline = time.monotonic() + minutes * 60
+    for _ in range(count):
+        if time.monotonic() > deadline:
+            return
+        yield "executor" if rng.random() < 0.6 else "driver"
+
+
+def run(victims: Iterable[str], directory: Path, *, seed: str = "1") -> str:
+    """Fill, kill, finish, compare; return in words what was found.
+
+    Raises:
+        AssertionError: rows are missing or there twice.
+    """
+    with ClusterThread(directory / "store", brokers=2) as cluster:
+        cluster.create_topic(TOPIC, QUEUES)
+        lives = Run(directory, cluster, rng=random.Random(seed))
+        with Feed(cluster):
+            lives.kill_some(victims)
+        with lives.start(once=True) as job:
+            code = job.wait(_START_S)
+            assert code == 0, job.text[-4000:]
+        found = check_archive(cluster, directory / "out" / "parquet")
+        killed = ", ".join(f"{count} {name}" for name, count in sorted(lives.killed.items()))
+        return f"{killed} killed: {found}"
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kills", type=int)
+    parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--seed", default="1")
+    options = parser.parse_args()
+    victims = random_victims(options.kills, random.Random(f"victims{options.seed}"),
+                             options.minutes)  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="rocketpy-kills-") as scratch:
+        print(run(victims, Path(scratch), seed=options.seed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Spark as its users run it: a home of its own, and jobs as processes."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import pyspark
+
+ROOT = Path(__file__).parents[2]
+ARCHIVE = ROOT / "examples" / "spark_archive.py"
+_START_S = 60.0
+
+
+def make_home(directory: Path) -> Path:
+    """Make a SPARK_HOME whose logs and work directories are its own; the rest is pyspark's."""
+    package = Path(pyspark.__file__).parent
+    home = directory / "spark-home"
+    home.mkdir()
+    for each in package.iterdir():
+        if each.name not in {"work", "logs", "conf"}:
+            (home / each.name).symlink_to(each)
+    (home / "conf").mkdir()
+    settings = {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    lines = [f"{key} {value}\n" for key, value in settings.items()]
+    (home / "conf" / "spark-defaults.conf").write_text("".join(lines))
+    return home
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment that Spark's programs and jobs run in."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_CONF_DIR": str(home / "conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(home / "local"),
+        "SPARK_NO_DAEMONIZE": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+class Program:
+    """A child process with a log, and all the processes that it has started.
+
+    Args:
+        command: what to run.
+        home: SPARK_HOME.
+        log: where its output goes.
+    """
+
+    def __init__(self, command: list[str], home: Path, log: Path) -> None:
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, env=environment(home), cwd=ROOT, stdout=output, stderr=output
+            )
+
+    @property
+    def text(self) -> str:
+        """Its output so far."""
+        return self.log.read_text(errors="replace")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def wait(self, limit_s: float) -> int:
+        """Wait for its end; return its exit code."""
+        return self._process.wait(limit_s)
+
+    def wait_for(self, pattern: str, *, count: int = 1, limit_s: float = _START_S) -> None:
+        """Wait until its output has so many matches of a pattern."""
+        deadline = time.monotonic() + limit_s
+        while len(re.findall(pattern, self.text)) < count:
+            assert self.is_running, f"ended too soon:\n{self.text[-4000:]}"
+            assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.text[-4000:]}"
+            time.sleep(0.05)
+
+    def family(self) -> dict[int, str]:
+        """Return its process and all that come from it: command line by pid."""
+        return family(self._process.pid)
+
+    def kill(self) -> None:
+        """Kill -9 it and everything that comes from it, at once."""
+        pids = self.family()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_running:
+            self.kill()
+
+
+def family(root: int) -> dict[int, str]:
+    """Return a process and its descendants: command line by pid."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(entry.name))
+    found: dict[int, str] = {}
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            found[pid] = line.replace(b"\0", b" ").decode(errors="replace")
+        waiting += parents.get(pid, [])
+    return found
+
+
+def archive_files(directory: Path) -> list[Path]:
+    """Return the files that a Parquet sink has committed: those that its metadata log names."""
+    log = directory / "_spark_metadata"
+    batches = {each.name: each for each in log.iterdir() if each.name[0].isdigit()}
+    compacted = [int(name.removesuffix(".compact")) for name in batches if "." in name]
+    last = max(compacted, default=-1)
+    chosen = [path for name, path in batches.items()
+              if name == f"{last}.compact" or ("." not in name and int(name) > last)]  # fmt: skip
+    found = []
+    for path in chosen:
+        for line in path.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            assert entry["action"] == "add", entry
+            found.append(Path(entry["path"].removeprefix("file://")))
+    return found
