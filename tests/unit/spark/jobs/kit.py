@@ -74,15 +74,16 @@ class Killed(BaseException):
 
 
 class Killer:
-    """Ends the process before the n-th change of the file system."""
+    """Ends the process, as it were, before the n-th change of the file system."""
 
-    def __init__(self, before: int) -> None:
+    def __init__(self, before: int, error: type[BaseException] = Killed) -> None:
         self.left = before
+        self.error = error
 
     def wrap(self, function):
         def changed(*args, **kwargs):
             if not self.left:
-                raise Killed
+                raise self.error
             self.left -= 1
             return function(*args, **kwargs)
 

@@ -1,0 +1,376 @@
+"""`rocketpy spark archive`: topics to Parquet files, each message once, for whatever reads them."""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rocketpy.errors import JobError
+from rocketpy.spark.jobs.rows import range_options
+from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
+from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
+from rocketpy.terminal.common import position as position_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rocketpy.spark.jobs.archive_log import ArchiveLog
+
+CHECKPOINT: Final = "_checkpoint"
+BATCH_ROWS: Final = 1_000_000
+_QUERY_ID: Final = "sql.streaming.queryId"
+_DELTA: Final = "io.delta:delta-spark_2.13"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be archived, and where.
+
+    Attributes:
+        topics: names, with commas between them; or empty for a pattern in `options`.
+        namesrv: name servers of the cluster.
+        root: directory of the archive; every worker has to see it under this path.
+        every_s: seconds between batches; None: what there is now, then end.
+        batch_rows: most messages of a batch.
+        compact_every: batches after which small files are merged, and at the end; 0 for never.
+        compression: of Parquet.
+        options: more of the reader's.
+    """
+
+    topics: str
+    namesrv: str
+    root: Path
+    every_s: int | None = None
+    batch_rows: int = BATCH_ROWS
+    compact_every: int = 20
+    compression: str = "snappy"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def reader_options(self) -> dict[str, str]:
+        """Return the options of the stream."""
+        found = {
+            "nameservers": self.namesrv,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(self.batch_rows),
+        }
+        if self.topics:
+            found["subscribe"] = self.topics
+        if any(name.lower().startswith("starting") for name in self.options):
+            del found["startingOffsets"]
+        return found | dict(self.options)
+
+
+@dataclass(slots=True)
+class Archived:
+    """What a run added.
+
+    Attributes:
+        messages: rows.
+        files: that hold them, before any compaction.
+        size_bytes: of those.
+        batches: that had messages.
+        merged: small files that were merged.
+    """
+
+    messages: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    batches: int = 0
+    merged: int = 0
+
+
+def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) -> Archived:
+    """Archive topics: until what there is now is there, or until the query is stopped.
+
+    Args:
+        spark: the session; classic, not Connect.
+        wanted: what, and where.
+        log: of the archive.
+        say: told about every batch.
+
+    Raises:
+        JobError: the query failed; the next run goes on where this one was.
+    """
+    from rocketpy.spark.jobs.archive_source import (  # noqa: PLC0415  # noqa: PLC0415
+        COMPRESSION,
+        FORMAT,
+        ROOT,
+        ArchiveSource,
+        pieces_of,
+    )
+    from rocketpy.spark.jobs.compaction import compact  # noqa: PLC0415
+
+    done = Archived()
+
+    def merge() -> None:
+        merged = compact(log, compression=wanted.compression)
+        done.merged += merged.files_before
+        if merged.files_before:
+            say(f"{merged.files_before} small files became {merged.files_after}")
+
+    def take(frame: "DataFrame", batch: int) -> None:
+        query = _query_id(frame)
+        if log.has(query, batch):  # killed between our manifest and Spark's
+            return
+        pieces, ends = pieces_of(frame.collect())
+        log.commit(query, batch, pieces, ends)
+        rows = sum(each.file.rows for each in pieces)
+        done.messages += rows
+        done.files += len(pieces)
+        done.size_bytes += sum(each.file.size_bytes for each in pieces)
+        done.batches += bool(rows)
+        if rows:
+            say(
+                f"batch {batch}: {rows:,} messages in {len(pieces)} files, {done.messages:,} in all"
+            )
+        if wanted.compact_every and batch % wanted.compact_every == wanted.compact_every - 1:
+            merge()
+
+    spark.dataSource.register(ArchiveSource)
+    options = wanted.reader_options() | {ROOT: str(wanted.root), COMPRESSION: wanted.compression}
+    stream = spark.readStream.format(FORMAT).options(**options).load()
+    run_stream(stream, take, wanted)
+    if wanted.compact_every:
+        merge()
+    return done
+
+
+def archive_to_delta(spark: "SparkSession", wanted: Wanted, say: Say) -> Archived:
+    """Do the same into a Delta table, partitioned by topic and date; its jar has to be there.
+
+    A batch that is repeated is written once: Delta remembers the last batch of each application,
+    which is named after the checkpoint.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    done = Archived()
+
+    def take(frame: "DataFrame", batch: int) -> None:
+        query = _query_id(frame)
+        rows = frame.withColumn("date", f.to_date("storeTimestamp")).persist()
+        writer = rows.write.format("delta").mode("append").partitionBy("topic", "date")
+        writer = writer.option("txnAppId", query).option("txnVersion", batch)
+        writer.save(str(wanted.root))
+        count = rows.count()
+        rows.unpersist()
+        done.messages += count
+        done.batches += bool(count)
+        if count:
+            say(f"batch {batch}: {count:,} messages, {done.messages:,} in all")
+
+    options = wanted.reader_options() | {"include": "hosts,properties,msgId"}
+    run_stream(spark.readStream.format("rocketmq").options(**options).load(), take, wanted)
+    return done
+
+
+def _query_id(frame: "DataFrame") -> str:
+    """Return the id of the stream that a batch belongs to; the same over restarts."""
+    found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    assert found, "Spark sets it for every batch"
+    return found
+
+
+def run_stream(
+    stream: "DataFrame", take: "Callable[[DataFrame, int], None]", wanted: Wanted
+) -> None:
+    """Run a query to its end; SIGTERM and SIGINT end it after what can be undone."""
+    writer = stream.writeStream.foreachBatch(take)
+    writer = writer.option("checkpointLocation", str(wanted.root / CHECKPOINT))
+    if wanted.every_s is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{wanted.every_s} seconds")
+    with plain_errors(), _noted_signals() as stopping:
+        query = writer.start()
+        while not query.awaitTermination(1):
+            if stopping:
+                query.stop()
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Have SIGTERM and SIGINT noted instead of ending the process."""
+    seen: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        seen.append(number)
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@click.command(
+    "archive",
+    context_settings=CONTEXT,
+    epilog="Example: rocketpy spark archive orders payments --to ./archive",
+)
+@click.argument("topics", nargs=-1)
+@click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole name matches.")
+@click.option(
+    "--to",
+    "root",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of the archive; workers on other machines have to see it, too.",
+)
+@click.option(
+    "--from",
+    "start",
+    type=position_type,
+    default="earliest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="Where a new archive begins.",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    metavar="SECONDS",
+    help="Go on until stopped, with a batch so often; without it: what there is now, then end.",
+)
+@click.option("--batch-rows", type=click.IntRange(1), default=BATCH_ROWS, show_default=True)
+@click.option(
+    "--compact-every",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    metavar="BATCHES",
+    help="Merge small files so often, and at the end; 0 never.",
+)
+@click.option("--only-compact", is_flag=True, help="Only merge small files; needs no Spark.")
+@click.option(
+    "--compression",
+    type=click.Choice(["snappy", "zstd", "lz4", "gzip", "none"]),
+    default="snappy",
+    show_default=True,
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help=f"delta needs its jar: spark-submit --packages {_DELTA}:VERSION.",
+)
+@spark_options
+@namesrv_option
+@output_option
+def command(  # noqa: PLR0913 - an option each
+    *,
+    topics: tuple[str, ...],
+    pattern: str,
+    root: Path,
+    start: Position,
+    every: int | None,
+    batch_rows: int,
+    compact_every: int,
+    only_compact: bool,
+    compression: str,
+    kind: str,
+    conf: tuple[str, ...],
+    master: str,
+    namesrv: str,
+    output: str,
+) -> int:
+    """Write TOPICS to Parquet files, DIR/topic=T/date=D/, each message once.
+
+    Run it again to go on: what is in the archive is not read again, and a run that was killed
+    leaves nothing twice and nothing out, whatever reads the files. How far it is, is in
+    DIR/_manifests and DIR/_checkpoint; without the latter it goes on by the former.
+    """
+    need_extra("pyarrow", "numpy")
+    from rocketpy.spark.jobs.archive_log import ArchiveLog  # noqa: PLC0415
+
+    progress = Progress()
+    if only_compact:
+        with ArchiveLog(root) as log:
+            _compact_only(log, compression, output, progress)
+        return 0
+    if bool(topics) == bool(pattern):
+        raise click.UsageError("give TOPICS or --pattern")
+    settings, options = split_conf(key_values(conf, "--conf"))
+    if pattern:
+        options["subscribePattern"] = pattern
+    options = _starting(start) | options
+    wanted = Wanted(
+        topics=",".join(topics),
+        namesrv=namesrv,
+        root=root.absolute(),
+        every_s=every,
+        batch_rows=batch_rows,
+        compact_every=compact_every,
+        compression=compression,
+        options=options,
+    )
+    if kind == "delta":
+        done = _delta(wanted, master, settings, progress)
+    else:
+        with ArchiveLog(wanted.root) as log:
+            spark = spark_session("archive", master=master, conf=settings)
+            progress("Spark is there")
+            done = archive(spark, wanted, log, progress)
+    summary(
+        {
+            "messages": done.messages,
+            "files": done.files,
+            "bytes": done.size_bytes,
+            "batches": done.batches,
+            "small_files_merged": done.merged,
+            "archive": str(root),
+            "seconds": progress.seconds,
+        },
+        output,
+    )
+    return 0
+
+
+def _starting(start: Position) -> dict[str, str]:
+    if start == "latest":
+        return {"startingOffsets": "latest"}
+    return range_options(start, "latest")
+
+
+def _compact_only(log: "ArchiveLog", compression: str, output: str, progress: Progress) -> None:
+    from rocketpy.spark.jobs.compaction import compact  # noqa: PLC0415
+
+    done = compact(log, compression=compression)
+    row = {"files_before": done.files_before, "files_after": done.files_after}
+    summary(row | {"seconds": progress.seconds}, output)
+
+
+def _delta(
+    wanted: Wanted, master: str, settings: Mapping[str, str], progress: Progress
+) -> Archived:
+    of_delta = {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    spark = spark_session("archive", master=master, conf=of_delta | dict(settings))
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - no other way
+    assert jvm is not None
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass("io.delta.tables.DeltaTable")
+    except Exception:  # noqa: BLE001 - of py4j
+        raise JobError(
+            f"Delta's jar is not there: give --conf spark.jars.packages={_DELTA}:VERSION, with the "
+            "version made for this Spark"
+        ) from None
+    progress("Spark is there")
+    return archive_to_delta(spark, wanted, progress)
+
+
+if __name__ == "__main__":
+    main(command)

@@ -1,0 +1,148 @@
+"""An archive has each message once, for a reader that is not Spark, wherever its writer stops."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketpy.errors import JobError
+from rocketpy.spark.jobs.archive import Archived, Wanted, archive
+from rocketpy.spark.jobs.archive_log import ArchiveLog, archived_files
+from rocketpy.spark.jobs.replay import archive_frame, send, to_send
+from rocketpy.store import to_arrow
+from rocketpy.testing.cluster import ClusterThread
+from tests.spark.fill import fill, stored
+from tests.unit.spark.jobs.kit import Killer, in_archive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path) -> Iterator[ClusterThread]:
+    with ClusterThread(folder, brokers=2) as running:
+        fill(running, "A", queues=2, count=400)
+        yield running
+
+
+def run(
+    spark: "SparkSession", cluster: ClusterThread, root: Path, topic: str = "A", rows: int = 150
+) -> Archived:
+    wanted = Wanted(
+        topics=topic, namesrv=cluster.namesrv, root=root, batch_rows=rows, compact_every=2
+    )
+    with ArchiveLog(root) as log:
+        return archive(spark, wanted, log, lambda _: None)
+
+
+def places(cluster: ClusterThread, topic: str) -> Counter[tuple[str, str, int, int]]:
+    """What the brokers hold."""
+    return Counter((topic, *row[:3]) for row in stored(cluster, topic).elements())
+
+
+def test_every_message_once_and_then_what_is_new(
+    spark: "SparkSession", cluster: ClusterThread, tmp_path: Path
+) -> None:
+    fill(cluster, "N", queues=2, count=200)
+    done = run(spark, cluster, tmp_path, "N")
+    assert (done.messages, done.batches) == (200, 2)
+    assert done.merged >= 4
+    assert in_archive(tmp_path) == places(cluster, "N")
+    fill(cluster, "N", queues=2, count=50, first=200)
+    assert run(spark, cluster, tmp_path, "N").messages == 50
+    assert in_archive(tmp_path) == places(cluster, "N")
+    assert run(spark, cluster, tmp_path, "N").messages == 0
+    # Without its checkpoint it goes on by the manifests.
+    shutil.rmtree(tmp_path / "_checkpoint")
+    fill(cluster, "N", queues=2, count=50, first=250)
+    assert run(spark, cluster, tmp_path, "N").messages == 50
+    assert in_archive(tmp_path) == places(cluster, "N")
+    assert not [path for path in (tmp_path / "_staging").rglob("*") if path.is_file()]
+
+
+def test_stopped_between_any_two_changes(
+    spark: "SparkSession",
+    cluster: ClusterThread,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As kill -9 would, before a change of the file system; and once before Spark's own commit."""
+    everything = places(cluster, "A")
+    rng = random.Random(7)
+    for before in sorted(rng.sample(range(1, 20), 5)):
+        killer = Killer(before, LookupError)
+        with monkeypatch.context() as patch:
+            for owner, name in (
+                (Path, "replace"),
+                (Path, "rename"),
+                (Path, "unlink"),
+                (os, "link"),
+            ):
+                patch.setattr(owner, name, killer.wrap(getattr(owner, name)))
+            with pytest.raises((JobError, LookupError)):
+                run(spark, cluster, tmp_path)
+        assert not in_archive(tmp_path) - everything
+    for commit in (tmp_path / "_checkpoint" / "commits").glob("[0-9]*"):
+        commit.unlink()
+    run(spark, cluster, tmp_path)
+    assert in_archive(tmp_path) == everything
+    assert len(archived_files(tmp_path)) == len(list(tmp_path.rglob("part-*.parquet")))
+
+
+def test_killed_for_good(cluster: ClusterThread, tmp_path: Path) -> None:
+    """SIGKILL to driver, JVM and workers while batches are written, then the command again."""
+    command = [sys.executable, "-m", "rocketpy.spark.jobs.archive", "A", "-n", cluster.namesrv]
+    command += ["--to", str(tmp_path), "--batch-rows", "20", "--master", "local[2,3]"]
+    command += ["--conf", "spark.driver.host=127.0.0.1"]
+    log = (tmp_path.parent / "killed.log").open("w")
+    job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    manifests = tmp_path / "_manifests"
+    deadline = time.monotonic() + 200
+    while len(list(manifests.glob("*.json"))) < 3 and job.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait()
+    everything = places(cluster, "A")
+    seen = in_archive(tmp_path)
+    assert 0 < seen.total() < everything.total()
+    assert not seen - everything
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    assert in_archive(tmp_path) == everything
+
+
+def test_an_archive_is_sent_again_with_all_that_its_messages_had(
+    spark: "SparkSession", cluster: ClusterThread, folder: Path, tmp_path: Path
+) -> None:
+    fill(cluster, "R", queues=2, count=120, body=lambda number: f"body-{number}".encode())
+    run(spark, cluster, tmp_path, "R")
+    cluster.create_topic("R2", 2)
+    messages = archive_frame(spark, tmp_path, "R", "earliest", "latest")
+    send(to_send(messages, "R2", 1000, 2), cluster.namesrv, new_ids=False, options={})
+    assert sent(folder, "R2") == sent(folder, "R")
+    assert sent(folder, "R").total() == 120
+
+
+def sent(folder: Path, topic: str) -> Counter[tuple[object, ...]]:
+    """Body, tag, keys and the sender's properties of each message in the stores."""
+    found: Counter[tuple[object, ...]] = Counter()
+    for broker in ("broker-a", "broker-b"):
+        for row in to_arrow(folder / broker, topics=topic).read_all().to_pylist():
+            own = dict(row["properties"])["number"]
+            found[row["body"], row["tags"], row["keys"], own] += 1
+    return found
