@@ -40,13 +40,6 @@ _CLOSE_TIMEOUT_MS = 1_000
 _MAX_OPAQUE = 0x7FFFFFFF
 _ONEWAY = 2
 
-# As in Apache, opaques are counted process wide, so that a trace of the wire reads well.
-_opaques = itertools.count()
-
-
-def _next_opaque() -> int:
-    return next(_opaques) & _MAX_OPAQUE
-
 
 class RemotingClient:
     """Calls servers; all calls to one address share one connection."""
@@ -84,7 +77,7 @@ class RemotingClient:
             idle_timeout_ms=config.client_channel_max_idle_time_seconds * 1000,
         )
         self.network: Network = network or SocketNetwork()
-        self.next_opaque = _next_opaque
+        self._opaques = itertools.count()
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
         self.turn: LoopTurn
@@ -95,6 +88,10 @@ class RemotingClient:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_bound = False
         self._is_closed = False
+
+    def next_opaque(self) -> int:
+        """Number a request; each client counts its own, so that a simulated one repeats exactly."""
+        return next(self._opaques) & _MAX_OPAQUE
 
     def register(self, code: int, processor: Processor) -> None:
         """Serve requests of this code that servers send to us; runs on the client's loop."""

@@ -11,7 +11,7 @@ import logging
 import random
 import re
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Protocol
 
 from rocketpy.errors import ClosedError, ConnectError, TooManyInFlightError
@@ -66,7 +66,10 @@ class PeerContext(Protocol):
     turns: WriteTurns
     turn: LoopTurn
     budget: MemoryBudget
-    next_opaque: Callable[[], int]
+
+    def next_opaque(self) -> int:
+        """Number a request."""
+        ...
 
     def now_ms(self) -> int:
         """Monotonic time, ms."""

@@ -56,6 +56,7 @@ TINY_STORE: Mapping[str, str] = {
     "maxHashSlotNum": "500",
     "maxIndexNum": "2000",
     "maxMessageSize": str(64 << 10),
+    "mappedFileSizeTimerLog": str(64 << 10),
 }
 """File sizes fit for a disk of byte arrays."""
 

@@ -15,7 +15,7 @@ operations that change something, and at the last one loses power (or the proces
 
 import errno
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,9 +23,8 @@ from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError,
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import DiskUsage
 from rocketpy.testing.sim_clock import SimClock
+from rocketpy.testing.sim_node import PAGE_BYTES, SimNode
 
-SECTOR_BYTES: Final = 512
-_PAGE_BYTES: Final = 4096
 _HUGE_BYTES: Final = 1 << 40
 
 _T = TypeVar("_T")
@@ -39,47 +38,10 @@ class ProcessEndedError(BaseException):
     """
 
 
-class _Node:
-    """One file's content: in memory, and on the disk."""
-
-    __slots__ = ("disk", "length_synced", "memory", "modified_ms", "pages")
-
-    def __init__(self, memory: bytearray, modified_ms: int) -> None:
-        self.memory = memory
-        self.disk = bytearray(len(memory))
-        self.length_synced = False
-        self.modified_ms = modified_ms
-        self.pages: set[int] = set()
-
-    def sync(self) -> None:
-        self.disk[:] = self.memory
-        self.length_synced = True
-
-    def dirty_sectors(self) -> Iterator[slice]:
-        memory, disk = memoryview(self.memory), memoryview(self.disk)
-        for page in range(0, len(memory), _PAGE_BYTES):
-            end = page + _PAGE_BYTES
-            if bytes(memory[page:end]) == bytes(disk[page:end]):
-                continue
-            for start in range(page, min(end, len(memory)), SECTOR_BYTES):
-                stop = min(start + SECTOR_BYTES, len(memory))
-                if memory[start:stop] != disk[start:stop]:
-                    yield slice(start, stop)
-
-    def lose_power(self, rng: random.Random, *, lost_length: bool) -> None:
-        for sector in self.dirty_sectors():
-            if rng.random() < 0.5:
-                self.disk[sector] = self.memory[sector]
-        if lost_length and not self.length_synced:
-            self.disk = bytearray()
-        self.memory = bytearray(self.disk)
-        self.length_synced = True
-
-
 class _SimRegion:
     """Satisfies `rocketpy.store.files.Region`."""
 
-    def __init__(self, files: "SimFiles", path: Path, node: _Node) -> None:
+    def __init__(self, files: "SimFiles", path: Path, node: SimNode) -> None:
         self._files = files
         self._path = path
         self._node = node
@@ -129,7 +91,7 @@ class _SimRegion:
 class _SimFile:
     """Satisfies `rocketpy.store.files.PlainFile`."""
 
-    def __init__(self, files: "SimFiles", path: Path, node: _Node) -> None:
+    def __init__(self, files: "SimFiles", path: Path, node: SimNode) -> None:
         self._files = files
         self._path = path
         self._node = node
@@ -143,6 +105,11 @@ class _SimFile:
         self._files.before("write", self._path)
         self._files.take_pages(self._node, position, end)
         self._node.memory[position:end] = data
+        self._note(position, end)
+
+    def _note(self, start: int, end: int) -> None:
+        if self._node.written is not None:
+            self._node.written.update(range(start // PAGE_BYTES, -(-end // PAGE_BYTES)))
 
     def first_hole(self) -> int:
         return self.size_bytes
@@ -155,6 +122,7 @@ class _SimFile:
         if found:
             self._files.before("erase", self._path)
             self._node.memory[start:end] = bytes(end - start)
+            self._note(start, end)
         return found
 
     def flush(self) -> None:
@@ -173,7 +141,7 @@ class _SimLock:
         self._locked.discard(self._path)
 
 
-_Namespace = dict[Path, _Node | None]
+_Namespace = dict[Path, SimNode | None]
 """Files have a node, directories None."""
 
 
@@ -208,7 +176,7 @@ class SimFiles:
         self._has_ended = False
         self._names: _Namespace = {}
         self._durable_names: _Namespace = {}
-        self._changes: list[tuple[Callable[[_Namespace], object], _Node | None]] = []
+        self._changes: list[tuple[Callable[[_Namespace], object], SimNode | None]] = []
         self._locked: set[Path] = set()
         self._boots = 1
 
@@ -270,10 +238,10 @@ class SimFiles:
         """
         found = []
         for path, node in self._names.items():
-            for page in range(0, 0 if node is None else len(node.memory), _PAGE_BYTES):
+            for page in range(0, 0 if node is None else len(node.memory), PAGE_BYTES):
                 assert node is not None
-                is_free = page // _PAGE_BYTES not in node.pages
-                if is_free and _has_data(node.memory[page : page + _PAGE_BYTES]):
+                is_free = page // PAGE_BYTES not in node.pages
+                if is_free and _has_data(node.memory[page : page + PAGE_BYTES]):
                     found.append((path, page))
         return found
 
@@ -287,9 +255,9 @@ class SimFiles:
         self._take_descriptor(path)
         return _SimRegion(self, path, self._create(path, size_bytes))
 
-    def _create(self, path: Path, size_bytes: int) -> _Node:
+    def _create(self, path: Path, size_bytes: int) -> SimNode:
         """Create a file, and then give it its length: a kill in between leaves it empty."""
-        node = _Node(bytearray(), self._clock.time_ms())
+        node = SimNode(bytearray(), self._clock.time_ms())
         self._change(lambda names: names.__setitem__(path, node), node)
         self.before("truncate", path)
         node.memory, node.disk = bytearray(size_bytes), bytearray(size_bytes)
@@ -301,15 +269,17 @@ class SimFiles:
         if not node.memory:
             raise StoreFormatError(f"{path} is empty")
         self._take_descriptor(path)
-        for page in range(0, len(node.memory), _PAGE_BYTES):
-            if _has_data(node.memory[page : page + _PAGE_BYTES]):
-                node.pages.add(page // _PAGE_BYTES)
+        node.written = None
+        for page in range(0, len(node.memory), PAGE_BYTES):
+            if _has_data(node.memory[page : page + PAGE_BYTES]):
+                node.pages.add(page // PAGE_BYTES)
         return _SimRegion(self, path, node)
 
     def create_file(self, path: Path, size_bytes: int) -> _SimFile:
         """See `rocketpy.store.files.StoreFiles.create_file`."""
         self.make_directories(path.parent)
         node = self._create(path, size_bytes)
+        node.written = set()  # it is large and hardly written, as the timer's wheel
         self.open_files += 1
         return _SimFile(self, path, node)
 
@@ -375,7 +345,7 @@ class SimFiles:
     def write_bytes(self, path: Path, data: bytes) -> None:
         """See `rocketpy.store.files.StoreFiles.write_bytes`."""
         self.make_directories(path.parent)
-        node = _Node(bytearray(data), self._clock.time_ms())
+        node = SimNode(bytearray(data), self._clock.time_ms())
         self.take_pages(node, 0, len(data))
         self._change(lambda names: names.__setitem__(path, node), node)
         self.flush_node(path, node)
@@ -415,7 +385,7 @@ class SimFiles:
             raise StoreLockedError(f"another process uses the store: {path} is locked")
         self.make_directories(path.parent)
         if path not in self._names:
-            node = _Node(bytearray(b"lock"), self._clock.time_ms())
+            node = SimNode(bytearray(b"lock"), self._clock.time_ms())
             node.pages.add(0)
             self._change(lambda names: names.__setitem__(path, node), node)
         self._locked.add(path)
@@ -426,22 +396,22 @@ class SimFiles:
     @property
     def used_bytes(self) -> int:
         """Bytes of allocated pages."""
-        return sum(len(node.pages) for node in self._names.values() if node) * _PAGE_BYTES
+        return sum(len(node.pages) for node in self._names.values() if node) * PAGE_BYTES
 
-    def take_pages(self, node: _Node, start: int, end: int) -> None:
+    def take_pages(self, node: SimNode, start: int, end: int) -> None:
         """Allocate the pages of a range.
 
         Raises:
             DiskFullError: they do not fit; none was taken.
         """
-        wanted = set(range(start // _PAGE_BYTES, -(-end // _PAGE_BYTES))) - node.pages
+        wanted = set(range(start // PAGE_BYTES, -(-end // PAGE_BYTES))) - node.pages
         if self.capacity_bytes is not None:
-            wanted_bytes = len(wanted) * _PAGE_BYTES
+            wanted_bytes = len(wanted) * PAGE_BYTES
             if wanted_bytes and self.used_bytes + wanted_bytes > self.capacity_bytes:
                 raise DiskFullError("the simulated disk is full")
         node.pages |= wanted
 
-    def flush_node(self, path: Path, node: _Node, *, with_name: bool = True) -> None:
+    def flush_node(self, path: Path, node: SimNode, *, with_name: bool = True) -> None:
         """Bring a file to the disk, the first time its name included.
 
         Raises:
@@ -484,12 +454,14 @@ class SimFiles:
         if process_number == self.process_number:
             self.open_count -= 1
 
-    def _change(self, change: Callable[[_Namespace], object], created: _Node | None = None) -> None:
+    def _change(
+        self, change: Callable[[_Namespace], object], created: SimNode | None = None
+    ) -> None:
         self.before("change", Path())
         change(self._names)
         self._changes.append((change, created))
 
-    def _file(self, path: Path) -> _Node:
+    def _file(self, path: Path) -> SimNode:
         node = self._names.get(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))

@@ -1,102 +1,125 @@
 """One seed of popping: producers, consumers that pop, a broker, and what goes wrong.
 
-Handlers ack, fail, take too long, or keep their messages, while the broker is killed and
-connections are cut. What is delivered and what the broker confirmed is noted, and judged:
+Handlers ack, fail, take too long, or keep their messages, in a `TroubledWorld`. Judged:
 
-- everything that was sent is delivered, and at last acked;
-- no message is delivered again while it is somebody's, unless the broker ended meanwhile;
-- what was acked is not delivered again, unless the broker ended within the seconds in which it had
-  not yet written how far the group had come: Apache's delivers it again then, too;
-- in order, nothing is delivered before everything that lies before it is acked.
+- "is lost": everything that was acknowledged to a sender is handled, and acked as far as its
+  consumer knows;
+- "log": what comes again has a reason that the broker's log shows: see `Trail`;
+- "buffered", where check points wait in memory, and "ordered", where there are none: nothing is
+  delivered while somebody has it, nor when it is acked, unless the broker ended before it had
+  written that (Apache's delivers it again then, too);
+- "ordered": nothing is delivered before everything that lies before it is acked.
 """
 
 import asyncio
 from collections import Counter
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, Final, TypeAlias
 
 from rocketpy import PoppedMessage
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.pop import parse_handle
-from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
-from tests.simulation.cluster_history import body_of
-from tests.simulation.cluster_world import CONSUMERS, PRODUCERS, QUEUES, TOPIC, ClusterWorld
+from rocketpy.proto.pop import PopHandle, parse_handle, revive_topic
+from rocketpy.proto.topic_names import pop_retry_topic_v1, pop_retry_topic_v2
+from rocketpy.testing.sim_cluster import SimBroker, SimCluster
+from tests.simulation.cluster_history import body_of, name_of
+from tests.simulation.cluster_world import ClusterWorld
+from tests.simulation.pop_history import End, Key, Place, read_trail
+from tests.simulation.world import CONSUMERS, PRODUCERS, TOPIC, run_world
 
-INVISIBLE_S = 6.0
-UNWRITTEN_S = 8.0
+GROUP: Final = "g"
+INVISIBLE_S: Final = 6.0
+UNWRITTEN_S: Final = 8.0
 """Committed offsets are written every 5 s, and follow the disk by less than another."""
-_MENDED_S = 600.0
-
-_Copy = tuple[bytes, int]
-"""Body and time of sending: an attempt that was made again may have stored it twice."""
-
-
-def _copy(message: PoppedMessage) -> _Copy:
-    return message.body, message.ext.born_timestamp_ms
+BUFFERED_S: Final = UNWRITTEN_S + INVISIBLE_S - 3.0
+"""A check point waits in memory until 3 s before its messages are visible again."""
+MODES: Final = {"log": "false", "buffered": "true", "ordered": "true"}
+"""How messages are popped and judged, and whether check points wait in memory."""
+_ACK, _CHANGE = 200051, 200053
 
 
-class PopHistory:
-    """What was sent, delivered and acked, and when the broker ended."""
+What: TypeAlias = Place | tuple[bytes, int]
+"""A message: where it is, or its body and when it was sent (an attempt may be made again)."""
 
-    def __init__(self, ordered: bool) -> None:
-        self.ordered = ordered
-        self.ends_s: list[float] = []
-        self.sent: set[bytes] = set()
-        self.acked: dict[_Copy, tuple[float, float]] = {}
-        self.unsure: set[bytes] = set()
-        self.maybe_acked: set[bytes] = set()
-        self._held: dict[_Copy, float] = {}
-        self._acked_of_queue: dict[tuple[str, int], set[int]] = {}
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all that was acknowledged to a sender is acked by a consumer, as far as it knows.
+class _Last:
+    """The last delivery of a message."""
 
-        A broker may honour an ack that came late, or whose confirmation was lost.
+    def __init__(self, at_s: float, until_ms: int) -> None:
+        self.at_s = at_s
+        self.until_ms = until_ms
+        self.acked_s: float | None = None
+
+
+class Holders:
+    """Who has what, as consumers see it.
+
+    Args:
+        forgets_s: what happened so long before an end of the broker may be forgotten by it.
+        forks: a message that was forgotten once is in two places, and comes from both.
+    """
+
+    def __init__(self, forgets_s: float, *, forks: bool) -> None:
+        self._forgets_s = forgets_s
+        self._forks = forks
+        self._last: dict[What, _Last] = {}
+
+    def deliver(
+        self,
+        what: What,
+        handle: PopHandle,
+        stored_ms: int,
+        now_s: float,
+        ends_s: list[float],
+        since_s: float,
+    ) -> None:
+        """Judge one delivery.
+
+        Args:
+            what: the message.
+            handle: it says when it was popped, and for how long, by its broker's wall clock.
+            stored_ms: when it was stored; a copy, when it came back.
+            now_s: time.
+            ends_s: when the broker ended.
+            since_s: when the message was sent; what was popped may never have arrived.
         """
-        return self.sent <= {body for body, _ in self.acked} | self.maybe_acked
+        before = self._last.get(what)
+        if before is not None:
+            noted_s = [before.at_s] if before.acked_s is None else [before.at_s, before.acked_s]
+            if not any(
+                (since_s if self._forks else each) <= end_s <= min(now_s, each + self._forgets_s)
+                for each in noted_s
+                for end_s in ends_s
+            ):
+                assert before.acked_s is None, f"{what!r} was acked and came again"
+                free_ms = max(handle.pop_time_ms, stored_ms)
+                assert free_ms >= before.until_ms, f"{what!r} came while somebody had it"
+        self._last[what] = _Last(now_s, handle.pop_time_ms + handle.invisible_ms)
 
-    def deliver(self, message: PoppedMessage, now_s: float) -> None:
+    def keep(self, what: What, until_ms: int) -> None:
+        """Somebody has it until another time."""
+        self._last[what].until_ms = until_ms
+
+    def ack(self, what: What, now_s: float, wall_ms: int) -> None:
+        """An ack was confirmed; one that came too late may count for nothing."""
+        last = self._last[what]
+        if wall_ms < last.until_ms:
+            last.acked_s = now_s
+
+
+class Order:
+    """What was handled of queues that are popped in order."""
+
+    def __init__(self) -> None:
+        self._handled: dict[tuple[str, int], set[int]] = {}
+
+    def deliver(self, place: Place) -> None:
         """Judge one delivery."""
-        body, copy = message.body, _copy(message)
-        before = self.acked.get(copy)
-        if before is not None and body not in self.unsure:
-            # What the broker forgot, or had in two places when it ended: both are given back.
-            born_s, acked_s = message.ext.born_timestamp_ms / 1000, before[1]
-            assert any(born_s < end_s < acked_s + UNWRITTEN_S for end_s in self.ends_s), (
-                f"{body[:8]!r} was acked and came again: {before}, at {now_s}, {self.ends_s}"
-            )
-        until_s = self._held.get(copy, 0.0)
-        # What was in play when the broker ended (popped by one who was cut off, perhaps) may be
-        # there twice from then on, and each copy goes its own way.
-        is_doubled = any(message.ext.born_timestamp_ms / 1000 < end_s for end_s in self.ends_s)
-        assert now_s >= until_s or is_doubled, (
-            f"{body[:8]!r} came at {now_s} while somebody had it: {until_s}, "
-            f"{message.properties['POP_CK']}, {self.ends_s}"
-        )
-        handle = parse_handle(message.properties["POP_CK"])
-        self._held[copy] = (handle.pop_time_ms + handle.invisible_ms) / 1000
-        if self.ordered:
-            queue = message.queue.broker_name, message.queue.queue_id
-            done = self._acked_of_queue.setdefault(queue, set())
-            missing = set(range(message.offset)) - done
-            assert not missing, f"{message!r} came before {sorted(missing)[:3]}"
+        missing = set(range(place.offset)) - self._handled.get(place[:2], set())
+        assert not missing, f"{place} came before {sorted(missing)[:3]}"
 
-    def until_s(self, message: PoppedMessage) -> float:
-        """Until when somebody has it."""
-        return self._held[_copy(message)]
-
-    def keep(self, message: PoppedMessage, until_s: float) -> None:
-        """Somebody has it for another time."""
-        self._held[_copy(message)] = until_s
-
-    def handle(self, message: PoppedMessage) -> None:
-        """Its handler is about to ack it: from here on it may count as acked."""
-        queue = message.queue.broker_name, message.queue.queue_id
-        self._acked_of_queue.setdefault(queue, set()).add(message.offset)
-
-    def ack(self, message: PoppedMessage, popped_s: float, now_s: float) -> None:
-        """The broker confirmed an ack, in the message's time."""
-        self.acked.setdefault(_copy(message), (popped_s, now_s))
+    def handle(self, place: Place) -> None:
+        """It is about to be acked: from here on it may count as acked."""
+        self._handled.setdefault(place[:2], set()).add(place.offset)
 
 
 class PopWorld(ClusterWorld):
@@ -104,31 +127,41 @@ class PopWorld(ClusterWorld):
 
     Args:
         cluster: with one broker.
-        sync: SYNC_FLUSH; power is lost only then.
-        ordered: pop in order.
+        sync: SYNC_FLUSH; power is lost only then, and no check point waits in memory.
+        mode: one of `MODES`.
     """
 
-    def __init__(self, cluster: SimCluster, *, sync: bool, ordered: bool) -> None:
+    mended_s = 3_600.0
+    clock_steps_ms = (-60_000, -5_000, -1_000, 1_000, 5_000, 600_000)
+
+    def __init__(self, cluster: SimCluster, *, sync: bool, mode: str) -> None:
         super().__init__(cluster, sync=sync)
-        self.ordered = ordered
-        self.pops = PopHistory(ordered)
+        self.mode = mode
+        self.ordered = mode == "ordered"
+        forgets_s = UNWRITTEN_S if self.ordered else BUFFERED_S
+        self.holders = Holders(forgets_s, forks=not self.ordered)
+        self.order = Order()
+        self.acked: set[bytes] = set()
+        self.confirmed: list[Key] = []
+        self._ends: list[End] = []
+        self._ends_at_s: list[float] = []
+        self._positions: list[tuple[float, int]] = []
 
     @property
-    def now_s(self) -> float:
-        """Wall time."""
-        return self.cluster.clock.time_ms() / 1000
+    def _broker(self) -> SimBroker:
+        return self.cluster.brokers[0]
 
-    async def run(self) -> None:
-        """Send and pop through the trouble, then mend everything and judge."""
-        self.cluster.create_topic(TOPIC, QUEUES)
-        self._ends_s = self.cluster.loop.time() + 40.0
-        clients = [self.world.client() for _ in range(PRODUCERS + CONSUMERS)]
-        for client in clients:
-            await client.start()
+    @property
+    def _now_s(self) -> float:
+        return self.cluster.loop.time()
+
+    async def _begin(self) -> None:
+        clients = await self._start_clients(PRODUCERS + CONSUMERS)
+        self._producers = [client.producer(retries=0) for client in clients[:PRODUCERS]]
         for client in clients[PRODUCERS:]:
             consumer = client.pop_consumer(
                 TOPIC,
-                group="g",
+                group=GROUP,
                 handler=self._handle,
                 start="earliest",
                 invisible_s=INVISIBLE_S,
@@ -139,32 +172,68 @@ class PopWorld(ClusterWorld):
                 poll_ms=5_000,
             )
             await consumer.start()
-        sending = [
-            asyncio.ensure_future(self._send(number, clients[number].producer(retries=0)))
-            for number in range(PRODUCERS)
-        ]
-        await self._make_trouble()
-        await asyncio.gather(*sending)
-        await self._mend()
-        self.pops.sent = {body_of(*name) for name in self.history.acknowledged}
-        await self.world.until(lambda: self.pops.is_complete or bool(self._broken), _MENDED_S)
-        if self._broken:
-            raise self._broken[0]
-        for client in clients:
-            await client.close()
-        assert not self.cluster.loop.errors, self.cluster.loop.errors
+
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        return [*super()._work(), self._note_positions()]
+
+    async def _note_positions(self) -> None:
+        while not self.is_over:
+            if self._broker.is_running:
+                position = self._broker.broker.parts.store.max_phy_offset
+                self._positions.append((self._now_s, position))
+            await asyncio.sleep(0.25)
+
+    @property
+    def _is_complete(self) -> bool:
+        return len(self.acked) >= len(self.history.acknowledged) and not self._unacked()
+
+    def _missing(self) -> str:
+        names = self._unacked()
+        return f"is lost: {len(names)} messages, as {names[:3]}"
+
+    def _unacked(self) -> list[tuple[int, int]]:
+        return [name for name in self.history.acknowledged if body_of(*name) not in self.acked]
+
+    async def _settle(self) -> None:
+        await asyncio.sleep(2 * INVISIBLE_S + 15)
+
+    def _judge(self) -> None:
+        if self.mode != "log":
+            return
+        retry = [pop_retry_topic_v1(TOPIC, GROUP), pop_retry_topic_v2(TOPIC, GROUP)]
+        parts = self._broker.broker.parts
+        revive = revive_topic(parts.config.broker_cluster_name)
+        trail = read_trail(parts.store, [TOPIC, *retry], revive)
+        self.counts["came back"] = sum(each.reconsume_times > 0 for each in trail.messages.values())
+        changes: Counter[Place] = Counter()
+        for request in self.world.of_code(_CHANGE):
+            changes[self._place_of(request.ext_fields)] += 1
+        trail.check(self._ends, changes, self.confirmed)
+
+    # -- ends of the broker --------------------------------------------------------------------
+
+    def _ended(self, broker: SimBroker) -> None:
+        self._ends_at_s.append(self._now_s)
+        dead = broker._broker
+        assert dead is not None
+        store = dead.parts.store
+        since_s = self._now_s - UNWRITTEN_S
+        before = [position for at_s, position in self._positions if at_s < since_s]
+        kept = store.flushed_phy_offset if self.sync else store.max_phy_offset
+        self._ends.append(End(before[-1] if before else 0, store.max_phy_offset, kept))
+
+    def _started(self, _: SimBroker) -> None:
+        self._ends_at_s.append(self._now_s)
+
+    # -- consumers -----------------------------------------------------------------------------
 
     async def _handle(self, message: PoppedMessage) -> None:
-        popped_s = self.now_s
-        try:
-            self.pops.deliver(message, popped_s)
-        except AssertionError as error:  # the consumer would take it for a handler's failure
-            self._broken.append(error)
         self.counts["delivered"] += 1
+        self._deliver(message)
         chance = self.rng.random()
         if chance < 0.1:
             self.counts["failed"] += 1
-            self.pops.keep(message, 0.0)
+            self._held_until(message, 0)
             raise ValueError("not this time")
         if chance < 0.15:
             self.counts["too slow"] += 1
@@ -173,50 +242,88 @@ class PopWorld(ClusterWorld):
         if chance < 0.25:
             await self._keep(message)
         await asyncio.sleep(self.rng.choice([0, 0.01, 0.3]))
-        self.pops.handle(message)
-        until_s = self.pops.until_s(message)
+        self.order.handle(_place(message))
+        self.acked.add(message.body)  # its broker may honour an ack whose response is lost
         try:
             await message.ack()
         except RocketPyError:
             self.counts["ack failed"] += 1
-            self.pops.maybe_acked.add(message.body)
             return
-        self.pops.maybe_acked.add(message.body)
-        if self.now_s < until_s:  # a later one may count for nothing, and says so to nobody
-            self.pops.ack(message, popped_s, self.now_s)
-            self.counts["acked"] += 1
+        self._acked(message)
+
+    def _what(self, message: PoppedMessage) -> What:
+        """In order, a message stays where it is; otherwise it comes back as a copy."""
+        if self.ordered:
+            return _place(message)
+        return message.body, message.ext.born_timestamp_ms
+
+    def _deliver(self, message: PoppedMessage) -> None:
+        if self.mode == "log":
+            return
+        handle = parse_handle(message.properties["POP_CK"])
+        sent_s = self.began_s[name_of(message.body)]
+        try:
+            self.holders.deliver(
+                self._what(message),
+                handle,
+                message.ext.store_timestamp_ms,
+                self._now_s,
+                self._ends_at_s,
+                sent_s,
+            )
+            if self.ordered:
+                self.order.deliver(_place(message))
+        except AssertionError as error:  # the consumer would take it for a handler's failure
+            self._broken.append(error)
+
+    def _held_until(self, message: PoppedMessage, until_ms: int) -> None:
+        if self.mode != "log":
+            self.holders.keep(self._what(message), until_ms)
+
+    def _acked(self, message: PoppedMessage) -> None:
+        place = _place(message)
+        requests = [
+            request.ext_fields
+            for request in self.world.of_code(_ACK)
+            if self._place_of(request.ext_fields) == place
+        ]
+        if not requests:
+            return  # its time was over, and nothing was asked
+        self.counts["acked"] += 1
+        handle = parse_handle(requests[-1]["extraInfo"])
+        if self.mode == "log":
+            self.confirmed.append(Key(place, handle.check_point_offset, handle.pop_time_ms))
+        else:
+            self.holders.ack(self._what(message), self._now_s, self._broker.clock.time_ms())
 
     async def _keep(self, message: PoppedMessage) -> None:
         self.counts["kept"] += 1
-        until_s = self.now_s + INVISIBLE_S
+        until_ms = self._broker.clock.time_ms() + round(INVISIBLE_S * 1_000)
         try:
             await message.change_invisible(INVISIBLE_S)
         except RocketPyError:
             self.counts["not kept"] += 1
-            self.pops.unsure.add(message.body)  # its handle may be another one by now
-        else:
-            self.pops.keep(message, until_s)
+            until_ms = 0  # its handle may be another one by now
+        self._held_until(message, until_ms)
 
-    async def _start_again(self, broker: SimBroker) -> None:
-        self.pops.ends_s.append(self.now_s)
-        await super()._start_again(broker)
-        self.pops.ends_s.append(self.now_s)
+    @staticmethod
+    def _place_of(fields: dict[str, str]) -> Place:
+        return Place(fields["topic"], int(fields["queueId"]), int(fields["offset"]))
 
-    async def _set_clock(self, broker: SimBroker) -> None:
-        """Invisible times are wall time: what is early could not be told."""
+
+def _place(message: PoppedMessage) -> Place:
+    return Place(message.queue.topic, message.queue.queue_id, message.offset)
 
 
 def run_seed(seed: int) -> Counter[str]:
     """Run one seed and return what happened."""
-    sync, ordered = seed % 2 == 0, seed % 4 >= 2
-
-    async def scenario(cluster: SimCluster) -> Counter[str]:
-        world: Any = PopWorld(cluster, sync=sync, ordered=ordered)
-        await world.run()
-        return world.counts
-
-    properties = {
-        "flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH",
-        "enablePopBufferMerge": "false",
-    }
-    return run_simulation(scenario, seed=seed, properties=properties)
+    sync = seed % 2 == 0
+    mode = ("log", "buffered", "ordered")[seed // 2 % 3]
+    if mode == "buffered":
+        sync = False
+    return run_world(
+        lambda cluster: PopWorld(cluster, sync=sync, mode=mode),
+        seed=seed,
+        sync=sync,
+        properties={"enablePopBufferMerge": MODES[mode]},
+    )

@@ -1,30 +1,23 @@
 """One seed of transactions: what was committed is consumed, what was rolled back never is.
 
-Producers run local transactions (a dictionary is their database) around half messages, while
-brokers are killed, lose power, are cut off or set their clocks, as in `ClusterWorld`. Some end by
-commit, some by rollback, some say nothing, so that the broker has to ask. In the end everything is
-mended, and the database says what consumers must have seen.
+Producers run local transactions (a dictionary is their database) around half messages in a
+`TroubledWorld`. Some end by commit, some by rollback, some say nothing, so that the broker has to
+ask. In the end everything is mended, and the database says what consumers must have seen.
 """
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.producer import Producer
 from rocketpy.client.transaction import TxState
 from rocketpy.errors import RocketPyError
-from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from rocketpy.testing.sim_cluster import SimCluster
 from tests.simulation.cluster_history import body_of, name_of
-from tests.simulation.cluster_world import (
-    _MENDED_S,
-    _TROUBLE_S,
-    CONSUMERS,
-    PRODUCERS,
-    QUEUES,
-    TOPIC,
-    ClusterWorld,
-)
+from tests.simulation.world import CONSUMERS, PRODUCERS, TOPIC, TroubledWorld, run_world
 
 Name = tuple[int, int]
 PROPERTIES = {
@@ -75,42 +68,30 @@ class TransactionHistory:
         )
 
 
-class TransactionWorld(ClusterWorld):
+class TransactionWorld(TroubledWorld):
     """One seed."""
 
     def __init__(self, cluster: SimCluster, *, sync: bool) -> None:
         super().__init__(cluster, sync=sync)
         self.transactions = TransactionHistory()
+        self._producers: list[Producer] = []
 
-    async def run(self) -> None:
-        """Begin and end transactions through the trouble, then mend everything and judge."""
-        self.cluster.create_topic(TOPIC, QUEUES)
-        self._ends_s = self.cluster.loop.time() + _TROUBLE_S
-        clients = [self.world.client() for _ in range(PRODUCERS + CONSUMERS)]
-        for client in clients:
-            await client.start()
-        for client in clients[PRODUCERS:]:
-            await client.consumer(
-                TOPIC, group="g", handler=self._take, start="earliest", concurrency=1
-            ).start()
-        producers = [
+    async def _begin(self) -> None:
+        clients = await self._start_clients(PRODUCERS + CONSUMERS)
+        await self._start_consumers(clients[PRODUCERS:], self._take)
+        self._producers = [
             client.producer(group="p", tx_checker=self._check) for client in clients[:PRODUCERS]
         ]
-        working = [
-            asyncio.ensure_future(self._work(number, producer))
-            for number, producer in enumerate(producers)
-        ]
-        await self._make_trouble()
-        await asyncio.gather(*working)
-        await self._mend()
-        history = self.transactions
-        await self.world.until(lambda: history.is_complete or bool(self._broken), _MENDED_S)
-        await asyncio.sleep(20)  # whatever must not come has time to come
-        if self._broken:
-            raise self._broken[0]
-        for client in clients:
-            await client.close()
-        assert not self.cluster.loop.errors, self.cluster.loop.errors
+
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._transactions(number, each) for number, each in enumerate(self._producers)]
+
+    @property
+    def _is_complete(self) -> bool:
+        return self.transactions.is_complete
+
+    async def _settle(self) -> None:
+        await asyncio.sleep(20)
 
     async def _check(self, message: ReceivedMessage) -> TxState:
         self.counts["checked"] += 1
@@ -118,9 +99,9 @@ class TransactionWorld(ClusterWorld):
             return TxState.UNKNOWN
         return self.transactions.state(name_of(message.body))
 
-    async def _work(self, producer: int, sender: Producer) -> None:
+    async def _transactions(self, producer: int, sender: Producer) -> None:
         number = 0
-        while self.cluster.loop.time() < self._ends_s:
+        while not self.is_over:
             name = (producer, number)
             self.transactions.running.add(name)
             try:
@@ -163,11 +144,10 @@ class TransactionWorld(ClusterWorld):
 def run_seed(seed: int) -> Counter[str]:
     """Run one seed and return what happened."""
     sync = seed % 2 == 0
-
-    async def scenario(cluster: SimCluster) -> Counter[str]:
-        world = TransactionWorld(cluster, sync=sync)
-        await world.run()
-        return world.counts
-
-    properties = {"flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH", **PROPERTIES}
-    return run_simulation(scenario, seed=seed, brokers=1 + seed % 3 // 2, properties=properties)
+    return run_world(
+        lambda cluster: TransactionWorld(cluster, sync=sync),
+        seed=seed,
+        sync=sync,
+        brokers=1 + seed % 3 // 2,
+        properties=PROPERTIES,
+    )

@@ -1,9 +1,10 @@
 """Gives back what was popped and not acked in time: to the group's retry topic.
 
 The revive topic is read in order. A check point waits in memory until everything has been read
-that may ack its messages, about three seconds; then each message that is not acked is stored again
-in the retry topic. The offset of a queue passes a check point only when what it gave back is on
-disk: after a crash a message may come back twice, and none stays away.
+that may ack its messages, about three seconds, and longer while the timer, which brings the acks,
+is behind; then each message that is not acked is stored again in the retry topic. The offset of a
+queue passes a check point only when what it gave back is on disk: after a crash a message may come
+back twice, and none stays away.
 
 While a queue has `MAX_PENDING` check points in memory, further ones are passed over; acks are still
 looked for, and when there is room again reading goes on at the first that was passed over.
@@ -72,7 +73,12 @@ class ReviveStore(MessageReader, Protocol):
 
     @property
     def max_phy_offset(self) -> int:
-        """End of what is stored."""
+        """End of the log."""
+        ...
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """How much of it no queue knows yet."""
         ...
 
 
@@ -191,7 +197,7 @@ class ReviveQueue:
         store: how much of the log is on disk.
         reviver: gives messages back.
         offsets: where the queue's offset is committed.
-        timer: tells whether it is behind.
+        timer: tells how far it is.
         clock: time.
         max_pending: check points in memory.
     """
@@ -220,6 +226,8 @@ class ReviveQueue:
         self._read_offset = -1
         self._passed_over: int | None = None
         self._end_ms = 0
+        self._complete_ms = 0
+        self._sample: tuple[int, int] | None = None
 
     @property
     def pending(self) -> int:
@@ -229,7 +237,17 @@ class ReviveQueue:
     def step(self) -> bool:
         """Read on and give back what is due; whether there is more to do at once."""
         self._commit()
+        # What the timer has delivered can be read when the queues know of it.
+        store = self._store
+        delivered_ms, end = self._sample or (
+            self._timer.delivered_before_ms(),
+            store.max_phy_offset,
+        )
+        is_visible = store.max_phy_offset - store.dispatch_behind_bytes >= end
         has_read = self._scan()
+        if is_visible and not has_read:  # acks that are due before this have been read
+            self._complete_ms = delivered_ms
+        self._sample = None if is_visible else (delivered_ms, end)
         return self._revive_due() or has_read
 
     def _scan(self) -> bool:
@@ -241,7 +259,7 @@ class ReviveQueue:
             self._read_offset = min(after, self._queue.max_offset)
         if self._passed_over is not None and not self._points:
             self._read_offset, self._passed_over = self._passed_over, None
-            self._end_ms = 0  # what acks them is read again, too
+            self._end_ms = self._complete_ms = 0  # what acks them is read again, too
         for _ in range(_READS_PER_STEP):
             if self._read_offset >= self._queue.max_offset:
                 self._reached_end()
@@ -255,9 +273,9 @@ class ReviveQueue:
         return True
 
     def _reached_end(self) -> None:
-        """Nothing is left to read: what was due by now has come, unless the timer is behind."""
+        """Nothing is left to read: what was due by now has come."""
         now_ms = self._clock.time_ms()
-        if self._end_ms and now_ms - self._end_ms > QUIET_MS and not self._timer.is_behind():
+        if self._end_ms and now_ms - self._end_ms > QUIET_MS:
             self._end_ms = now_ms
 
     def _take(self, message: MessageExt) -> None:
@@ -306,7 +324,8 @@ class ReviveQueue:
         # Early messages (there are none from the timer) must not make others due.
         end_ms = min(self._end_ms, self._clock.time_ms())
         for dealt_with, (key, point) in enumerate(list(self._points.items())):
-            if end_ms - point.pop_time_ms - point.invisible_ms <= DUE_AFTER_MS:
+            over_ms = point.pop_time_ms + point.invisible_ms
+            if end_ms - over_ms <= DUE_AFTER_MS or over_ms >= self._complete_ms:
                 return False
             if dealt_with == _POINTS_PER_STEP:
                 return True

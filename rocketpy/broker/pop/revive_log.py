@@ -40,8 +40,8 @@ class Timer(Protocol):
         """
         ...
 
-    def is_behind(self) -> bool:
-        """Whether messages that are due are not visible yet."""
+    def delivered_before_ms(self) -> int:
+        """Everything stored so far that was due before this moment is visible; wall time."""
         ...
 
 

@@ -99,9 +99,9 @@ class TimerPut:
             return PutMessageResult(PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL)
         return self._put.put(message)
 
-    def is_behind(self) -> bool:
-        """Whether timed messages are delivered late."""
-        return self.timer is not None and self.timer.is_behind
+    def delivered_before_ms(self) -> int:
+        """See `TimerService.delivered_before_ms`; 0 without a timer."""
+        return 0 if self.timer is None else self.timer.delivered_before_ms
 
 
 def build_timer(

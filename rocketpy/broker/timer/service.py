@@ -57,7 +57,6 @@ _MOST_SLOTS: Final = 100_000
 """Slots that one step looks over when there is nothing in them."""
 _QUIET_MS: Final = 10_000
 _LONG_MAX: Final = (1 << 63) - 1
-_BEHIND_MS: Final = 2_000
 
 
 class Store(Protocol):
@@ -147,7 +146,7 @@ class TimerService:
         self._redo_before = 0
         self._redo_ms = 0
         self._quiet_until_ms = 0
-        self._behind_ms = 0
+        self._enqueued_ms = 0
         self.enqueued_count = 0
         self.dequeued_count = 0
 
@@ -207,12 +206,12 @@ class TimerService:
         return max(0, self._clock.time_ms() - self._slots.position)
 
     @property
-    def is_behind(self) -> bool:
-        """Whether messages are delivered late, or come late into the wheel."""
-        return (
-            self.read_behind_ms >= self._state.precision_ms + _BEHIND_MS
-            or self._behind_ms >= _BEHIND_MS
-        )
+    def delivered_before_ms(self) -> int:
+        """Everything stored so far that was due before this moment is delivered; wall time."""
+        position_ms = self._slots.position
+        if self.queue_behind:  # what waits there was stored after what was taken in
+            return min(position_ms, self._enqueued_ms)
+        return position_ms
 
     # -- the service -----------------------------------------------------------------------
 
@@ -253,7 +252,6 @@ class TimerService:
             position = min(max(position, low), high)
             self._offsets.reset(position)
         if position >= high:
-            self._behind_ms = 0
             return _POLL_MS
         found = self._queue.read(position, _BATCH)
         for stored in found.messages:
@@ -267,7 +265,7 @@ class TimerService:
         elif not found.messages:
             return _POLL_MS
         if found.messages:
-            self._behind_ms = wall_ms - found.messages[-1].store_timestamp_ms
+            self._enqueued_ms = found.messages[-1].store_timestamp_ms
         return 0
 
     def _enqueue_one(self, stored: MessageExt, wall_ms: int, now_ms: int) -> int | None:

@@ -45,8 +45,8 @@ ORDER_INFO = """{
 
 
 class PunctualTimer:
-    def is_behind(self) -> bool:
-        return False
+    def delivered_before_ms(self) -> int:
+        return READ_MS
 
 
 @pytest.fixture

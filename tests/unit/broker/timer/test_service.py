@@ -355,13 +355,14 @@ def test_messages_of_one_slot_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch
 def test_what_others_are_told() -> None:
     kit = Kit()
     kit.send(b"x", **kit.at(10_000))
-    assert (kit.timer.queue_behind, kit.timer.is_behind) == (1, False)
+    assert (kit.timer.queue_behind, kit.timer.delivered_before_ms) == (1, 0)
     kit.run(500)
     assert (kit.timer.queue_behind, kit.state.pending_count) == (0, 1)
+    assert 0 <= kit.clock.time_ms() - kit.timer.delivered_before_ms <= kit.precision_ms
     kit.clock.advance(60_000)
-    assert kit.timer.is_behind
+    assert kit.clock.time_ms() - kit.timer.delivered_before_ms >= 60_000
     kit.run(1_000)
-    assert not kit.timer.is_behind
+    assert 0 <= kit.clock.time_ms() - kit.timer.delivered_before_ms <= kit.precision_ms
 
 
 def test_what_lies_where_a_lost_message_was_is_not_delivered_in_its_place() -> None:
