@@ -81,13 +81,25 @@ def delivered(stored: MessageExt) -> PutMessage | str:
 class _Level:
     """One level: its queue, its progress, and when to look again."""
 
-    __slots__ = ("delay_ms", "due_ms", "progress", "queue")
+    __slots__ = ("_again_end", "_again_ms", "delay_ms", "due_ms", "progress", "queue")
 
     def __init__(self, queue: SystemQueue, progress: DurableProgress, delay_ms: int | None) -> None:
         self.queue = queue
         self.progress = progress
         self.delay_ms = delay_ms
         self.due_ms = 0
+        self._again_end = self._again_ms = 0
+
+    def wait_again(self, queue_offset: int, delay_ms: int, now_ms: int) -> int:
+        """How long a message waits, ms, whose time of delivery says nothing.
+
+        The clock was set back since it was stored, or the level was longer then. It waits for the
+        level's delay from when that is noticed, with all that are stored by then.
+        """
+        if queue_offset >= self._again_end:
+            self._again_end = self.queue.max_offset
+            self._again_ms = now_ms + delay_ms
+        return self._again_ms - now_ms
 
 
 class DelayDelivery:
@@ -161,7 +173,7 @@ class DelayDelivery:
     def _deliver(self, level: _Level, now_ms: int) -> int:
         """Deliver a few messages; return the pause until the next look at the level."""
         self._correct(level)
-        wait_ms, count = self._look(level)
+        wait_ms, count = self._look(level, now_ms)
         if count == 0:
             return wait_ms
         progress = level.progress
@@ -199,7 +211,7 @@ class DelayDelivery:
         )
         level.progress.reset(right)
 
-    def _look(self, level: _Level) -> tuple[int, int]:
+    def _look(self, level: _Level, now_ms: int) -> tuple[int, int]:
         """Return the pause after, and the number of, the next messages that are due."""
         position, wall_ms = level.progress.position, self._clock.time_ms()
         count = 0
@@ -207,11 +219,11 @@ class DelayDelivery:
             entry = self._store.queue_entry(SCHEDULE_TOPIC, level.queue.queue_id, position + count)
             if entry is None:
                 return _IDLE_MS, count
-            due_ms = entry[2]
-            if level.delay_ms is not None and due_ms > wall_ms + level.delay_ms:
-                due_ms = wall_ms  # the clock went back
-            if due_ms > wall_ms:
-                return min(due_ms - wall_ms, _LONGEST_WAIT_MS), count
+            wait_ms, delay_ms = entry[2] - wall_ms, level.delay_ms
+            if delay_ms is not None and wait_ms > delay_ms:
+                wait_ms = level.wait_again(position + count, delay_ms, now_ms)
+            if wait_ms > 0:
+                return min(wait_ms, _LONGEST_WAIT_MS), count
             count += 1
         return 0, count
 

@@ -118,7 +118,8 @@ class SendBack:
         """Store the message again.
 
         Returns:
-            The end of its copy in the log; 0 when the group wants no retries and none was made.
+            The end of its copy in the log; 0 when none was made: the group wants no retries, or
+            it is a dead letter already.
         """
         try:
             return self._send_back(request)
@@ -159,6 +160,8 @@ class SendBack:
 
     def _bury(self, group: SubscriptionGroupConfig, found: MessageExt) -> int | Refusal:
         topic = DLQ_PREFIX + group.group_name
+        if found.topic == topic:  # a group that consumes its own dead letters, and fails again
+            return 0
         refused = self._closed(topic, DLQ_QUEUE_NUMS)
         if refused is not None:
             return refused

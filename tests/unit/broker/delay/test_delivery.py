@@ -243,12 +243,36 @@ def test_a_committed_message_stays_one() -> None:
     assert found.sys_flag & TRANSACTION_COMMIT
 
 
-def test_a_clock_that_went_back_makes_nothing_wait_longer_than_its_level() -> None:
+def test_a_clock_that_went_back_makes_nothing_early_and_nothing_wait_longer_than_its_level() -> (
+    None
+):
     kit = Kit()
-    kit.send(b"x", 2)
+    kit.run(2_000)
+    kit.send(b"before", 2)
+    kit.run(100)
     kit.clock.jump(-3_600_000)
-    kit.run(1_000)
-    assert kit.bodies() == [b"x"], "due later than its level can be: at once"
+    kit.send(b"after", 2)
+    kit.run(4_900)
+    assert kit.bodies() == []
+    kit.run(1_100)
+    assert kit.bodies() == [b"before", b"after"]
+    kit.send(b"later", 2)
+    kit.run(4_999)
+    assert kit.bodies() == [b"before", b"after"]
+    kit.run(1_100)
+    assert kit.bodies() == [b"before", b"after", b"later"]
+
+
+def test_a_level_that_is_shorter_in_the_next_life_makes_nothing_earlier_than_that() -> None:
+    kit = Kit()
+    kit.send(b"x", 3)
+    kit.stop()
+    kit.disk.config = dataclasses.replace(kit.disk.config, message_delay_level="1s 5s 4s")
+    kit.start()
+    kit.run(3_900)
+    assert kit.bodies() == []
+    kit.run(2_000)
+    assert kit.bodies() == [b"x"]
 
 
 def test_a_clock_that_goes_forward_is_seen_within_a_second() -> None:

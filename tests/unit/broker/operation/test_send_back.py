@@ -212,3 +212,14 @@ def test_settings_change_while_it_runs() -> None:
     kit = Kit()
     kit.operation.configure(BrokerConfig(broker_name="b", broker_permission=4))
     assert kit.code() == 16
+
+
+def test_a_dead_letter_that_its_own_group_gives_back_stays_where_it_is() -> None:
+    kit = Kit()
+    kit.message(tries=17, topic="%DLQ%g", RETRY_TOPIC="T")
+    assert kit.back() == 0
+    assert kit.back(-1) == 0
+    assert not kit.store.put, "else a handler that fails would make a copy of it again and again"
+    kit.message(tries=17, topic="%DLQ%other", RETRY_TOPIC="T")
+    assert kit.back() == 5_100
+    assert kit.store.put[0].topic == "%DLQ%g", "another group's are messages as others are"
