@@ -153,6 +153,7 @@ class Client:
 
         Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments. The
         handler takes one message; None is no answer. An answer that comes too late is only logged.
+        Requests that are sent once it has started are answered.
 
         Raises:
             ClosedError: the client is not started.

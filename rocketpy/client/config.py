@@ -356,7 +356,8 @@ class PopConsumerConfig(Checked):
         sql: instead of tags, a condition on properties.
         handler: called with each message (or list, when `batch` is above 1); without one,
             iterate over the consumer.
-        start: where a group without an offset begins: `"latest"` or `"earliest"`.
+        start: where a group without an offset begins: `"earliest"`, or `"latest"`, which to
+            brokers means with the last message of each queue, and a young queue whole.
         ordered: one message of a queue after the other: nobody of the group gets a queue while
             messages of it are in hand.
         concurrency: handlers that run at the same time.
