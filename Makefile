@@ -8,9 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: bench-spark help setup setup-spark jdk go demo test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
-.PHONY: help setup setup-spark jdk demo test check unit interop spark crash sim bench bench-quick bench-features test-long test-kills fmt lint types layers public-api clean
-.PHONY: help setup setup-spark jdk demo demo-spark test check unit interop spark crash sim bench bench-quick bench-features test-long fmt lint types layers public-api clean
+.PHONY: help setup setup-spark jdk go demo demo-spark test check unit interop spark crash sim bench bench-quick bench-features bench-spark test-long test-kills fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,11 +35,10 @@ jdk: ## JDK and Maven, through apt when absent (the official clients need them)
 demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, checked
 	@$(BIN)/python examples/flights_demo.py
 
-test: setup-spark jdk go check ## everything CI runs
 demo-spark: setup-spark jdk ## the flights again: streamed by Spark into Parquet, killed half way, joined, drawn
 	@$(BIN)/python examples/flights_spark.py
 
-test: setup-spark jdk check ## everything CI runs
+test: setup-spark jdk go check ## everything CI runs
 	@bash tests/peer/peer.sh fetch
 	$(PYTEST) tests -q -m "not interop and not spark" -n 2 --dist loadfile
 	$(PYTEST) tests -q -m spark
