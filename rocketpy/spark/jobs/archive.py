@@ -321,6 +321,11 @@ def command(  # noqa: PLR0913 - an option each
             spark = spark_session("archive", master=master, conf=settings)
             progress("Spark is there")
             done = archive(spark, wanted, log, progress)
+    _tell(done, root, output, progress)
+    return 0
+
+
+def _tell(done: Archived, root: Path, output: str, progress: Progress) -> None:
     summary(
         {
             "messages": done.messages,
@@ -333,7 +338,6 @@ def command(  # noqa: PLR0913 - an option each
         },
         output,
     )
-    return 0
 
 
 def _starting(start: Position) -> dict[str, str]:
