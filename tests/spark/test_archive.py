@@ -110,8 +110,8 @@ def test_killed_for_good(cluster: ClusterThread, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rocketpy.spark.jobs.archive", "A", "-n", cluster.namesrv]
     command += ["--to", str(tmp_path), "--batch-rows", "20", "--master", "local[2,3]"]
     command += ["--conf", "spark.driver.host=127.0.0.1"]
-    log = (tmp_path.parent / "killed.log").open("w")
-    job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    with (tmp_path.parent / "killed.log").open("w") as log:
+        job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     manifests = tmp_path / "_manifests"
     deadline = time.monotonic() + 200
     while len(list(manifests.glob("*.json"))) < 3 and job.poll() is None:
