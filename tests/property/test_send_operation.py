@@ -41,6 +41,7 @@ class Plan:
     attempt_timeout_ms: int
     waits_for_broker: bool
     is_chosen: bool
+    is_heard_of: bool
     routes: list[tuple[str, int]]
     answers: list[tuple[str, int]]
     cancelled_at_ms: int | None
@@ -56,6 +57,7 @@ PLANS = st.builds(
     attempt_timeout_ms=st.sampled_from([0, 0, 30, 5000]),
     waits_for_broker=st.booleans(),
     is_chosen=st.booleans(),
+    is_heard_of=st.booleans(),
     routes=st.lists(
         st.tuples(st.sampled_from(["known", "none", "fault", "illegal"]), DELAYS), max_size=4
     ),
@@ -107,6 +109,9 @@ class FakeTransport:
 
     def turn(self, topic: str) -> QueueTurn:
         return self._turn
+
+    def has_heard_of(self, broker_name: str) -> bool:
+        return self.plan.is_heard_of
 
     def transmit(
         self, queue: MessageQueue, message: Outgoing, timeout_ms: int
