@@ -40,10 +40,11 @@ def read(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
     )
 
 
-def archive(rows: DataFrame, options: argparse.Namespace) -> int:
-    """Write a stream into Parquet, a line a batch; return how many rows this run has written."""
+def archive(spark: SparkSession, options: argparse.Namespace) -> int:
+    """Write a stream into Parquet, a line a batch; return how many rows are there then."""
     writer = (
-        rows.writeStream.format("parquet")
+        read(spark, options)
+        .writeStream.format("parquet")
         .option("path", str(options.directory / "parquet"))
         .option("checkpointLocation", str(options.directory / "checkpoint"))
     )
@@ -51,19 +52,19 @@ def archive(rows: DataFrame, options: argparse.Namespace) -> int:
         query = writer.trigger(processingTime="0 seconds").start()
     else:
         query = writer.trigger(availableNow=True).start()
-    shown, total = -1, 0
+    shown = -1
     while True:
         is_active = query.isActive
         for progress in query.recentProgress:
             if progress["batchId"] > shown and progress["numInputRows"]:
                 shown = progress["batchId"]
-                total += progress["numInputRows"]
                 print(f"batch {shown}: {progress['numInputRows']} rows", flush=True)
         if not is_active:
             break
         time.sleep(0.2)
     query.awaitTermination()
-    return total
+    # Over Connect, a query that has ended tells of no progress: the files are counted.
+    return spark.read.parquet(str(options.directory / "parquet")).count()
 
 
 def count_back(spark: SparkSession, options: argparse.Namespace) -> int:
@@ -91,7 +92,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     spark = session(options)
     print("started", flush=True)
-    total = archive(read(spark, options), options)
+    total = archive(spark, options)
     print(f"archived {total} rows", flush=True)
     if options.counts:
         print(f"counted {count_back(spark, options)} queues", flush=True)

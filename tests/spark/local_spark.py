@@ -1,13 +1,15 @@
-"""Spark as its users run it: a home of its own, and jobs as processes."""
+"""Spark as its users run it: a home of its own, a standalone cluster, and jobs as processes."""
 
 import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -56,6 +58,13 @@ def environment(home: Path) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
     }
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 class Program:
@@ -133,6 +142,28 @@ def family(root: int) -> dict[int, str]:
             found[pid] = line.replace(b"\0", b" ").decode(errors="replace")
         waiting += parents.get(pid, [])
     return found
+
+
+@contextlib.contextmanager
+def standalone(home: Path, directory: Path, *, workers: int = 2) -> Iterator[str]:
+    """Run a master and workers with one core each; yields the master's address."""
+    spark_class = str(home / "bin" / "spark-class")
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
+    worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1",
+              "--cores", "1", "--memory", "1g", "--webui-port", "0"]  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        log = directory / "master.log"
+        command = [*master, "--port", str(port), "--webui-port", "0"]
+        first = stack.enter_context(Program(command, home, log))
+        first.wait_for("New state: ALIVE")
+        for number in range(workers):
+            log = directory / f"worker-{number}.log"
+            command = [*worker, "--work-dir", str(directory / f"work-{number}"), address]
+            stack.enter_context(Program(command, home, log))
+        first.wait_for("Registering worker", count=workers)
+        yield address
 
 
 def archive_files(directory: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""One job as users run it: its executors are other processes."""
+"""One job as users run it: executors in other processes, spark-submit on a cluster, Connect."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import fill
 from tests.spark.kills import QUEUES, TOPIC, in_store, written
-from tests.spark.local_spark import ARCHIVE, Program, make_home
+from tests.spark.local_spark import ARCHIVE, Program, free_port, make_home, standalone
 from tests.spark.sink_kit import stored
 
 COUNT = 2000
@@ -34,7 +34,9 @@ def check(job: Program, cluster: ClusterThread, counts: str, directory: Path) ->
     """The job says what it did, and it is so: by pyarrow, and by what the broker holds."""
     code = job.wait(_LIMIT_S)
     assert code == 0, job.text[-4000:]
-    assert f"\narchived {COUNT} rows\ncounted {2 * QUEUES} queues\n" in job.text
+    said = job.text.splitlines()  # between lines of Spark's log, where that is on the console
+    assert f"archived {COUNT} rows" in said
+    assert f"counted {2 * QUEUES} queues" in said
     assert written(directory / "parquet") == in_store(cluster)
     counted = {message.keys[0]: int(message.body) for message in stored(cluster, counts)}
     assert counted == {
@@ -55,3 +57,33 @@ def test_executors_in_other_processes(home: Path, cluster: ClusterThread, tmp_pa
     command = [sys.executable, str(ARCHIVE), *job, "--master", "local-cluster[2,1,1024]"]
     with Program(command, home, tmp_path / "job.log") as program:
         check(program, cluster, "local_cluster", tmp_path / "out")
+
+
+def test_submitted_to_a_master_with_two_workers(
+    home: Path, cluster: ClusterThread, tmp_path: Path
+) -> None:
+    job = arguments(cluster, "standalone", tmp_path / "out")
+    with standalone(home, tmp_path) as master:
+        command = [str(home / "bin" / "spark-submit"), "--master", master,
+                   "--executor-memory", "512m", str(ARCHIVE), *job]  # fmt: skip
+        with Program(command, home, tmp_path / "job.log") as program:
+            check(program, cluster, "standalone", tmp_path / "out")
+    for number in range(2):
+        assert list(tmp_path.glob(f"work-{number}/app-*/*/stderr")), "a worker had nothing to do"
+
+
+def test_over_spark_connect(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
+    """The client is a process without a JVM."""
+    job = arguments(cluster, "connect", tmp_path / "out")
+    port = free_port()
+    server = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]",
+              "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+              "--conf", f"spark.connect.grpc.binding.port={port}",
+              "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
+              "spark-internal"]  # fmt: skip
+    with Program(server, home, tmp_path / "server.log") as running:
+        running.wait_for("Spark Connect server started", limit_s=_LIMIT_S)
+        command = [sys.executable, str(ARCHIVE), *job, "--remote", f"sc://127.0.0.1:{port}"]
+        with Program(command, home, tmp_path / "job.log") as program:
+            check(program, cluster, "connect", tmp_path / "out")
+            assert "java" not in "".join(program.family().values())

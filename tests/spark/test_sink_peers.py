@@ -1,0 +1,90 @@
+"""What Spark writes, to our broker and to Apache's, the official Java client reads."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from rocketpy.testing.cluster import ClusterThread
+from tests.interop.java_clients.jvm import JavaClient
+from tests.spark.local_spark import free_port
+from tests.spark.sink_kit import write
+
+PEER = Path(__file__).parents[1] / "peer" / "peer.sh"
+COUNT = 500
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def maven() -> None:
+    if shutil.which("mvn") is None:
+        pytest.skip("needs Maven")
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Apache's name server and broker."""
+    home = tmp_path_factory.mktemp("apache")
+    port = free_port()
+    env = {
+        **os.environ,
+        "PEER_NS_PORT": str(port),
+        "PEER_PORT": str(free_port()),
+        "PEER_HEAP": "512m",
+    }
+    # The servers inherit the output, so it goes to a file: a pipe would never end.
+    with (home / "start.log").open("wb") as log:
+        try:
+            subprocess.run(
+                ["bash", PEER, "start", home], env=env, check=True, stdout=log, stderr=log
+            )
+            yield f"127.0.0.1:{port}"
+        finally:
+            subprocess.run(["bash", PEER, "stop", home], env=env, check=True)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with ClusterThread(tmp_path_factory.mktemp("ours")) as cluster:
+        yield cluster.namesrv
+
+
+@pytest.mark.parametrize("side", ["ours", "apache"])
+def test_the_java_client_reads_what_spark_writes(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, side: str
+) -> None:
+    namesrv = request.getfixturevalue(side)
+    number = F.col("id").cast("string")
+    df = spark.range(0, COUNT, 1, 2).select(
+        F.concat(F.lit("grüße-"), number).alias("body"),
+        F.array(F.concat(F.lit("k"), number), F.lit("all")).alias("keys"),
+        F.when(F.col("id") % 2 == 0, "even").otherwise("odd").alias("tags"),
+        F.create_map(F.lit("city"), F.lit("münchen")).alias("properties"),
+        F.when(F.col("id") % 5 == 0, F.col("id") % 10).alias("shardingKey"),
+        F.when(F.col("id") % 100 == 3, 1).alias("delayLevel"),
+    )
+    write(df, namesrv, topic="spark_out")
+
+    java = JavaClient("5.4.0", namesrv, tmp_path)
+    try:
+        consumer = java.push("readers", "spark_out")
+        got = java.receive(consumer, COUNT, 120)
+    finally:
+        java.close()
+    by_body = {one["body"]: one for one in got}
+    assert by_body.keys() == {f"grüße-{n}" for n in range(COUNT)}
+    for n in range(COUNT):
+        one = by_body[f"grüße-{n}"]
+        assert one["keys"] == f"k{n} all"
+        assert one["tags"] == ("odd" if n % 2 else "even")
+        assert one["properties"]["city"] == "münchen"
+        assert one["properties"]["_spark_id"].endswith(f"/{n // 250}/{n % 250}")
+    for key in range(0, 10, 5):
+        queues = {by_body[f"grüße-{n}"]["queueId"] for n in range(key, COUNT, 10)}
+        assert len(queues) == 1
