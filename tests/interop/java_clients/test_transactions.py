@@ -46,8 +46,12 @@ def _all_are_noted(servers: Servers, begin: int) -> None:
     store = servers.broker().parts.store
 
     def open_halves() -> set[int]:
-        ops = store.get_message(TRANS_OP_HALF_TOPIC, 0, 0, 1_000, 1 << 22).buffers
-        named = {half for op in ops for half in parse_op_body(decode_message(op).body)}
+        named = {
+            half
+            for offset in range(_system(servers, TRANS_OP_HALF_TOPIC))
+            for op in store.get_message(TRANS_OP_HALF_TOPIC, 0, offset, 1, 1 << 20).buffers
+            for half in parse_op_body(decode_message(op).body)
+        }
         halves = range(begin, _system(servers, TRANS_HALF_TOPIC))
         moved = {
             int(message.properties.get("TRAN_PREPARED_QUEUE_OFFSET", -1))
