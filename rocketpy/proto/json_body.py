@@ -9,13 +9,14 @@ A body declares its fields once, each with Java's default::
 
 Reading is tolerant: unknown keys are ignored; an absent or null key keeps the
 default. Writing is compact, keys in alphabetical order, None left out, as Java does.
-A key is the field's name in camel case, unless `wire_names` says otherwise. How
+A key is the field's name in camel case, unless `wire_names` says otherwise;
+`old_wire_names` has the keys that are read where the first one is missing. How
 each field is read and written is worked out when the class is made.
 
 Source: RemotingSerializable of 5.4.0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from types import NoneType, UnionType
 from typing import (
@@ -43,6 +44,7 @@ _INT_LIMIT: Final = 1 << 63
 class _FieldSpec(NamedTuple):
     name: str
     key: str
+    old_key: str | None
     read: Convert
     write: Convert | None
 
@@ -51,6 +53,9 @@ class Body(Declared):
     """Base of all JSON bodies; see the module's text."""
 
     __slots__ = ()
+
+    old_wire_names: ClassVar[Mapping[str, str]] = {}
+    """Keys that older peers write; they are read where the key of today is missing."""
 
     specs: ClassVar[tuple[_FieldSpec, ...]] = ()
 
@@ -83,8 +88,10 @@ class Body(Declared):
             raise BadBodyError(msg)
         value = cls.normalise(value)
         values: dict[str, Any] = {}
-        for name, key, read, _ in cls.specs:
+        for name, key, old_key, read, _ in cls.specs:
             item = value.get(key)
+            if item is None and old_key is not None:
+                item = value.get(old_key)
             if item is None:
                 continue
             try:
@@ -102,7 +109,7 @@ class Body(Declared):
     def to_json(self) -> dict[str, Any]:
         """Return what `encode` writes, for `fastjson.dumps`; None is left out."""
         document: dict[str, Any] = {}
-        for name, key, _, write in self.specs:
+        for name, key, _, _, write in self.specs:
             value = getattr(self, name)
             if value is not None:
                 document[key] = value if write is None else write(value)
@@ -123,7 +130,8 @@ def body(cls: type[_B]) -> type[_B]:
     specs = []
     for item in fields(made):  # type: ignore[arg-type]  # it is a dataclass since two lines ago
         read, write = _codec(item.type)
-        specs.append(_FieldSpec(item.name, made.wire_name(item.name), read, write))
+        old_key = made.old_wire_names.get(item.name)
+        specs.append(_FieldSpec(item.name, made.wire_name(item.name), old_key, read, write))
     made.specs = tuple(sorted(specs, key=lambda spec: spec.key))
     return made
 

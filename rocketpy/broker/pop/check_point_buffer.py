@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.pop.pop_key import PopKey, key_of, note_acked
+from rocketpy.broker.pop.pop_key import PopKey, key_of
 from rocketpy.broker.pop.positions import Advance, PopPositions
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive_log import ReviveLog
@@ -132,7 +132,7 @@ class CheckPointBuffer:
             if waiting is None:
                 return False
             point = waiting.point
-            note_acked(point, offsets)
+            point.note_acked(offsets)
             is_done = point.bit_map == (1 << point.count) - 1
             if is_done:
                 del self._waiting[key]
@@ -168,16 +168,14 @@ class CheckPointBuffer:
         if waiting is None:
             return True
         point = waiting.point
-        acked = [
-            point.offset_at(index) for index in range(point.count) if point.bit_map >> index & 1
-        ]
+        acked = point.offsets(acked=True)
         point.bit_map = 0  # as Apache: what is acked is said by acks
         stored = self._revive_log.put_check_point(point, waiting.revive_queue_id)
         if stored.status is not PutMessageStatus.PUT_OK:
             _log.warning(
                 "a check point of popped messages is not stored yet", why=stored.status.value
             )
-            note_acked(point, acked)
+            point.note_acked(acked)
             with self._lock:
                 self._waiting[key] = waiting
             return False

@@ -3,8 +3,6 @@
 Source: PopCheckPoint.java, AckMsg.java, PopReviveService.consumeReviveMessage (5.4.0).
 """
 
-from collections.abc import Iterable
-
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 
 PopKey = tuple[str, str, int, int, int, str | None]
@@ -21,11 +19,3 @@ def key_of(one: CheckPoint | PopAck) -> PopKey:
         one.pop_time_ms,
         one.broker_name,
     )
-
-
-def note_acked(point: CheckPoint, offsets: Iterable[int]) -> None:
-    """Note which messages of a check point are acked."""
-    for offset in offsets:
-        index = point.index_of(offset)
-        if index >= 0:
-            point.bit_map |= 1 << index

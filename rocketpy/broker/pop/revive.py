@@ -20,7 +20,7 @@ import structlog
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.pull import MessageReader
-from rocketpy.broker.pop.pop_key import PopKey, key_of, note_acked
+from rocketpy.broker.pop.pop_key import PopKey, key_of
 from rocketpy.broker.pop.revive_log import CHECK_POINT_LEAD_MS, Timer
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.system_queue import SystemQueue
@@ -129,13 +129,11 @@ class Reviver:
             or self._groups.get(point.group) is None
         ):
             return True
-        for index in range(point.count):
-            if point.bit_map >> index & 1:
-                continue
-            message = self._read(point, point.offset_at(index))
+        for queue_offset in point.offsets(acked=False):
+            message = self._read(point, queue_offset)
             if message is not None and not self._retry(point, message):
                 return False
-            point.bit_map |= 1 << index
+            point.note_acked((queue_offset,))
         return True
 
     def _read(self, point: CheckPoint, queue_offset: int) -> MessageExt | None:
@@ -305,14 +303,14 @@ class ReviveQueue:
         if key in self._points:
             return  # over a kill the timer delivers twice; those in between must not be passed
         self._points[key] = point
-        note_acked(point, self._early.pop(key, ()))
+        point.note_acked(self._early.pop(key, ()))
 
     def _take_ack(self, ack: PopAck) -> None:
         key = key_of(ack)
         offsets = [ack.offset] if ack.offsets is None else ack.offsets
         point = self._points.get(key)
         if point is not None:
-            note_acked(point, offsets)
+            point.note_acked(offsets)
             return
         # A late timer delivers an ack at once whose check point it has not come to yet.
         self._early[key] = [*self._early.pop(key, ()), *offsets][-MAX_POP_COUNT:]

@@ -3,9 +3,9 @@
 Source: PopCheckPoint, AckMsg, BatchAckMsg, BatchAck, BatchAckMessageRequestBody of 5.4.0.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.pop import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG
@@ -92,6 +92,21 @@ class CheckPoint(Body):
         except ValueError:
             return -1
 
+    def note_acked(self, queue_offsets: Iterable[int]) -> None:
+        """Note that messages are acked; offsets that are none of its messages are passed over."""
+        for queue_offset in queue_offsets:
+            index = self.index_of(queue_offset)
+            if index >= 0:
+                self.bit_map |= 1 << index
+
+    def offsets(self, *, acked: bool) -> list[int]:
+        """Queue offsets of the messages that are acked, or of those that are not, in order."""
+        return [
+            self.offset_at(index)
+            for index in range(self.count)
+            if bool(self.bit_map >> index & 1) is acked
+        ]
+
 
 @body
 class PopAck(Body):
@@ -107,6 +122,16 @@ class PopAck(Body):
         "broker_name": "bn",
         "offsets": "aol",
     }
+    old_wire_names: ClassVar[Mapping[str, str]] = {
+        "offset": "ackOffset",
+        "start_offset": "startOffset",
+        "group": "consumerGroup",
+        "topic": "topic",
+        "queue_id": "queueId",
+        "pop_time_ms": "popTime",
+        "broker_name": "brokerName",
+        "offsets": "ackOffsetList",
+    }
 
     topic: str = ""
     group: str = ""
@@ -116,11 +141,6 @@ class PopAck(Body):
     broker_name: str | None = None
     offset: int = 0
     offsets: list[int] | None = None
-
-    @classmethod
-    def normalise(cls, document: dict[Any, Any]) -> dict[Any, Any]:
-        """Old brokers wrote the long names."""
-        return {_OLD_NAMES.get(key, key): value for key, value in document.items()}
 
     @property
     def tag(self) -> str:
@@ -140,18 +160,6 @@ class PopAck(Body):
             ACK_TAG,
         )
         return "@".join(map(str, parts))
-
-
-_OLD_NAMES = {
-    "ackOffset": "ao",
-    "startOffset": "so",
-    "consumerGroup": "c",
-    "topic": "t",
-    "queueId": "q",
-    "popTime": "pt",
-    "brokerName": "bn",
-    "ackOffsetList": "aol",
-}
 
 
 @body

@@ -73,6 +73,23 @@ def test_an_offset_outside_of_an_old_check_point_is_none_of_its_messages() -> No
     assert CheckPoint(start_offset=10, count=0).index_of(10) == -1
 
 
+@pytest.mark.parametrize(("diffs", "last"), [([], 12), ([0, 3, 7], 17)])
+def test_a_check_point_says_which_of_its_messages_are_acked(diffs: list[int], last: int) -> None:
+    point = CheckPoint(start_offset=10, count=3, offset_diffs=diffs)
+    point.note_acked([last, 9, 1 << 62])
+    assert point.bit_map == 0b100
+    assert point.offsets(acked=True) == [last]
+    assert point.offsets(acked=False) == [10, 13 if diffs else 11]
+    point.note_acked(point.offsets(acked=False))
+    assert (point.bit_map, point.offsets(acked=False)) == (0b111, [])
+
+
+def test_a_name_of_today_counts_before_an_old_one() -> None:
+    both = PopAck.decode(b'{"ackOffset":1,"ao":2,"consumerGroup":"old","c":"new"}')
+    assert (both.offset, both.group) == (2, "new")
+    assert b"consumerGroup" not in both.encode()
+
+
 def test_every_long_name_of_an_old_ack_is_read() -> None:
     old = PopAck.decode(
         b'{"ackOffset":1,"startOffset":2,"consumerGroup":"g","topic":"t","queueId":3,'
