@@ -5,8 +5,6 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import (
@@ -19,6 +17,7 @@ from rocketpy.client.config import (
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
+from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.name_servers import find_addresses
 from rocketpy.client.option_types import takes
 from rocketpy.client.options import function_options, method_options
@@ -35,7 +34,7 @@ from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 
 
-class Client:
+class Client(StartsAndCloses):
     """Connections, routes and timers that its producers and consumers share.
 
     Args:
@@ -64,18 +63,6 @@ class Client:
         self._process_id = os.getpid() if process_id is None else process_id
         self._instance: Instance | None = None
         self._parts: list[Producer | Consumer | PullConsumer | PopConsumer] = []
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Start the timers; the first send or consumer connects."""

@@ -5,10 +5,9 @@ Source: DefaultMQPushConsumerImpl (5.4.0).
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Generic, TypeVar
 
 from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig
@@ -18,6 +17,7 @@ from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.handlers import Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
+from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
@@ -33,7 +33,7 @@ QUICK_ROUNDS: Final = 15
 _QUICK_PAUSE_MS: Final = 1_000
 
 
-class GroupConsumer(ABC, Generic[C]):
+class GroupConsumer(StartsAndCloses, Generic[C]):
     """A member of a consumer group; `Consumer` and `PopConsumer` are the two kinds.
 
     Args:
@@ -58,18 +58,6 @@ class GroupConsumer(ABC, Generic[C]):
         self._placed = asyncio.Event()
         self._quick_rounds = QUICK_ROUNDS
         self._executor: ThreadPoolExecutor | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _subscribe_all(self) -> None:
         config = self.config

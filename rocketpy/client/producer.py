@@ -8,14 +8,14 @@ Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
 import asyncio
 import logging
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from rocketpy.client.batch import split_batches
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.instance import Instance
 from rocketpy.client.later import DELAYS
+from rocketpy.client.life import Closes
 from rocketpy.client.message import Message, ReceivedMessage
 from rocketpy.client.outgoing import (
     SEND_REPLY,
@@ -55,7 +55,7 @@ from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 logger = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Closes):
     """Sends messages; made by `Client.producer`.
 
     A send that fails for a reason that may pass is tried again, `retries` times within one
@@ -95,17 +95,6 @@ class Producer:
             if config.tx_checker is not None
             else None
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def in_flight(self) -> int:

@@ -9,8 +9,6 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 from rocketpy.client.allocate import find_allocation
 from rocketpy.client.checks import checked_group, checked_subscription
@@ -21,6 +19,7 @@ from rocketpy.client.consumer_members import PullMember
 from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
+from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import BrokerOffsetStore
 from rocketpy.client.periodic import PeriodicJob
@@ -39,7 +38,7 @@ logger = logging.getLogger(__name__)
 TAKEOVER_PAUSE_MS = 500
 
 
-class PullConsumer:
+class PullConsumer(StartsAndCloses):
     """Reads queues you assign, or your share of topics you subscribe to.
 
     With `auto_commit`, what earlier polls handed out is committed by a later poll: finish a
@@ -116,18 +115,6 @@ class PullConsumer:
         )
 
     # ---- life
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Be ready for `assign` or `subscribe`.
