@@ -15,6 +15,7 @@ from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
 from rocketpy.broker.pop.checks import PopChecks
 from rocketpy.broker.pop.notification import NotificationOperation
 from rocketpy.broker.pop.order_info import OrderTable
+from rocketpy.broker.pop.peek import PeekOperation
 from rocketpy.broker.pop.pop import MakeFilter, PopOperation
 from rocketpy.broker.pop.positions import PopPositions, RecentMessages
 from rocketpy.broker.pop.queue_locks import PopLocks
@@ -100,18 +101,7 @@ def build_pop(
     queues = PopQueues(needs.topics, positions, order, store, config=config, clock=clock)
     checks = PopChecks(needs.topics, needs.groups)
     taker = _taker(needs, positions, locks, order, buffer, revive_log)
-    pops = PopOperation(
-        checks=checks,
-        queues=queues,
-        taker=taker,
-        waiters=waiters,
-        make_filter=_filters(),
-        revive_queue_nums=config.revive_queue_num,
-        has_timer=needs.has_timer,
-        config=config,
-        clock=clock,
-        rng=rng,
-    )
+    pops = _pops(needs, checks, queues, taker, waiters, rng)
     notifications = NotificationOperation(
         checks,
         queues,
@@ -120,7 +110,10 @@ def build_pop(
         config=config,
         clock=clock,
     )
-    messages = PopMessageProcessor(pops, notifications, Resumption(pool), store, clock)
+    peeks = PeekOperation(
+        checks, queues, positions, store, stats=needs.stats, config=config, rng=rng
+    )
+    messages = PopMessageProcessor(pops, peeks, notifications, Resumption(pool), store, clock)
     acks = PopAckProcessor(_acks(needs, locks, order, buffer, revive_log, waiters), store)
 
     def add_requests(table: RequestTable) -> None:
@@ -128,7 +121,7 @@ def build_pop(
         table.add("ack", acks.processors)
 
     def configure(changed: BrokerConfig) -> None:
-        for part in (pops, notifications, taker, queues, buffer):
+        for part in (pops, peeks, notifications, taker, queues, buffer):
             part.configure(changed)
 
     return Feature(
@@ -200,6 +193,28 @@ def _taker(
         stats=needs.stats,
         config=needs.config,
         sync_flush=needs.sync_flush,
+    )
+
+
+def _pops(
+    needs: PopNeeds,
+    checks: PopChecks,
+    queues: PopQueues,
+    taker: QueueTaker,
+    waiters: PopWaiters,
+    rng: random.Random,
+) -> PopOperation:
+    return PopOperation(
+        checks=checks,
+        queues=queues,
+        taker=taker,
+        waiters=waiters,
+        make_filter=_filters(),
+        revive_queue_nums=needs.config.revive_queue_num,
+        has_timer=needs.has_timer,
+        config=needs.config,
+        clock=needs.clock,
+        rng=rng,
     )
 
 

@@ -3,7 +3,7 @@
 A message with a delay level waits in SCHEDULE_TOPIC_XXXX, in the queue of its level; a message with
 a moment (TIMER_*) in rmq_sys_wheel_timer, and in TIMER_OUT_MS stands from when on it is due. Where
 it belongs stands in REAL_TOPIC and REAL_QID; the other properties stay as they are. A level counts
-before a moment.
+before a moment. A half message waits from its commit on.
 
 Whoever stores a message of the broker's own making (a retry, a decided transaction) asks
 `Postponement.postpone` before the put, as a send does.
@@ -133,13 +133,34 @@ class Postponement:
         if level:
             self.delay(message, properties, level)
             return None
-        if not any(name in properties for name in TIMER_PROPERTIES):
-            return None
         if message.topic == TIMER_TOPIC or PROPERTY_TIMER_OUT_MS in properties:
             return None  # it waited before
-        return self._wait_for_moment(message, properties)
+        slot = self._slot(properties)
+        if isinstance(slot, Refusal):
+            return slot
+        if slot:
+            properties[PROPERTY_TIMER_OUT_MS] = str(slot)
+            _store_in(message, properties, TIMER_TOPIC, 0)
+        return None
 
-    def _wait_for_moment(self, message: PutMessage, properties: dict[str, str]) -> Refusal | None:
+    def refusal(self, properties: Mapping[str, str]) -> Refusal | None:
+        """Say why a message with these properties could not be delivered later.
+
+        A half message is asked about when it is sent: when it is committed would be too late.
+
+        Args:
+            properties: of the message.
+        """
+        level = delay_level(properties)
+        if isinstance(level, Refusal):
+            return level
+        slot = 0 if level else self._slot(properties)
+        return slot if isinstance(slot, Refusal) else None
+
+    def _slot(self, properties: Mapping[str, str]) -> int | Refusal:
+        """Start of the slot that properties ask for, ms; 0 when they ask for none."""
+        if not any(name in properties for name in TIMER_PROPERTIES):
+            return 0
         timers = self.timers
         if not timers.is_enabled:
             remark = "accurate timer message is not enabled, timerWheelEnable is false"
@@ -149,10 +170,8 @@ class Postponement:
         if deliver_ms is None or deliver_ms - now_ms > timers.max_delay_ms:
             return self._illegal()
         if deliver_ms <= now_ms:
-            return self._illegal() if PROPERTY_TIMER_DEL_UNIQKEY in properties else None
-        properties[PROPERTY_TIMER_OUT_MS] = str(slot_ms(deliver_ms, timers.precision_ms))
-        _store_in(message, properties, TIMER_TOPIC, 0)
-        return None
+            return self._illegal() if PROPERTY_TIMER_DEL_UNIQKEY in properties else 0
+        return slot_ms(deliver_ms, timers.precision_ms)
 
     def _illegal(self) -> Refusal:
         return Refusal(
@@ -184,7 +203,7 @@ class Postponement:
         if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not (
             message.reconsume_times > 0 and properties.get(PROPERTY_DELAY_TIME_LEVEL)
         ):
-            return None  # a half message, which the client of a transaction sends again when tried
+            return self.refusal(properties)  # a half message: it waits once it is committed
         return self.postpone(message)
 
 

@@ -34,13 +34,14 @@ from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
 
 _QUEUE_OFFSET: Final = struct.Struct(">q")
-_WRONG_POSITION: Final = frozenset(
+WRONG_POSITION: Final = frozenset(
     {
         GetMessageStatus.OFFSET_TOO_SMALL,
         GetMessageStatus.OFFSET_OVERFLOW_BADLY,
         GetMessageStatus.OFFSET_FOUND_NULL,
     }
 )
+"""A read says where to go on instead."""
 _PASSED_OVER: Final = frozenset(
     {
         GetMessageStatus.NO_MATCHED_MESSAGE,
@@ -118,7 +119,7 @@ class QueueTaker:
     def _take(self, pop: PopInHand, queue: GroupQueue, offset: int) -> None:
         """Read a locked queue, note what was read, and hand it out."""
         read = self._read(pop, queue, offset)
-        if read.status in _WRONG_POSITION:
+        if read.status in WRONG_POSITION:
             self._positions.commit(queue, read.next_begin_offset)
             offset = read.next_begin_offset
             read = self._read(pop, queue, offset)

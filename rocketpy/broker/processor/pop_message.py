@@ -1,8 +1,9 @@
-"""POP_MESSAGE, NOTIFICATION and POLLING_INFO (200050, 200054, 200055).
+"""POP_MESSAGE, PEEK_MESSAGE, NOTIFICATION and POLLING_INFO (200050, 200052, 200054, 200055).
 
 The adapter of `rocketpy.broker.pop`.
 
-Source: PopMessageProcessor, NotificationProcessor, PollingInfoProcessor (5.4.0).
+Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor,
+PollingInfoProcessor (5.4.0).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from rocketpy.broker.pop.notification import (
     NotificationOutcome,
     NotificationRequest,
 )
+from rocketpy.broker.pop.peek import PeekOperation, PeekRequest
 from rocketpy.broker.pop.pop import PopOperation, PopOutcome
 from rocketpy.broker.pop.request import Popped, PopRequest
 from rocketpy.broker.pop.waiters import Waiting
@@ -24,6 +26,7 @@ from rocketpy.proto.command import RemotingCommand, encode_command, encode_head,
 from rocketpy.proto.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
+    PeekMessageRequestHeader,
     PollingInfoRequestHeader,
     PollingInfoResponseHeader,
     PopMessageRequestHeader,
@@ -53,6 +56,7 @@ class PopMessageProcessor:
 
     Args:
         pops: carries out pops.
+        peeks: looks at messages.
         notifications: answers notifications.
         resumption: where resumed requests run.
         store: says what is on disk.
@@ -62,12 +66,14 @@ class PopMessageProcessor:
     def __init__(
         self,
         pops: PopOperation,
+        peeks: PeekOperation,
         notifications: NotificationOperation,
         resumption: Resumption,
         store: Durability,
         clock: Clock,
     ) -> None:
         self._pops = pops
+        self._peeks = peeks
         self._notifications = notifications
         self._resumption = resumption
         self._store = store
@@ -78,6 +84,7 @@ class PopMessageProcessor:
         """Request code to processor."""
         return {
             RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
             RequestCode.NOTIFICATION: self.notify,
             RequestCode.POLLING_INFO: self.polling_info,
         }
@@ -109,6 +116,25 @@ class PopMessageProcessor:
             self._forget_if_lost(channel)
             return None
         return self._pop_frame(channel, head, outcome)
+
+    def peek(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """200052: show messages that stay where they are.
+
+        Raises:
+            HeaderFieldError: a field is missing, no number, or out of its type's range.
+        """
+        header = PeekMessageRequestHeader.from_ext(request.ext_fields)
+        wanted = PeekRequest(
+            header.consumer_group, header.topic, header.queue_id, header.max_msg_nums
+        )
+        peeked = self._peeks.peek(wanted)
+        if isinstance(peeked, Refusal):
+            return make_response(request, peeked.code, peeked.remark, _NOTHING)
+        code, remark = ResponseCode.SUCCESS, "FOUND"
+        if not peeked.records:
+            code, remark = ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"
+        fields = {**_NOTHING, "restNum": str(peeked.rest_count)}
+        return make_response(request, code, remark, fields, b"".join(peeked.records))
 
     def notify(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """200054: say when there is something to pop; None when the response comes later.

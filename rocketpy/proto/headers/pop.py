@@ -39,6 +39,16 @@ class PopMessageResponseHeader(Header):
 
 
 @header
+class PeekMessageRequestHeader(Header):
+    """Request 200052, PEEK_MESSAGE; the response has the fields of a pop's."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+
+
+@header
 class AckMessageRequestHeader(Header):
     """Request 200051, ACK_MESSAGE; `extra_info` is the message's handle."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.notification import NotificationRequest, Notified
+from rocketpy.broker.pop.peek import Peeked, PeekRequest
 from rocketpy.broker.pop.request import Popped, PopRequest
 from rocketpy.broker.processor.pop_message import PopMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
@@ -51,6 +52,10 @@ class Operation:
 
     notify = pop
 
+    def peek(self, wanted: Any) -> Any:
+        self.wanted.append(wanted)
+        return self.outcomes.pop(0)
+
     def go_on(self, waiting: Any) -> Any:
         self.resumed.append(waiting)
         outcome = self.outcomes.pop(0)
@@ -69,11 +74,12 @@ class Operation:
 class Kit:
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.pops, self.notifications = Operation(), Operation()
+        self.pops, self.peeks, self.notifications = Operation(), Operation(), Operation()
         self.store = FakeStore()
         self.channel = FakeChannel()
         self.processor = PopMessageProcessor(
             self.pops,  # type: ignore[arg-type]
+            self.peeks,  # type: ignore[arg-type]
             self.notifications,  # type: ignore[arg-type]
             Resumption(BusinessPool("pull", 0, 100, 0)),
             self.store,
@@ -125,6 +131,20 @@ def test_messages_travel_side_by_side_with_what_names_them(serialize_type: int) 
     }  # fmt: skip
     assert (response.opaque, response.serialize_type) == (42, serialize_type)
     assert response.is_response
+
+
+def test_a_look_says_what_is_there_in_the_fields_of_a_pop() -> None:
+    kit = Kit()
+    kit.peeks.outcomes = [Peeked((b"one", b"two"), 9), Peeked((), 0), Refusal(17, "no such topic")]
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": "-1", "maxMsgNums": "5"}
+    responses = [kit.ask(200052, fields) for _ in range(3)]
+    said = [(one.code, one.remark, one.ext_fields, one.body) for one in responses if one]
+    assert said == [
+        (0, "FOUND", {**NOTHING, "restNum": "9"}, b"onetwo"),
+        (19, "NO_MESSAGE_IN_QUEUE", NOTHING, b""),
+        (17, "no such topic", NOTHING, b""),
+    ]
+    assert kit.peeks.wanted[0] == PeekRequest("g", "T", -1, 5)
 
 
 def test_in_order_the_deliveries_are_counted_too() -> None:
