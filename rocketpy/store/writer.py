@@ -19,9 +19,11 @@ import logging
 import struct
 import threading
 from typing import Final
+from zlib import crc32
 
 from rocketpy.errors import DiskFullError, ResourceShortError, StoreFormatError
 from rocketpy.proto.record import (
+    CRC_MASK,
     FIXED_BYTES,
     HOST_FLAGS,
     V4_HOST_BYTES,
@@ -61,6 +63,7 @@ from rocketpy.store.stats import StoreStats
 
 _OK: Final = PutMessageStatus.PUT_OK
 _V4_HOSTS_BYTES: Final = 2 * V4_HOST_BYTES
+_new: Final = tuple.__new__
 _LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
 
 logger = logging.getLogger(__name__)
@@ -71,12 +74,19 @@ _REFUSALS: Final = (ResourceShortError, StoreFormatError, struct.error, OSError)
 
 
 class _Topic:
-    """What a put needs to know of a topic, looked up once."""
+    """What a put needs to know of a topic, looked up once.
 
-    __slots__ = ("field", "queues")
+    Attributes:
+        field: the topic as records hold it.
+        fixed_bytes: of a record beside body and properties, with IPv4 hosts.
+        queues: those that were put to, by id.
+    """
+
+    __slots__ = ("field", "fixed_bytes", "queues")
 
     def __init__(self, field: bytes) -> None:
         self.field = field
+        self.fixed_bytes = FIXED_BYTES + len(field)
         self.queues: dict[int, ConsumeQueue] = {}
 
 
@@ -185,13 +195,12 @@ class MessageWriter:
         self, message: PutMessage, known: _Topic, variable_bytes: int, begin_ms: int
     ) -> tuple[PutMessageResult, int | None]:
         """Append one checked message; return its tags code too if consumers may see it now."""
-        field = known.field
         store_host = message.store_host or self.store_host
         sys_flag = message.sys_flag & ~HOST_FLAGS
-        size = FIXED_BYTES + len(field) + variable_bytes
+        size = known.fixed_bytes + variable_bytes
         if len(message.born_host) + len(store_host) != _V4_HOSTS_BYTES:
             size, sys_flag = _with_wide_hosts(size, sys_flag, message.born_host, store_host)
-        crc = body_crc(message.body)
+        crc = crc32(message.body) & CRC_MASK  # `body_crc`, inlined
         code = message.tags_code
         queue: ConsumeQueue | None = None
         queue_offset = 0
@@ -199,7 +208,11 @@ class MessageWriter:
             if not self._gate.is_open:
                 return self._failed(PutMessageStatus.SERVICE_NOT_AVAILABLE), None
             self._lock_begin_ms = begin_ms
-            now_ms = self.next_store_ms()
+            now_ms = self._time_ms()
+            if now_ms < self._last_ms:  # `next_store_ms`, inlined
+                now_ms = self._last_ms
+            else:
+                self._last_ms = now_ms
             if sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}:
                 queue = known.queues.get(message.queue_id)
                 if queue is None or queue.is_deleted:
@@ -208,7 +221,7 @@ class MessageWriter:
                 if queue_offset >= queue.reserved_offset:
                     queue.reserve()
             phy_offset = self._log.append(
-                message, size, crc, queue_offset, sys_flag, now_ms, store_host, field
+                message, size, crc, queue_offset, sys_flag, now_ms, store_host, known.field
             )
             if queue is not None:
                 queue.next_offset = queue_offset + 1
@@ -231,7 +244,8 @@ class MessageWriter:
             stats = self._stats
             stats.put_count += 1
             stats.put_bytes += size
-        result = PutMessageResult(_OK, phy_offset, size, queue_offset, now_ms)
+        # As `PutMessageResult(...)`, without its Python frame.
+        result = _new(PutMessageResult, (_OK, phy_offset, size, queue_offset, now_ms, ()))
         return result, code if is_visible and queue is not None else None
 
     def next_store_ms(self) -> int:

@@ -97,7 +97,8 @@ class PropertyScanner:
 
     def __init__(self) -> None:
         self._shapes: dict[bytes, PropertyShape] = {}
-        self._last: tuple[bytes, bytes, PropertyShape] | None = None
+        # Before the id, how much that is; from the id's end on, where that begins; the shape.
+        self._last: tuple[bytes, int, bytes, int, PropertyShape] | None = None
 
     def scan(self, properties: bytes) -> ScannedProperties | None:
         """Return UNIQ_KEY, the shape of the rest, and KEYS; None without a UNIQ_KEY.
@@ -107,9 +108,9 @@ class PropertyScanner:
         """
         last = self._last
         if last is not None:
-            head, tail, shape = last
+            head, start, tail, end, shape = last
             if properties.startswith(head) and properties.endswith(tail):
-                key = properties[len(head) : -len(tail)]
+                key = properties[start:end]
                 if key.isalnum():
                     return key.decode(), shape, None
         at = properties.find(_UNIQ_KEY)
@@ -123,7 +124,9 @@ class PropertyScanner:
             return _scan_all(properties)
         rest = properties[:at] + properties[end:]
         shape = self._shapes.get(rest) or self._learn(rest)
-        self._last = properties[: at + _UNIQ_KEY_BYTES], properties[end:], shape
+        tail = properties[end:]
+        start = at + _UNIQ_KEY_BYTES
+        self._last = properties[:start], start, tail, -len(tail), shape
         return key.decode(), shape, None
 
     def _learn(self, rest: bytes) -> PropertyShape:

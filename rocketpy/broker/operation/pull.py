@@ -221,7 +221,7 @@ class PullOperation:
     def on_arrival(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
         """Wake whoever waits for this message; called by the store on the putting thread."""
         suspended = self._suspended
-        if not len(suspended):
+        if not suspended.count:
             return
         for key in ((topic, queue_id, None), (topic, queue_id, tags_code)):
             suspended.wake(key, lambda one: one.wants(next_offset, tags_code))

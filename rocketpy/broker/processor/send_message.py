@@ -68,19 +68,14 @@ class SendMessageProcessor:
             HeaderFieldError: a header field is missing or wrong.
         """
         ext = request.ext_fields
-        policy = self._known.get(ext.get("b"))  # type: ignore[arg-type] # None finds nothing
-        if (
-            policy is None
-            or not policy.is_simple
-            or request.code != _SEND_V2
-            or ext.get("m") == "true"
-        ):
-            return self._process_any(channel, request)
         try:
+            policy = self._known[ext["b"]]
             queue_id, flag, sys_flag = int(ext["e"]), int(ext["h"]), int(ext["f"])
-            born_ms, reconsume_times = int(ext["g"]), int(ext.get("j") or 0)
+            born_ms, reconsume_times = int(ext["g"]), int(ext["j"]) if "j" in ext else 0
             properties = ext["i"].encode()
         except (KeyError, ValueError):
+            return self._process_any(channel, request)
+        if not policy.is_simple or request.code != _SEND_V2 or ("m" in ext and ext["m"] == "true"):
             return self._process_any(channel, request)
         sent = self._send_plain(
             policy,
@@ -94,7 +89,7 @@ class SendMessageProcessor:
             born_ms,
             reconsume_times,
         )
-        if isinstance(sent, Sent):
+        if type(sent) is Sent:
             phy_offset, queue_id, queue_offset, uniq_key, durable_at, *_ = sent
             if not durable_at and not request.flag & _ONEWAY:
                 return self._responses.frame(

@@ -113,27 +113,26 @@ class SendResponses:
         """
         kind = request.serialize_type
         # Letters and digits need no escape in JSON; that is what clients' ids are made of.
-        if kind == _JSON and transaction_id.isalnum() and transaction_id.isascii():
+        key = transaction_id.encode()
+        if kind == _JSON and key.isalnum():
             header = self._json % (
                 code,
                 phy_offset,
                 queue_id,
                 queue_offset,
-                transaction_id.encode(),
+                key,
                 request.opaque,
             )
             size = len(header)
             return _PREFIX.pack(size + 4, size) + header
         if kind == _ROCKETMQ:
             return self._binary(
-                request.opaque, code, phy_offset, b"%d" % queue_id, b"%d" % queue_offset,
-                transaction_id.encode(),
-            )  # fmt: skip
+                request.opaque, code, phy_offset, b"%d" % queue_id, b"%d" % queue_offset, key
+            )
         if kind == _MSGPACK and len(transaction_id) < 64:  # 255 bytes of UTF-8 at most
             return self._msgpack(
-                request.opaque, code, phy_offset, b"%d" % queue_id, b"%d" % queue_offset,
-                transaction_id.encode(),
-            )  # fmt: skip
+                request.opaque, code, phy_offset, b"%d" % queue_id, b"%d" % queue_offset, key
+            )
         return self.general(
             request, code, self.msg_id(phy_offset), queue_id, queue_offset, transaction_id
         )

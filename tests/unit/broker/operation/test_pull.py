@@ -143,11 +143,11 @@ def test_everything_is_checked_again_when_a_pull_goes_on() -> None:
     kit.topics.delete("T")
     kit.arrive("a")
     (pull,) = kit.resumed
-    assert len(kit.suspended) == 1, "it counts until it has been read"
+    assert kit.suspended.count == 1, "it counts until it has been read"
     outcome = kit.pulls.go_on(pull)
     assert isinstance(outcome, Refusal)
     assert outcome.code == 17
-    assert len(kit.suspended) == 0
+    assert kit.suspended.count == 0
 
 
 def test_pulls_that_wait_for_a_topic_are_told_at_once_when_it_is_deleted() -> None:
@@ -162,7 +162,7 @@ def test_pulls_that_wait_for_a_topic_are_told_at_once_when_it_is_deleted() -> No
         outcome = kit.pulls.go_on(pull)
         assert isinstance(outcome, Refusal)
         assert outcome.code == 17
-    assert len(kit.suspended) == 0
+    assert kit.suspended.count == 0
 
 
 def test_a_resumed_pull_reads_with_the_filter_of_its_request_and_waits_no_more() -> None:
@@ -187,7 +187,7 @@ def test_a_failing_read_releases_the_pull() -> None:
     kit.store.get_message = broken  # type: ignore[assignment, method-assign]
     with pytest.raises(OSError, match="bad disk"):
         kit.pulls.go_on(kit.resumed[0])
-    assert len(kit.suspended) == 0
+    assert kit.suspended.count == 0
 
 
 def test_what_is_large_in_a_request_is_not_kept_or_is_counted() -> None:
@@ -217,7 +217,7 @@ def test_the_pulls_of_a_lost_owner_are_forgotten() -> None:
     kit.pull()
     kit.pulls.forget("owner")
     kit.arrive("a")
-    assert (kit.resumed, len(kit.suspended)) == ([], 0)
+    assert (kit.resumed, kit.suspended.count) == ([], 0)
 
 
 def test_when_there_is_no_room_the_pull_is_answered_at_once() -> None:
