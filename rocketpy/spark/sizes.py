@@ -72,19 +72,29 @@ async def within_bytes(
     if not readers:
         return dict(begins)
     await asyncio.gather(*(each.look() for each in readers.values()))
-    waiting = {queue: each.estimate for queue, each in readers.items()}
-    shares = shared_limit(limit, waiting, turn)
+    left = limit - _step_of_one(limit, readers, turn)
+    waiting = {queue: each.estimate for queue, each in readers.items() if not each.is_done}
+    shares = shared_limit(left, waiting, turn) if left > 0 else {}
     used = await asyncio.gather(
-        *(each.advance(min(limit, shares.get(queue, 0))) for queue, each in readers.items())
+        *(readers[queue].advance(min(left, share)) for queue, share in shares.items())
     )
-    left = limit - sum(used)
+    left -= sum(used)
     order = sorted(readers)
     first = turn % len(order)
     for queue in [*order[first:], *order[:first]]:
         left -= await readers[queue].advance(left)
-    if left == limit:  # the next message of every queue is larger than the limit
-        readers[order[first]].position += 1
     return {**begins, **{queue: each.position for queue, each in readers.items()}}
+
+
+def _step_of_one(limit: int, readers: "Mapping[MessageQueue, _Reader]", turn: int) -> int:
+    """Let one queue whose next message exceeds its share take it; return its bytes.
+
+    Such queues take turns: else those with more waiting would use up the limit in every trigger,
+    and a queue with a large message would stand still as long as they have anything.
+    """
+    shares = shared_limit(limit, {queue: each.estimate for queue, each in readers.items()}, turn)
+    stuck = [queue for queue in sorted(readers) if readers[queue].next_size > shares.get(queue, 0)]
+    return readers[stuck[turn % len(stuck)]].step() if stuck else 0
 
 
 class _Reader:
@@ -110,6 +120,21 @@ class _Reader:
         """About how many bytes there are, by the average of the page; at least one."""
         average = sum(self._page) / max(1, len(self._page))
         return max(1, int(average * (self._end - self.position)))
+
+    @property
+    def next_size(self) -> int:
+        """Bytes of the next message; 0 without one."""
+        return self._page[0] if self._page else 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are no more messages."""
+        return self.position >= self._end
+
+    def step(self) -> int:
+        """Go on by one message, whatever its size; returns its bytes."""
+        self.position += 1
+        return self._page.pop(0)
 
     async def advance(self, budget: int) -> int:
         """Go on as far as a budget reaches; returns what was used."""

@@ -282,13 +282,12 @@ class ArchiveLog:
             ) from None
 
     def _load(self) -> None:
-        last: Manifest | None = None
         paths = sorted(self._manifests.glob("*.json"))
-        for path in paths:
-            last = _read(path)
-            self._live.apply(last)
-        if last is not None and last.swapped is not None:
-            self._swap(last)
+        manifests = _in_force(self._manifests)
+        for each in manifests:
+            self._live.apply(each)
+        if manifests and manifests[-1].swapped is not None:
+            self._swap(manifests[-1])
         self._clear_staging()
         if len(paths) > MANIFESTS_MAX:
             self._write(
@@ -315,7 +314,21 @@ class ArchiveLog:
 
     def _clear_staging(self) -> None:
         shutil.rmtree(self.root / STAGING, ignore_errors=True)
-        (self.root / STAGING).mkdir()
+        # A task of a job that was killed may still be writing there.
+        (self.root / STAGING).mkdir(exist_ok=True)
+
+
+def _in_force(folder: Path) -> list[Manifest]:
+    """Return the manifests that count, in order: the last that stands for all before it, and on.
+
+    Those before it may be gone, some or all: who writes it removes them one by one.
+    """
+    found: list[Manifest] = []
+    for path in sorted(folder.glob("*.json"), reverse=True):
+        found.append(_read(path))
+        if found[-1].batches:
+            break
+    return found[::-1]
 
 
 def _read(path: Path) -> Manifest:
@@ -348,6 +361,14 @@ def archived_ends(root: Path) -> dict[tuple[str, str, int], int]:
 
 def _load_all(root: Path) -> LiveFiles:
     live = LiveFiles()
-    for path in sorted((root / MANIFESTS).glob("*.json")):
-        live.apply(_read(path))
+    for each in _in_force_beside_a_writer(root / MANIFESTS):
+        live.apply(each)
     return live
+
+
+def _in_force_beside_a_writer(folder: Path) -> list[Manifest]:
+    while True:
+        try:
+            return _in_force(folder)
+        except FileNotFoundError:  # a start has just written one that stands for it
+            continue

@@ -74,3 +74,17 @@ def test_queues_share_by_what_they_have() -> None:
     reach = Entries([[100] * 300, [100] * 100]).reach(4_000)
 
     assert reach == {QUEUES[0]: 30, QUEUES[1]: 10}
+
+
+@pytest.mark.parametrize("size", [900, 5_000])
+def test_a_large_message_does_not_wait_for_the_end_of_a_busy_queue(size: int) -> None:
+    """The busy queue has a thousand times as much, and uses up the limit when it may."""
+    position = {QUEUES[0]: 0, QUEUES[1]: 0}
+    entries = Entries([[10] * 100_000, [size] * 3])
+
+    for turn in range(1, 7):
+        ends = {QUEUES[0]: 100_000, QUEUES[1]: 3}
+        position = asyncio.run(within_bytes(1_000, position, ends, entries, turn))
+
+    assert position[QUEUES[1]] == 3
+    assert position[QUEUES[0]] > 100

@@ -1,5 +1,6 @@
 """Nothing is twice in an archive, and nothing is missing, wherever its writer was killed."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -124,6 +125,51 @@ def test_many_manifests_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert len(log.files) == len(before) + 1
         assert log.has("q", 6)
         assert log.ends == {("T", "broker-a", 0): 60}
+
+
+@pytest.mark.parametrize("before", range(12))
+def test_whoever_is_killed_while_manifests_become_one_leaves_an_archive(
+    before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manifest that is left takes away what one that is gone has added."""
+    fill(tmp_path, 6)
+    with ArchiveLog(tmp_path) as log:
+        compact(log)
+        log.commit("q", 6, staged(tmp_path, rows("T", 0, range(60, 70))))
+        files, ends = log.files, log.ends
+    monkeypatch.setattr(archive_log, "MANIFESTS_MAX", 3)
+    killer = Killer(before)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killer.wrap(Path.unlink))
+        patched.setattr(Path, "replace", killer.wrap(Path.replace))
+        with contextlib.suppress(Killed):
+            ArchiveLog(tmp_path).close()
+
+    assert archived_files(tmp_path) == files
+    with ArchiveLog(tmp_path) as log:
+        assert (log.files, log.ends, log.has("q", 6)) == (files, ends, True)
+        log.commit("q", 7, staged(tmp_path, rows("T", 1, range(60, 70))))
+    assert in_archive(tmp_path) == keys("T", 0, range(70)) + keys("T", 1, range(70))
+
+
+def test_manifests_become_one_beside_a_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 6)
+    before = archived_files(tmp_path)
+    monkeypatch.setattr(archive_log, "MANIFESTS_MAX", 3)
+    read = archive_log._read
+    starts = iter([tmp_path])
+
+    def read_late(path: Path) -> Manifest:
+        for root in starts:  # once: after the reader has listed them
+            monkeypatch.setattr(archive_log, "_read", read)
+            ArchiveLog(root).close()
+        return read(path)
+
+    monkeypatch.setattr(archive_log, "_read", read_late)
+
+    assert archived_files(tmp_path) == before
 
 
 def test_a_manifest_says_it_all() -> None:
