@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketpy.arrow.even_tails import EvenTails, even_tails
 from rocketpy.arrow.fast_rows import NEED_PROPERTIES, FastRows
 from rocketpy.arrow.gather import Int64s, is_utf8, not_utf8
 from rocketpy.arrow.heads import Heads, Mask
@@ -141,12 +142,14 @@ class RecordDecoder:
         while True:
             chosen: Int64s = np.flatnonzero(fast)
             found = heads if len(chosen) == len(fast) else heads.select(chosen)
-            pairs = None
+            pairs: Pairs | EvenTails | None = None
             if self._needs_pairs:
-                pairs = Pairs(buffer, found.properties_at, found.end)
-                if pairs.odd.any():
-                    fast[chosen[pairs.odd]] = False
-                    continue
+                pairs = even_tails(buffer, found)
+                if pairs is None:
+                    pairs = Pairs(buffer, found.properties_at, found.end)
+                    if pairs.odd.any():
+                        fast[chosen[pairs.odd]] = False
+                        continue
             rows = FastRows(buffer, found, pairs, broker_name)
             fields = zip(self.schema.names, self.schema.arrow, strict=True)
             columns = [rows.column(name, field.type) for name, field in fields]

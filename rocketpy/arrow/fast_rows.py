@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketpy.arrow.even_tails import EvenTails
 from rocketpy.arrow.gather import Int64s, gather, repeated
 from rocketpy.arrow.heads import Bytes, Heads, Mask
 from rocketpy.arrow.properties import Pairs
@@ -36,7 +37,7 @@ class FastRows:
     """Rows of plain records, made column by column."""
 
     def __init__(
-        self, data: pa.Buffer, heads: Heads, pairs: Pairs | None, broker_name: str
+        self, data: pa.Buffer, heads: Heads, pairs: Pairs | EvenTails | None, broker_name: str
     ) -> None:
         """Take what the columns are made from.
 
@@ -62,9 +63,11 @@ class FastRows:
         if name == "body":
             return gather(self._data, heads.body_at, heads.body_end, kind)
         if name == "topic":
+            if isinstance(self._pairs, EvenTails):
+                return repeated(self._pairs.topic, self._count, kind)
             return gather(self._data, heads.topic_at, heads.topic_end, kind)
         if name == "brokerName":
-            return repeated(self._broker_name, self._count, kind)
+            return repeated(self._broker_name.encode(), self._count, kind)
         if name in _HOSTS:
             return _host_texts(heads.fixed_bytes(_HOSTS[name]))
         assert self._pairs is not None
@@ -79,7 +82,7 @@ class FastRows:
         """Return the tag of each row, or null."""
         return self.column("tags", pa.string())
 
-    def _message_ids(self, pairs: Pairs) -> pa.Array:
+    def _message_ids(self, pairs: Pairs | EvenTails) -> pa.Array:
         """Return the producers' ids; the offset id where there is none."""
         values, has = pairs.values_of(PROPERTY_UNIQ_KEY)
         if has.all():
@@ -96,9 +99,11 @@ class FastRows:
 
 def timestamps(times_ms: Int64s) -> pa.Array:
     """Return milliseconds since the epoch as timestamps; null where that is out of their range."""
+    if not len(times_ms) or (times_ms.max() <= MAX_TIME_MS and times_ms.min() >= -MAX_TIME_MS):
+        micros = pa.py_buffer(times_ms * 1000)
+        return pa.Array.from_buffers(TIMESTAMP, len(times_ms), [None, micros])
     out_of_range = (times_ms > MAX_TIME_MS) | (times_ms < -MAX_TIME_MS)
-    micros = np.where(out_of_range, 0, times_ms) * 1000
-    return pa.array(micros, mask=out_of_range if out_of_range.any() else None).cast(TIMESTAMP)
+    return pa.array(np.where(out_of_range, 0, times_ms) * 1000, mask=out_of_range).cast(TIMESTAMP)
 
 
 def _with_nulls(values: pa.Array, has: Mask, kind: pa.DataType) -> pa.Array:

@@ -49,9 +49,8 @@ def gathered_bytes(pieces: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray
     return data, places
 
 
-def repeated(text: str, count: int, kind: pa.DataType) -> pa.Array:
-    """Return an array of one string, `count` times."""
-    raw = text.encode()
+def repeated(raw: bytes, count: int, kind: pa.DataType) -> pa.Array:
+    """Return an array of one string, given as UTF-8, `count` times."""
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(raw))
     return pa.Array.from_buffers(
         kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(raw * count)]

@@ -1,8 +1,8 @@
 """Entries of a consume queue as arrays, by queue offset.
 
-A file is mapped for the moment of a read. Entry `n` lies at byte `n * 20` of the files laid end to
-end, and the first entry without a size is the end. A queue that a RocketPy broker is writing has
-its newest entries in memory; `tails` makes them again from the log.
+Entry `n` lies at byte `n * 20` of the files laid end to end, and the first entry without a size is
+the end. A queue that a RocketPy broker is writing has its newest entries in memory; `tails` makes
+them again from the log.
 """
 
 import bisect
@@ -76,19 +76,18 @@ class Queue:
         """Return entries of one file from `start` on, before `stop`; none when they are gone.
 
         Returns:
-            An array of `ENTRIES`, a copy.
+            An array of `ENTRIES`.
         """
         if start >= self._tail_start:
             return self._tail[start - self._tail_start : stop - self._tail_start]
         stop = min(stop, self._tail_start)
         base = start - start % self._per_file
+        count = min(stop, base + self._per_file) - start
+        path = self._directory / f"{base * ENTRY_BYTES:0{_NAME_DIGITS}d}"
         try:
-            mapped = np.memmap(
-                self._directory / f"{base * ENTRY_BYTES:0{_NAME_DIGITS}d}", ENTRIES, "r"
-            )
+            return np.fromfile(path, ENTRIES, max(0, count), offset=(start - base) * ENTRY_BYTES)
         except FileNotFoundError:  # expired since
             return np.empty(0, ENTRIES)
-        return np.array(mapped[start - base : stop - base])
 
     def offset_by_time(self, time_ms: int) -> int:
         """Return the first queue offset stored at or after a time; `end` when there is none."""
@@ -116,12 +115,16 @@ class Queue:
     def _written_end(self) -> int:
         """Return the queue offset after the last entry that was written."""
         for base in reversed(self._bases):
-            sizes = self.entries(base, base + self._per_file)["size_bytes"]
             # Whole entries come first, so the end is found by bisection.
-            count = bisect.bisect_left(sizes, 1, key=lambda size: int(size <= 0))
+            span = range(base, base + self._per_file)
+            count = bisect.bisect_left(span, 1, key=self._is_unwritten)
             if count:
                 return base + count
         return self._bases[0] if self._bases else 0
+
+    def _is_unwritten(self, queue_offset: int) -> bool:
+        entry = self._entry(queue_offset)
+        return entry is None or entry[1] <= 0
 
     def _end_in_log(self, begin: int, end: int) -> int:
         """Return the queue offset after the last entry whose message the log has.
