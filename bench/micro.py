@@ -1,6 +1,6 @@
-"""What one send, batch and pull cost inside the broker: frames in, answers out, no socket.
+"""What one message costs inside the broker: frames in, answers out, no socket.
 
-    python -m bench.micro [--profile send|batch|pull] [-D key=value ...]
+    python -m bench.micro [--profile send|batch|pull|half|end|...] [-D key=value ...]
 
 Prints microseconds of processor time a message. Useful for comparing two versions of the
 code on one machine; a claim about speed needs the real run (`python -m bench`).
@@ -10,21 +10,28 @@ import argparse
 import asyncio
 import cProfile
 import gc
-import os
 import pstats
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from rocketpy.proto.command import encode_command, make_request
+from bench.frames import PROPERTIES, batch_of, ext_v2, frame, reads
+from bench.micro_features import (
+    Delivery,
+    delay_reads,
+    end_reads,
+    half_reads,
+    sql_fill_count,
+    sql_fill_reads,
+    sql_reads,
+)
+from rocketpy.broker.broker import Broker
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
-from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.remoting.connection import Connection
 from rocketpy.testing.cluster import LocalCluster
 
-PROPERTIES = "UNIQ_KEY\x017F00000100002A139A1F0000%08X\x02WAIT\x01true\x02"
 BIG_STORE = {
     "mappedFileSizeCommitLog": str(1 << 30),
     "mappedFileSizeConsumeQueue": "6000000",
@@ -34,13 +41,14 @@ BIG_STORE = {
 
 
 class FakeTransport:
-    """Takes what is written and counts it."""
+    """Takes what is written and keeps it while it is asked to."""
 
     def __init__(self) -> None:
-        self.written_bytes = 0
+        self.kept: list[bytes] | None = None
 
     def write(self, data: bytes) -> None:
-        self.written_bytes += len(data)
+        if self.kept is not None:
+            self.kept.append(bytes(data))
 
     def writelines(self, buffers: Iterable[bytes]) -> None:
         self.write(b"".join(buffers))
@@ -58,30 +66,17 @@ class FakeTransport:
         return lambda *_args, **_kwargs: None
 
 
-def ext_v2(topic: str, queue_id: int, number: int, *, batch: bool = False) -> dict[str, str]:
-    """Header fields of a send as the Java client writes them."""
-    values = {
-        "a": "load-producer",
-        "b": topic,
-        "c": "TBW102",
-        "d": "4",
-        "e": str(queue_id),
-        "f": "0",
-    }
-    values |= {"g": str(time.time_ns() // 1_000_000), "h": "0", "i": PROPERTIES % number, "j": "0"}
-    return values | {"k": "false", "m": "true" if batch else "false", "n": "broker-a"}
+PLAIN = ("send", "send-1", "send-1k", "batch", "pull")
+FEATURES = ("half", "end", "delay", "deliver", "sql")
 
 
-def frame(code: int, ext: dict[str, str], body: bytes, opaque: int) -> bytes:
-    """One request frame with a JSON header."""
-    command = make_request(code, ext, body)
-    command.opaque, command.language = opaque, 0
-    return encode_command(command)
+class Receiver(Protocol):
+    """Takes what arrives, as a connection does."""
 
+    @property
+    def is_reading_paused(self) -> bool: ...
 
-def reads(frames: list[bytes], per_read: int) -> list[bytes]:
-    """Frames as they would arrive, several a socket read."""
-    return [b"".join(frames[at : at + per_read]) for at in range(0, len(frames), per_read)]
+    def data_received(self, data: bytes) -> None: ...
 
 
 def send_reads(topic: str, count: int, size: int, per_read: int) -> list[bytes]:
@@ -93,9 +88,9 @@ def batch_reads(topic: str, count: int, size: int) -> list[bytes]:
     body = b"x" * size
     frames = []
     for at in range(0, count, 32):
-        items = [BatchItem(0, body, (PROPERTIES % n).encode()) for n in range(at, at + 32)]
         ext = ext_v2(topic, at // 32 % 4, at, batch=True)
-        frames.append(frame(320, ext, encode_batch(items), at))
+        items = batch_of([PROPERTIES % n for n in range(at, at + 32)], body)
+        frames.append(frame(320, ext, items, at))
     return frames
 
 
@@ -120,21 +115,22 @@ def pull_reads(topic: str, count: int) -> list[bytes]:
 
 
 async def timed(
-    connection: Connection, chunks: list[bytes], messages: int, profile: bool
+    connection: Receiver, chunks: list[bytes], messages: int, profile: bool
 ) -> tuple[float, float]:
     """Feed the chunks; return microseconds of processor time a message: all, the kernel's."""
     profiler = cProfile.Profile() if profile else None
     gc.collect()
     if profiler:
         profiler.enable()
-    began = os.times()
+    began = resource.getrusage(resource.RUSAGE_SELF)
     for chunk in chunks:
         connection.data_received(chunk)
         while connection.is_reading_paused:  # noqa: ASYNC110 - a slice is over: the loop turns
             await asyncio.sleep(0)
-    ended = os.times()
-    cpu_s = ended.user - began.user + ended.system - began.system
-    kernel_us = (ended.system - began.system) / messages * 1e6
+    ended = resource.getrusage(resource.RUSAGE_SELF)
+    kernel_s = ended.ru_stime - began.ru_stime
+    cpu_s = ended.ru_utime - began.ru_utime + kernel_s
+    kernel_us = kernel_s / messages * 1e6
     if profiler:
         profiler.disable()
         pstats.Stats(profiler).sort_stats("tottime").print_stats(28)
@@ -145,34 +141,78 @@ async def run(options: argparse.Namespace) -> None:
     properties = BIG_STORE | dict(define.split("=", 1) for define in options.D)
     with tempfile.TemporaryDirectory(prefix="rocketpy-micro-") as scratch:
         async with LocalCluster(Path(scratch), properties=properties) as cluster:
-            cluster.create_topic("micro", 4)
-            server: Any = cluster.brokers[0]._servers[0]  # noqa: SLF001 - a look inside, on purpose
+            for topic in ("micro", "micro-later", "micro-sql"):
+                cluster.create_topic(topic, 4)
+            broker = cluster.brokers[0]
+            server: Any = broker._servers[0]  # noqa: SLF001 - a look inside, on purpose
             selector = server._selectors[0]  # noqa: SLF001
+            transport = FakeTransport()
             connection = selector.new_connection("127.0.0.1")
-            connection.connection_made(cast("asyncio.BaseTransport", FakeTransport()))
+            connection.connection_made(cast("asyncio.BaseTransport", transport))
             gc.freeze()
-            count = options.count
-            await timed(connection, send_reads("micro", count, 100, 16), count, False)
-            for name, chunks in (
-                ("send", send_reads("micro", count, 100, 16)),
-                ("send-1", send_reads("micro", count, 100, 1)),
-                ("send-1k", send_reads("micro", count, 1024, 16)),
-                ("batch", batch_reads("micro", count, 100)),
-                ("pull", pull_reads("micro", count)),
-            ):
-                runs = [await timed(connection, chunks, count, options.profile == name)]
-                if options.profile is None:
-                    runs += [await timed(connection, chunks, count, False) for _ in range(2)]
-                total, kernel = min(runs)
-                print(f"{name:8} {total:6.2f} us a message, {kernel:.2f} of them in the kernel")
-                await asyncio.sleep(0)
+            for topic in ("micro", "micro-later"):  # the first answer waits for the name server
+                await timed(connection, send_reads(topic, options.count, 100, 16), 1, False)
+            if options.profile not in FEATURES:
+                await run_plain(connection, options)
+            if options.profile not in PLAIN:
+                await run_features(broker, connection, transport, options)
+
+
+async def run_plain(connection: Receiver, options: argparse.Namespace) -> None:
+    """What an ordinary message costs."""
+    count = options.count
+    for name, chunks in (
+        ("send", send_reads("micro", count, 100, 16)),
+        ("send-1", send_reads("micro", count, 100, 1)),
+        ("send-1k", send_reads("micro", count, 1024, 16)),
+        ("batch", batch_reads("micro", count, 100)),
+        ("pull", pull_reads("micro", count)),
+    ):
+        runs = [await timed(connection, chunks, count, options.profile == name)]
+        if options.profile is None:
+            runs += [await timed(connection, chunks, count, False) for _ in range(2)]
+        report(name, runs)
+        await asyncio.sleep(0)
+
+
+async def run_features(
+    broker: Broker, connection: Receiver, transport: FakeTransport, options: argparse.Namespace
+) -> None:
+    """What transactions, delays and conditions cost."""
+    count, topic = options.count, "micro-later"
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in FEATURES}
+
+    async def measure(name: str, receiver: Receiver, chunks: list[bytes]) -> None:
+        found[name].append(await timed(receiver, chunks, count, options.profile == name))
+        await asyncio.sleep(0)  # what waits for a turn of the loop is written
+
+    fill = sql_fill_reads("micro-sql", sql_fill_count(count))
+    await timed(connection, fill, count, False)
+    for _ in range(3 if options.profile is None else 1):
+        kept: list[bytes] = []
+        transport.kept = kept
+        await measure("half", connection, half_reads(topic, count))
+        transport.kept = None
+        await measure("end", connection, end_reads(topic, b"".join(kept)))
+        delivery = Delivery(broker.parts, topic, count)
+        await measure("delay", connection, delay_reads(topic, count))
+        time.sleep(1.1)  # noqa: ASYNC251 - the loop, which delivers, too, must not turn
+        await measure("deliver", delivery, [b""])
+        await measure("sql", connection, sql_reads("micro-sql", count))
+    for name in FEATURES:
+        report(name, found[name])
+
+
+def report(name: str, runs: list[tuple[float, float]]) -> None:
+    total, kernel = min(runs)
+    print(f"{name:8} {total:6.2f} us a message, {kernel:.2f} of them in the kernel")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.micro", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("--profile", choices=["send", "send-1", "send-1k", "batch", "pull"])
+    parser.add_argument("--profile", choices=[*PLAIN, *FEATURES])
     parser.add_argument("--count", type=int, default=32_000)
     parser.add_argument("-D", action="append", default=[], help="key=value for the broker")
     asyncio.run(run(parser.parse_args()))

@@ -215,8 +215,7 @@ class MessageStore:
         """Append messages of one queue side by side, all of them or none.
 
         Returns:
-            As `put_message`; a batch larger than ``maxMessageSize`` or a log file is
-            MESSAGE_ILLEGAL, and so is an empty one.
+            As `put_message`; an empty batch, or one larger than ``maxMessageSize``, is illegal.
         """
         return self._writer.put_batch(batch)
 
@@ -363,6 +362,19 @@ class MessageStore:
         """Return physical offset, size and tags code of one queue entry, or None."""
         queue = self._table.get(topic, queue_id)
         return None if queue is None else queue.entry(queue_offset)
+
+    def queue_entries(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> list[tuple[int, int, int]]:
+        """Return physical offset, size and tags code of entries from an offset on.
+
+        Args:
+            topic: topic name.
+            queue_id: queue within the topic.
+            queue_offset: of the first.
+            max_count: at most; perhaps fewer, but none only where none is.
+        """
+        return self._parts.reader.entries(topic, queue_id, queue_offset, max_count)
 
     # -- maintenance -----------------------------------------------------------------------
 

@@ -112,6 +112,19 @@ class MessageReader:
         self._stats.got(result.count, self._clock.monotonic_ms() - begin_ms)
         return result
 
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> list[tuple[int, int, int]]:
+        """See `rocketpy.store.message_store.MessageStore.queue_entries`."""
+        queue = self._table.get(topic, queue_id)
+        if queue is None or queue_offset < 0:
+            return []
+        # As much as a read asks for: what is left over serves the reads that follow.
+        window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
+        if window is None:
+            return []
+        return list(ENTRY.iter_unpack(window[: max_count * ENTRY_BYTES]))
+
     def _without_queue(self, topic: str, queue_id: int) -> GetMessageResult:
         batch = self._table.get_batch(topic, queue_id)
         if batch is None:

@@ -1,8 +1,8 @@
 """Delivers delayed messages when they are due: a reader for each level.
 
 All messages of a level wait equally long, so those of one queue become due in its order and the
-reader looks at one entry at a time. When a message is due stands in its queue entry, in the place
-of the tags code.
+reader goes by their entries, a run at a time. When a message is due stands in its entry, in the
+place of the tags code.
 
 Invariants:
     - the reader passes a message when it is stored again, and not before: what fails is tried
@@ -54,9 +54,9 @@ class _Store(Protocol):
         filter: MessageFilter | None = None,  # noqa: A002 - as the store has it
     ) -> GetMessageResult: ...
 
-    def queue_entry(
-        self, topic: str, queue_id: int, queue_offset: int
-    ) -> tuple[int, int, int] | None: ...
+    def queue_entries(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int
+    ) -> list[tuple[int, int, int]]: ...
 
     def min_offset(self, topic: str, queue_id: int) -> int: ...
 
@@ -214,18 +214,16 @@ class DelayDelivery:
     def _look(self, level: _Level, now_ms: int) -> tuple[int, int]:
         """Return the pause after, and the number of, the next messages that are due."""
         position, wall_ms = level.progress.position, self._clock.time_ms()
-        count = 0
-        while count < _BATCH:
-            entry = self._store.queue_entry(SCHEDULE_TOPIC, level.queue.queue_id, position + count)
-            if entry is None:
-                return _IDLE_MS, count
-            wait_ms, delay_ms = entry[2] - wall_ms, level.delay_ms
+        entries = self._store.queue_entries(SCHEDULE_TOPIC, level.queue.queue_id, position, _BATCH)
+        if not entries:
+            return _IDLE_MS, 0
+        for count, (_, _, deliver_ms) in enumerate(entries):
+            wait_ms, delay_ms = deliver_ms - wall_ms, level.delay_ms
             if delay_ms is not None and wait_ms > delay_ms:
                 wait_ms = level.wait_again(position + count, delay_ms, now_ms)
             if wait_ms > 0:
                 return min(wait_ms, _LONGEST_WAIT_MS), count
-            count += 1
-        return 0, count
+        return 0, len(entries)
 
     def _deliver_one(self, stored: MessageExt, now_ms: int) -> int | None:
         """Store one message where it belongs.

@@ -196,3 +196,25 @@ def test_an_entry_that_names_another_record_leaves_that_record_to_its_own_queue(
     assert bodies(store, 1) == []
     assert bodies(store) == sent
     assert store.damaged_phy_offsets == []
+
+
+def test_entries_come_in_runs_from_disk_and_from_memory() -> None:
+    kit = Kit()
+    store = kit.open()
+    put_many(store, 40)
+    store.close()
+    store = kit.open()  # those are on disk now
+    put_many(store, 10)
+
+    single = [store.queue_entry(TOPIC, 0, at) for at in range(50)]
+    assert None not in single
+    found: list[tuple[int, int, int]] = []
+    while run := store.queue_entries(TOPIC, 0, len(found), 32):
+        assert len(run) <= 32
+        found += run
+    assert found == single
+
+    assert store.queue_entries(TOPIC, 0, 45, 3) == single[45:48]
+    assert store.queue_entries(TOPIC, 0, 50, 32) == []
+    assert store.queue_entries(TOPIC, 0, -1, 32) == []
+    assert store.queue_entries("nobody", 0, 0, 32) == []
