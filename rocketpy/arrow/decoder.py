@@ -5,8 +5,8 @@ corrupt is damaged here.
 """
 
 import zlib
-from collections.abc import Callable, Collection
-from typing import Literal
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ from rocketpy.proto.sys_flag import COMPRESSED
 
 Damaged = Literal["fail", "skip"]
 _CRC_MASK = 0x7FFFFFFF
+INFLATED_BYTES: Final = 16 << 20
+"""`RecordDecoder.batches` ends a batch once its inflated bodies have so many bytes."""
+_NO_LIMIT: Final = 1 << 62
 
 
 class RecordDecoder:
@@ -94,22 +97,66 @@ class RecordDecoder:
             CorruptRecordError: a record is damaged, and `damaged` is `fail`. Its `phy_offset` is
                 the stored one, or `base_offset` and position; without either the position.
         """
+        return self._decode(data, positions, broker_name, base_offset, _NO_LIMIT)[0]
+
+    def batches(
+        self,
+        data: pa.Buffer | ReadBuffer,
+        positions: Int64s,
+        *,
+        broker_name: str,
+        base_offset: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Do what `decode` does, in as many batches as it takes.
+
+        Bodies that were compressed may be a thousand times as long as their records. So a batch
+        ends once those in it have `INFLATED_BYTES`; it holds one body more at most.
+
+        Yields:
+            The rows of `decode`, in their order; no empty batches.
+
+        Raises:
+            CorruptRecordError: as `decode`, once the records before it are handed on.
+        """
+        while len(positions):
+            batch, taken = self._decode(data, positions, broker_name, base_offset, INFLATED_BYTES)
+            positions = positions[taken:]
+            if batch.num_rows:
+                yield batch
+
+    def _decode(
+        self,
+        data: pa.Buffer | ReadBuffer,
+        positions: Int64s,
+        broker_name: str,
+        base_offset: int | None,
+        most_inflated: int,
+    ) -> tuple[pa.RecordBatch, int]:
+        """Decode the first records, as far as a limit of inflated bytes; return how many."""
         buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-        raw = np.frombuffer(buffer, np.uint8)
-        heads = Heads(raw, positions)
+        heads = Heads(np.frombuffer(buffer, np.uint8), positions)
         fast = heads.plain & ((heads.field("sys_flag") & COMPRESSED) == 0)
         if base_offset is not None:
             fast &= heads.field("phy_offset") == positions + base_offset
         if self._check_crc:
             self._remove_bad_crc(buffer, heads, fast)
+        taken = len(positions)
+        others, messages = np.empty(0, np.int64), list[MessageExt]()
+        if not fast.all():
+            others, messages, taken = self._slow_messages(
+                buffer, positions, np.flatnonzero(~fast), base_offset, most_inflated
+            )
+            heads, fast = heads.select(np.arange(taken)), fast[:taken]
+        before = fast.copy()
         batch, chosen = self._fast_batch(buffer, heads, fast, broker_name)
-        if fast.all():
-            return batch
-        others, messages = self._slow_messages(
-            buffer, positions, np.flatnonzero(~fast), base_offset
-        )
+        odd = np.flatnonzero(before & ~fast)
+        if len(odd):
+            more, of_more, _ = self._slow_messages(buffer, positions, odd, base_offset, _NO_LIMIT)
+            others, messages = np.concatenate((others, more)), messages + of_more
+            order = np.argsort(others)
+            others, messages = others[order], [messages[each] for each in order.tolist()]
         slow = slow_rows(messages, self.schema, broker_name)
-        return _merged(batch, chosen, slow, others)
+        return _merged(batch, chosen, slow, others), taken
 
     def report(self, error: CorruptRecordError) -> None:
         """Do what was asked about a damaged record: count it and tell of it, or raise.
@@ -173,12 +220,22 @@ class RecordDecoder:
         return None
 
     def _slow_messages(
-        self, buffer: pa.Buffer, positions: Int64s, wanted: Int64s, base_offset: int | None
-    ) -> tuple[Int64s, list[MessageExt]]:
-        """Decode some rows one by one; return which of them there are, and their messages."""
+        self,
+        buffer: pa.Buffer,
+        positions: Int64s,
+        wanted: Int64s,
+        base_offset: int | None,
+        most_inflated: int,
+    ) -> tuple[Int64s, list[MessageExt], int]:
+        """Decode some rows one by one, until their bodies have so many bytes.
+
+        Returns:
+            Which of them there are, their messages, and how many rows that is as far as.
+        """
         view = memoryview(buffer)
         rows: list[int] = []
         messages: list[MessageExt] = []
+        inflated_bytes = 0
         for row in wanted.tolist():
             position = int(positions[row])
             try:
@@ -186,10 +243,16 @@ class RecordDecoder:
             except CorruptRecordError as error:
                 self.report(error)
                 continue
-            if not self._tags or message.tags in self._tags:
-                rows.append(row)
-                messages.append(message)
-        return np.array(rows, np.int64), messages
+            if self._tags and message.tags not in self._tags:
+                continue
+            if "body" not in self.schema.names:
+                message.body = b""
+            rows.append(row)
+            messages.append(message)
+            inflated_bytes += len(message.body)
+            if inflated_bytes >= most_inflated:
+                return np.array(rows, np.int64), messages, row + 1
+        return np.array(rows, np.int64), messages, len(positions)
 
 
 def _decode_at(

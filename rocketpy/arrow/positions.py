@@ -62,14 +62,22 @@ def follow(raw: Bytes, start: int, end: int) -> tuple[Int64s, int]:
     Returns:
         Positions (int64, ascending), and where the last record ends; `start` without one.
     """
-    found = _candidates(raw, start, end)
-    sizes = (
-        np.lib.stride_tricks.sliding_window_view(raw, 4)[found].view(_SIZE)[:, 0].astype(np.int64)
-        if len(found)
-        else np.empty(0, np.int64)
-    )
-    whole = (sizes >= MIN_RECORD_BYTES) & (found + sizes <= len(raw))
-    found, ends = found[whole], (found + sizes)[whole]
+    return chain(*candidates(raw, start, end), start)
+
+
+def candidates(raw: Bytes, start: int, end: int) -> tuple[Int64s, Int64s]:
+    """Return where records may begin from `start` to before `end`, and where each would end."""
+    found = _magics(raw, start, end)
+    if not len(found):
+        return found, found
+    sizes = np.lib.stride_tricks.sliding_window_view(raw, 4)[found].view(_SIZE)[:, 0]
+    ends = found + sizes.astype(np.int64)
+    whole = (sizes >= MIN_RECORD_BYTES) & (ends <= len(raw))
+    return found[whole], ends[whole]
+
+
+def chain(found: Int64s, ends: Int64s, start: int) -> tuple[Int64s, int]:
+    """Return those candidates that follow one another from `start` on, and where the last ends."""
     followed: list[Int64s] = []
     position = start
     while True:
@@ -83,7 +91,7 @@ def follow(raw: Bytes, start: int, end: int) -> tuple[Int64s, int]:
     return (np.concatenate(followed) if followed else np.empty(0, np.int64)), position
 
 
-def _candidates(raw: Bytes, start: int, end: int) -> Int64s:
+def _magics(raw: Bytes, start: int, end: int) -> Int64s:
     """Return every position from `start` to before `end` at which a magic would be in place."""
     end = min(end, len(raw) - MIN_RECORD_BYTES + 1)
     if end <= start:

@@ -64,7 +64,7 @@ class BatchMaker:
         self._topic = topic
 
     def batches(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of what was pulled, back to back, as at most a batch and marks.
+        """Yield the rows of what was pulled, back to back, and marks of what is lost.
 
         Raises:
             DataLossError: messages are gone, and that is to fail.
@@ -99,9 +99,8 @@ class BatchMaker:
         if not self._is_filtered and len(offsets) < sum(each.end - each.start for each in pulled):
             for start, end in _gaps(pulled, offsets):
                 self._note(start, end, "the broker leaves them out, as it does damaged ones")
-        if len(positions):
-            batch = self._decoder.decode(data, positions, broker_name=self._wanted.broker_name)
-            yield self._renamed(batch)
+        name = self._wanted.broker_name
+        yield from map(self._renamed, self._decoder.batches(data, positions, broker_name=name))
 
     def _note(self, start: int, end: int, reason: str) -> None:
         """Keep a range that is gone, or fail."""

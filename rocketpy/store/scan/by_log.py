@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s, gather
 from rocketpy.arrow.heads import Heads, Mask
-from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.record_check import RecordState
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import stretches
@@ -40,7 +40,7 @@ class Chosen:
         return self._wanted.takes(topic) and (self._known is None or topic in self._known)
 
     def mask(self, mapped: MappedLog, positions: Int64s) -> Mask:
-        """Return which of the records at these positions of a file are wanted."""
+        """Return which of the records at these positions of a file are wanted, or are none."""
         raw = np.frombuffer(mapped.data, np.uint8)
         heads = Heads(raw, positions)
         plain = heads.plain
@@ -52,8 +52,9 @@ class Chosen:
             pa.binary(),
         )
         times = heads.field("store_timestamp_ms").astype(np.int64)
+        broken = np.zeros(len(positions), np.bool_)
         if not plain.all():
-            topics, times = _with_odd(mapped, positions, plain, topics, times)
+            topics, times, broken = _with_odd(mapped, positions, plain, topics, times)
         mask = np.ones(len(positions), np.bool_)
         distinct = pc.unique(topics)
         taken = [
@@ -71,19 +72,21 @@ class Chosen:
             mask &= times >= self._wanted.start_ms
         if self._wanted.end_ms is not None:
             mask &= times < self._wanted.end_ms
-        return mask
+        return mask | broken  # whose it was is not known, so whoever reads is told
 
 
 def _with_odd(
     mapped: MappedLog, positions: Int64s, plain: Mask, topics: pa.Array, times: Int64s
-) -> tuple[pa.Array, Int64s]:
-    """Fill in topic and store time of records of other layouts, one by one."""
+) -> tuple[pa.Array, Int64s, Mask]:
+    """Fill in topic and store time of records of other layouts, one by one; say which are none."""
     names = topics.to_pylist()
+    broken = np.zeros(len(positions), np.bool_)
     for row in np.flatnonzero(~plain).tolist():
         found = mapped.check(int(positions[row]))
+        broken[row] = found.state is RecordState.BROKEN
         names[row] = found.topic
         times[row] = found.store_timestamp_ms
-    return pa.array(names, pa.binary()), times
+    return pa.array(names, pa.binary()), times, broken
 
 
 def read(
@@ -93,18 +96,15 @@ def read(
     number = log.file_number(start)
     mapped = log.open(number) if number >= 0 else None
     if mapped is None:
-        if wanted.on_data_loss == "fail":
-            raise CorruptRecordError(start, "the file that held it is gone")
+        wanted.lost_of_log(start, end)
         return
     for positions in stretches(log, mapped, start - mapped.base, end - mapped.base, decoder):
         kept = positions[chosen.mask(mapped, positions)]
         for at in range(0, len(kept), wanted.batch_rows):
-            batch = decoder.decode(
+            yield from decoder.batches(
                 mapped.data,
                 kept[at : at + wanted.batch_rows],
                 broker_name=wanted.broker_name,
                 base_offset=mapped.base,
             )
-            if batch.num_rows:
-                yield batch
         mapped.release_before(int(positions[0]))

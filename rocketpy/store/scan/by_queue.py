@@ -1,6 +1,6 @@
 """Record batches of a queue's messages: entries, then tags by hash, then the records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from rocketpy.arrow.gather import Int64s
 from rocketpy.store.queue_entry import BLANK_SIZE
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue
+from rocketpy.store.scan.tails import LOST_SIZE
 from rocketpy.store.scan.wanted import QueueName, Wanted
 
 _ENTRIES_AT_ONCE: Final = 100_000
@@ -29,16 +30,24 @@ def read(
         if not count:
             wanted.lost(name, offset, end)
             return
+        numbers = np.arange(offset, offset + count)
         offset += count
         places = entries["phy_offset"].astype(np.int64)
         sizes = entries["size_bytes"].astype(np.int64)
+        for lost in np.flatnonzero(sizes == LOST_SIZE).tolist():
+            wanted.lost(name, int(numbers[lost]), int(numbers[lost]) + 1)
         chosen = wanted.tags_mask(queue.topic, entries["tags_code"].astype(np.int64))
-        if (sizes == BLANK_SIZE).any():
-            whole = np.flatnonzero(sizes != BLANK_SIZE)
+        is_whole = (sizes != BLANK_SIZE) & (sizes != LOST_SIZE)
+        if not is_whole.all():
+            whole = np.flatnonzero(is_whole)
             chosen = whole if chosen is None else np.intersect1d(chosen, whole)
         if chosen is not None:
-            places, sizes = places[chosen], sizes[chosen]
-        yield from _records(log, wanted, decoder, places, sizes)
+            places, sizes, numbers = places[chosen], sizes[chosen], numbers[chosen]
+
+        def gone(first: int, last: int, numbers: Int64s = numbers) -> None:
+            wanted.lost(name, int(numbers[first]), int(numbers[last]) + 1)
+
+        yield from _records(log, wanted, decoder, places, sizes, gone)
 
 
 def read_places(
@@ -46,26 +55,53 @@ def read_places(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records at physical offsets, which ascend."""
     places = np.array(phy_offsets, np.int64)
-    return _records(log, wanted, decoder, places, np.zeros(len(places), np.int64))
+
+    def gone(first: int, last: int) -> None:
+        wanted.lost_of_log(int(places[first]), int(places[last]) + 1)
+
+    return _records(log, wanted, decoder, places, np.zeros(len(places), np.int64), gone)
 
 
 def _records(
-    log: Log, wanted: Wanted, decoder: RecordDecoder, places: Int64s, sizes: Int64s
+    log: Log,
+    wanted: Wanted,
+    decoder: RecordDecoder,
+    places: Int64s,
+    sizes: Int64s,
+    gone: Callable[[int, int], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records at places, in their order, in batches of one file each."""
-    bases = np.array([file.base for file in log.files], np.int64)
-    numbers = np.searchsorted(bases, places, side="right") - 1
+    """Yield the records at places, in their order, in batches of one file each.
+
+    `gone` is called with the first and the last number of places whose file is deleted.
+    """
+    numbers = _file_numbers(log, places)
     for start, end in _batches(numbers, sizes, wanted):
-        mapped = log.open(max(int(numbers[start]), 0)) if len(bases) else None
-        base = mapped.base if mapped is not None else 0
-        data = mapped.data if mapped is not None else pa.py_buffer(b"")
-        batch = decoder.decode(
-            data, places[start:end] - base, broker_name=wanted.broker_name, base_offset=base
+        number = int(numbers[start])
+        mapped = log.open(number) if number >= 0 else None
+        if mapped is None:
+            gone(start, end - 1)
+            continue
+        yield from decoder.batches(
+            mapped.data,
+            places[start:end] - mapped.base,
+            broker_name=wanted.broker_name,
+            base_offset=mapped.base,
         )
-        if mapped is not None:
-            mapped.release_before(int(places[start]) - base)
-        if batch.num_rows:
-            yield batch
+        mapped.release_before(int(places[start]) - mapped.base)
+
+
+def _file_numbers(log: Log, places: Int64s) -> Int64s:
+    """Return which file each place lies in: -1 where it is deleted, the last one for what follows.
+
+    What follows the last file is damage, or was never written.
+    """
+    if not log.files:
+        return np.full(len(places), -1)
+    bases = np.array([file.base for file in log.files], np.int64)
+    ends = np.array([file.base + file.size_bytes for file in log.files], np.int64)
+    numbers: Int64s = np.searchsorted(bases, places, side="right") - 1
+    is_gone = (numbers >= 0) & (numbers < len(bases) - 1) & (places >= ends[numbers])
+    return np.where(is_gone, -1, numbers)
 
 
 def _batches(numbers: Int64s, sizes: Int64s, wanted: Wanted) -> Iterator[tuple[int, int]]:

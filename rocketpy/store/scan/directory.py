@@ -68,7 +68,7 @@ class StoreDirectory:
                 continue
             if len(path.name) != _DIGITS or not path.name.isdigit():
                 raise StoreFormatError(f"{path} is not named by an offset")
-            size = _size_of(path)
+            size = size_of(path)
             if size:
                 found.append(LogFile(int(path.name), size, str(path)))
         for before, after in itertools.pairwise(found):
@@ -132,7 +132,7 @@ class StoreDirectory:
             paths = sorted(path for path in (self.root / "index").iterdir() if path.is_file())
         except FileNotFoundError:
             return []
-        return [path for path in paths if path.name.isdigit() and _size_of(path)]
+        return [path for path in paths if path.name.isdigit() and size_of(path)]
 
 
 def _directories(path: Path) -> list[str]:
@@ -142,8 +142,9 @@ def _directories(path: Path) -> list[str]:
         return []
 
 
-def _size_of(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Return the length of a file; 0 when it was deleted since it was listed."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # deleted by retention since it was listed
+    except FileNotFoundError:
         return 0

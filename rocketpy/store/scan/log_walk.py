@@ -7,7 +7,7 @@ import numpy as np
 
 from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s
-from rocketpy.arrow.positions import follow
+from rocketpy.arrow.positions import candidates, chain
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.record_check import RecordState
 from rocketpy.store.scan.log import Log, MappedLog
@@ -43,16 +43,21 @@ def stretches(
     raw = np.frombuffer(mapped.data, np.uint8)
     position = start
     while position < end:
-        positions, stop = follow(raw, position, min(end, position + _FOLLOWED_AT_ONCE))
+        until = min(end, position + _FOLLOWED_AT_ONCE)
+        found_at, ends = candidates(raw, position, until)
+        positions, stop = chain(found_at, ends, position)
         if len(positions):
+            positions = _until_broken(mapped, positions, found_at, stop)
             last = int(positions[-1])
-            if mapped.check(last).state is RecordState.BROKEN and (
-                log.next_record(mapped.base + last + 1) is None
-            ):  # the log was torn within it
-                positions, stop = positions[:-1], end
+            position = stop
+            if mapped.check(last).state is RecordState.BROKEN:  # so is what it says of its size
+                following = log.next_record(mapped.base + last + 1)
+                if following is None:  # the log was torn within it
+                    positions, position = positions[:-1], end
+                else:
+                    position = following - mapped.base
             if len(positions):
                 yield positions
-            position = stop
             continue
         found = mapped.check(position)
         if found.state in {RecordState.RECORD, RecordState.DAMAGED}:
@@ -66,3 +71,18 @@ def stretches(
             return
         told.report(CorruptRecordError(mapped.base + position, "it is no record"))
         position = following - mapped.base
+
+
+def _until_broken(mapped: MappedLog, positions: Int64s, found: Int64s, stop: int) -> Int64s:
+    """Return records up to the first whose size is wrong and leads over the records behind it.
+
+    There a record may begin within it; so may one within a body, which nobody is to see.
+    """
+    passed = found[np.searchsorted(found, positions[0]) : np.searchsorted(found, stop)]
+    if len(passed) == len(positions):
+        return positions
+    inner = np.setdiff1d(passed, positions, assume_unique=True)
+    for holder in np.unique(np.searchsorted(positions, inner) - 1).tolist():
+        if mapped.check(int(positions[holder])).state is RecordState.BROKEN:
+            return positions[: holder + 1]
+    return positions

@@ -14,6 +14,7 @@ import numpy as np
 
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES
+from rocketpy.store.scan.directory import size_of
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.tails import ENTRIES, Entries
 
@@ -153,7 +154,7 @@ def _bases_of(directory: Path) -> tuple[Sequence[int], int]:
         paths = sorted(path for path in directory.iterdir() if path.is_file())
     except FileNotFoundError:
         return [], 1
-    sizes = {path.name: path.stat().st_size for path in paths}
+    sizes = {path.name: size_of(path) for path in paths}
     for name in sizes:
         if len(name) != _NAME_DIGITS or not name.isdigit():
             raise StoreFormatError(f"{directory / name} is not named by an offset")

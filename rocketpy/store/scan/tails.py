@@ -17,6 +17,7 @@ import pyarrow as pa
 from rocketpy.arrow.gather import Int64s, gather
 from rocketpy.arrow.heads import Heads, Mask
 from rocketpy.errors import StoreFormatError
+from rocketpy.proto.record import MIN_RECORD_BYTES
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.files import StoreFiles
@@ -30,6 +31,9 @@ ENTRIES: Final = np.dtype([("phy_offset", ">i8"), ("size_bytes", ">i4"), ("tags_
 """A queue's entry as a numpy type; `store.queue_entry` has the layout."""
 UNKNOWN_TAGS: Final = -(1 << 40)
 """Tags code of an entry made here: below every hash, so nobody goes by it."""
+LOST_SIZE: Final = 0
+"""Size in an entry made here in place of a message that the log does not have (any more)."""
+_NOWHERE: Final = -1
 
 Entries = npt.NDArray[Any]
 QueueKey = tuple[str, int]
@@ -95,7 +99,7 @@ def tails(
 
     Returns:
         By queue: the queue offset of the first entry, and the entries, which follow one another
-        and the files.
+        and the files. A message that is damaged beyond recognition has an entry of `LOST_SIZE`.
 
     Raises:
         StoreFormatError: more is missing than may be searched.
@@ -109,7 +113,7 @@ def tails(
         )
     found = _records(log, start)
     made: dict[QueueKey, tuple[int, Entries]] = {}
-    order = np.lexsort((found.queue_offset, found.queue_id, found.topic))
+    order = np.lexsort((found.phy_offset, found.queue_id, found.topic))
     keys = np.stack((found.topic[order], found.queue_id[order]))
     cuts = np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1
     for group in np.split(order, cuts) if len(order) else ():
@@ -122,14 +126,35 @@ def tails(
         if first is None:  # a queue of which no entry is on disk
             first = int(found.queue_offset[rows[0]]) if len(rows) else 0
         rows = rows[found.queue_offset[rows] >= first]
-        rows = rows[found.queue_offset[rows] == first + np.arange(len(rows))]
+        rows = _in_order(found, rows, first, start)
         if len(rows):
-            entries = np.empty(len(rows), ENTRIES)
-            entries["phy_offset"] = found.phy_offset[rows]
-            entries["size_bytes"] = found.size_bytes[rows]
+            places = found.queue_offset[rows] - first
+            entries = np.empty(int(places[-1]) + 1, ENTRIES)
+            entries["phy_offset"], entries["size_bytes"] = _NOWHERE, LOST_SIZE
+            entries["phy_offset"][places] = found.phy_offset[rows]
+            entries["size_bytes"][places] = found.size_bytes[rows]
             entries["tags_code"] = UNKNOWN_TAGS
             made[queue] = first, entries
     return made
+
+
+def _in_order(found: Found, rows: Int64s, first: int, start: int) -> Int64s:
+    """Return those of a queue's rows, by place, that may follow one another from an offset on.
+
+    What is between two of them is damaged, and has to have had room there: a queue offset that
+    leaves out more is itself damaged.
+    """
+    offsets = found.queue_offset[rows]
+    if (offsets == first + np.arange(len(rows))).all():
+        return rows
+    kept = []
+    expected, behind = first, start
+    for row, offset in zip(rows.tolist(), offsets.tolist(), strict=True):
+        phy_offset = int(found.phy_offset[row])
+        if 0 <= offset - expected <= (phy_offset - behind) // MIN_RECORD_BYTES:
+            kept.append(row)
+            expected, behind = offset + 1, phy_offset + int(found.size_bytes[row])
+    return np.array(kept, np.int64)
 
 
 def _records(log: Log, start: int) -> Found:

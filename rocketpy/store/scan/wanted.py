@@ -129,6 +129,18 @@ class Wanted:
                 "or not there yet; to read on without them, skip what is lost"
             )
 
+    def lost_of_log(self, start: int, end: int) -> None:
+        """Do the same about a part of the log: physical offsets from `start` to before `end`.
+
+        Raises:
+            DataLossError: `on_data_loss` is `fail`.
+        """
+        if self.on_data_loss == "fail":
+            raise DataLossError(
+                f"the log's file with physical offsets {start} to {end - 1} is gone; to read on "
+                "without it, skip what is lost"
+            )
+
 
 def _is_pattern(name: str) -> bool:
     return "*" in name or "?" in name

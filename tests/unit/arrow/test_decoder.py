@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketpy.arrow import RecordDecoder, record_positions, row_schema
+from rocketpy.arrow import RecordDecoder, decoder, record_positions, row_schema
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.compression import deflate
 from rocketpy.proto.message import decode_message
@@ -259,3 +259,43 @@ def test_many_rows_cost_room_for_themselves_only() -> None:
 
     assert batch.column("body").to_pylist() == [b"1", b"2"]
     assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_batches_are_cut_by_what_bodies_inflate_to(
+    codec: CompressionType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few KB of records may hold any number of MB."""
+    monkeypatch.setattr(decoder, "INFLATED_BYTES", 200_000)
+    packed = deflate(b"long " * 20_000, codec)
+    large = record(packed, sys_flag=with_compression(0, codec))
+    odd = record(b"odd", b"name\x02TAGS\x01T\x02")
+    data = b"".join([record(b"1"), large, odd, record(b"2"), large, odd, large, odd] * 3)
+    positions = record_positions(data)
+    whole = RecordDecoder(EVERYTHING).decode(data, positions, broker_name="b")
+
+    found = list(RecordDecoder(EVERYTHING).batches(data, positions, broker_name="b"))
+
+    assert (
+        pa.Table.from_batches(found)
+        .combine_chunks()
+        .equals(pa.Table.from_batches([whole]).combine_chunks())
+    )
+    assert len(found) == 5
+    assert max(batch.column("body").nbytes for batch in found) < 250_000
+    assert_equal_to_reference(data)
+
+
+def test_batches_without_the_body_do_not_count_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "INFLATED_BYTES", 10)
+    packed = deflate(b"long " * 1_000, CompressionType.ZLIB)
+    data = record(packed, sys_flag=with_compression(0, CompressionType.ZLIB)) * 3
+    keys_only = RecordDecoder(row_schema(columns=["keys"]))
+
+    found = list(keys_only.batches(data, record_positions(data), broker_name="b"))
+
+    assert [batch.num_rows for batch in found] == [3]
+
+
+def test_no_records_are_no_batches() -> None:
+    assert not list(RecordDecoder(EVERYTHING).batches(b"", at(), broker_name="b"))

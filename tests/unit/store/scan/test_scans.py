@@ -273,7 +273,7 @@ def test_files_that_expire_between_plan_and_read(tmp_path: Path) -> None:
 
     with pytest.raises(DataLossError, match="messages 0 to"):
         failing.read_all()
-    with pytest.raises(CorruptRecordError, match=r"physical offset 0: the file .* is gone"):
+    with pytest.raises(DataLossError, match=r"file with physical offsets 0 to .* is gone"):
         by_log.read_all()
     assert 0 < skipping.read_all().num_rows < 300
 
