@@ -77,7 +77,8 @@ class JsonFile:
         if self._main_is_whole is None:
             self._main_is_whole = self._read(self._path) is not None
         self._files.write_bytes(self._tmp, dump_pretty(value).encode())
-        if self._main_is_whole:
+        is_whole, self._main_is_whole = self._main_is_whole, None  # after a failure, look again
+        if is_whole:
             self._files.rename(self._path, self._bak)
         elif self._files.exists(self._path) and self._files.size_bytes(self._path):
             logger.warning("%s is damaged and kept as %s", self._path, self._damaged)

@@ -155,6 +155,9 @@ class SimFiles:
             one of those that a store keeps back.
         open_count: files that are open.
         on_flush: called with the path before each flush; it may raise OSError.
+        on_operation: called with the kind and the path (of a rename, the new one) before each
+            operation that changes something, and before each opening of a file (``open``); it may
+            raise what a disk raises.
         flush_count: flushes that worked.
         open_files: plain files open now, for tests that look for one left open.
         operation_count: operations so far that change something on the disk.
@@ -167,6 +170,7 @@ class SimFiles:
         self.descriptor_limit: int | None = None
         self.open_count = 0
         self.on_flush: Callable[[Path], None] | None = None
+        self.on_operation: Callable[[str, Path], None] | None = None
         self.flush_count = 0
         self.open_files = 0
         self.operation_count = 0
@@ -258,13 +262,19 @@ class SimFiles:
     def _create(self, path: Path, size_bytes: int) -> SimNode:
         """Create a file, and then give it its length: a kill in between leaves it empty."""
         node = SimNode(bytearray(), self._clock.time_ms())
-        self._change(lambda names: names.__setitem__(path, node), node)
-        self.before("truncate", path)
+        self._change(path, lambda names: names.__setitem__(path, node), node)
+        try:
+            self.before("truncate", path)
+        except (OSError, ResourceShortError):  # as the real one: no empty file stays behind
+            self._names.pop(path)
+            self._changes.pop()
+            raise
         node.memory, node.disk = bytearray(size_bytes), bytearray(size_bytes)
         return node
 
     def open(self, path: Path) -> _SimRegion:
         """See `rocketpy.store.files.StoreFiles.open`."""
+        self._opening(path)
         node = self._file(path)
         if not node.memory:
             raise StoreFormatError(f"{path} is empty")
@@ -285,6 +295,7 @@ class SimFiles:
 
     def open_file(self, path: Path) -> _SimFile:
         """See `rocketpy.store.files.StoreFiles.open_file`."""
+        self._opening(path)
         node = self._file(path)
         self.open_files += 1
         return _SimFile(self, path, node)
@@ -314,12 +325,12 @@ class SimFiles:
         """See `rocketpy.store.files.StoreFiles.make_directories`."""
         for each in (*reversed(directory.parents), directory):
             if each not in self._names:
-                self._change(lambda names, each=each: names.__setitem__(each, None))  # type: ignore[misc]
+                self._change(each, lambda names, each=each: names.__setitem__(each, None))  # type: ignore[misc]
 
     def remove(self, path: Path) -> None:
         """See `rocketpy.store.files.StoreFiles.remove`."""
         if path in self._names:
-            self._change(lambda names: names.pop(path, None))
+            self._change(path, lambda names: names.pop(path, None))
 
     def remove_tree(self, directory: Path) -> None:
         """See `rocketpy.store.files.StoreFiles.remove_tree`."""
@@ -336,10 +347,11 @@ class SimFiles:
             for path in [each for each in names if each == source or source in each.parents]:
                 names[target / path.relative_to(source)] = names.pop(path)
 
-        self._change(change)
+        self._change(target, change)
 
     def read_bytes(self, path: Path) -> bytes:
         """See `rocketpy.store.files.StoreFiles.read_bytes`."""
+        self._opening(path)
         return bytes(self._file(path).memory)
 
     def write_bytes(self, path: Path, data: bytes) -> None:
@@ -347,7 +359,7 @@ class SimFiles:
         self.make_directories(path.parent)
         node = SimNode(bytearray(data), self._clock.time_ms())
         self.take_pages(node, 0, len(data))
-        self._change(lambda names: names.__setitem__(path, node), node)
+        self._change(path, lambda names: names.__setitem__(path, node), node)
         self.flush_node(path, node)
 
     def sync_directories(self) -> None:
@@ -387,7 +399,7 @@ class SimFiles:
         if path not in self._names:
             node = SimNode(bytearray(b"lock"), self._clock.time_ms())
             node.pages.add(0)
-            self._change(lambda names: names.__setitem__(path, node), node)
+            self._change(path, lambda names: names.__setitem__(path, node), node)
         self._locked.add(path)
         return _SimLock(self._locked, path)
 
@@ -435,14 +447,19 @@ class SimFiles:
         """
         if not self._has_ended:
             self.operation_count += 1
-            if self._operations_left is None:
-                return
-            self._operations_left -= 1
-            if self._operations_left >= 0:
+            if self._operations_left is None or self._operations_left > 0:
+                if self._operations_left is not None:
+                    self._operations_left -= 1
+                if self.on_operation is not None:
+                    self.on_operation(operation, path)
                 return
             self._has_ended = True
             self._end()
         raise ProcessEndedError(f"before {operation} {path}")
+
+    def _opening(self, path: Path) -> None:
+        if self.on_operation is not None and not self._has_ended:
+            self.on_operation("open", path)
 
     def _take_descriptor(self, path: Path) -> None:
         if self.descriptor_limit is not None and self.open_count >= self.descriptor_limit:
@@ -455,9 +472,12 @@ class SimFiles:
             self.open_count -= 1
 
     def _change(
-        self, change: Callable[[_Namespace], object], created: SimNode | None = None
+        self,
+        path: Path,
+        change: Callable[[_Namespace], object],
+        created: SimNode | None = None,
     ) -> None:
-        self.before("change", Path())
+        self.before("change", path)
         change(self._names)
         self._changes.append((change, created))
 

@@ -112,13 +112,23 @@ class SlotReader:
         return key in self._recalled or f"{topic}+{key}" in self._recalled
 
     def read_on(self, wall_ms: int) -> bool:
-        """Look at a few more units; return whether there is more to look at now."""
+        """Look at a few more units; return whether there is more to look at now.
+
+        Raises:
+            OSError: the disk cannot read them; the next call tries again.
+            ResourceShortError: no descriptor, the same.
+        """
         self._wall_ms = wall_ms
         if not self._is_read and not (len(self._ready) >= _MOST_READY and not self._is_over):
-            self._is_read = next(self._work, None) is None
+            try:
+                self._is_read = next(self._work, None) is None
+            except BaseException:  # a generator that raised is over: begin with what is left
+                self._work = self._read(self._last)
+                raise
             return True
         while self._late and len(self._ready) < _MOST_READY:
-            self._look(self._late.popleft())
+            self._look(self._late[0])
+            self._late.popleft()
         return False
 
     @property
@@ -199,6 +209,8 @@ class SlotReader:
                 break
         positions.reverse()
         for count, position in enumerate(positions, 1):
+            if position < self._next_position:
+                continue  # looked at before a read that failed
             self._next_position = position
             self._look(position)
             self._next_position = position + 1

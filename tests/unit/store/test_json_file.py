@@ -174,3 +174,28 @@ def test_a_damaged_file_is_kept_aside_and_its_backup_counts(
     assert JsonFile(path, RealFiles()).load() == {"n": 2}
     assert path.with_name("x.json.bak").read_bytes() != damage
     assert "is damaged and kept as" in caplog.text
+
+
+@pytest.mark.parametrize("operation", range(5))
+def test_a_save_that_fails_anywhere_is_made_up_for_by_the_next(operation: int) -> None:
+    """Also when the old content has its new name and the new content has not got its own."""
+    files = SimFiles()
+    path = Path("/config/topics.json")
+    file = JsonFile(path, files)
+    file.save({"a": 1})
+    file.save({"a": 2})
+    left = operation
+
+    def fail(_kind: str, _path: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.EIO, "simulated disk failure")
+
+    files.on_operation = fail
+    with pytest.raises(OSError, match="simulated"):
+        file.save({"a": 3})
+    files.on_operation = None
+    assert JsonFile(path, files).load() == {"a": 2}
+    file.save({"a": 4})
+    assert JsonFile(path, files).load() == {"a": 4}

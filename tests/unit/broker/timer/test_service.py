@@ -1,11 +1,12 @@
 """Timed messages: into the wheel, and out of it when they are due."""
 
+import contextlib
 import random
 from pathlib import Path
 
 import pytest
 
-from rocketpy.errors import DiskFullError
+from rocketpy.errors import DiskFullError, ResourceShortError
 from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from tests.unit.broker.timer.timer_kit import Kit
@@ -349,6 +350,36 @@ def test_messages_of_one_slot_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch
     kit.run(2_999)
     assert kit.bodies() == []
     kit.run(1_000)
+    assert kit.bodies() == [b"%03d" % number for number in range(150) if number != 76]
+
+
+@pytest.mark.parametrize("operation", [0, 1, 2])
+def test_a_log_that_cannot_be_read_for_a_moment_costs_no_message(
+    operation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketpy.broker.timer.slot_reader._WALK", 10)
+    kit = Kit()
+    moment = kit.at(5_000)
+    for number in range(150):
+        kit.send(b"%03d" % number, **moment)
+    kit.recall("U77", 5_000)
+    kit.run(1_000)
+    kit.kill()
+    kit.start()
+    left = operation
+
+    def fail(kind: str, path: Path) -> None:
+        nonlocal left
+        left -= kind == "open" and "timerlog" in str(path)
+        if left < 0:
+            kit.files.on_operation = None
+            raise ResourceShortError("no descriptor")
+
+    kit.files.on_operation = fail
+    for _ in range(40):
+        with contextlib.suppress(ResourceShortError):  # its thread logs it and goes on later
+            kit.run(1_000)
+        kit.clock.advance(1_000)
     assert kit.bodies() == [b"%03d" % number for number in range(150) if number != 76]
 
 

@@ -1,0 +1,191 @@
+"""Every operation on the disk fails, or is the last one, while all features are in play.
+
+One scenario runs again and again: a broker with SYNC_FLUSH gets messages of every kind while the
+n-th operation on its disk fails (the disk, no space, no descriptor), or the process or the power
+goes before it. `FAULT_STEP=1` tries every n; a commit tries a few of each.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketpy.client.producer import Producer
+from rocketpy.errors import DiskFullError, ResourceShortError, StoreError
+from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
+from rocketpy.testing.sim_files import ProcessEndedError
+from tests.simulation.features import KINDS, POP_TOPIC, QUEUES, SETTINGS, TOPIC, Features, quiet
+
+STEP = int(os.environ.get("FAULT_STEP", "150"))
+
+Break = Callable[[SimBroker], None]
+"""Arms a fault before the work begins."""
+
+
+def ends(operation: int, *, power: bool) -> Break:
+    """The process, or the power, goes after an operation, before the next one."""
+
+    def arm(broker: SimBroker) -> None:
+        at_operation(broker, operation, _changes, lambda: broker.end_after(0, power=power))
+
+    return arm
+
+
+def fails(operation: int, error: Exception) -> Break:
+    """One operation fails, in a way in which it may."""
+
+    def fail() -> None:
+        raise error
+
+    return lambda broker: at_operation(broker, operation, lambda kind: _may(kind, error), fail)
+
+
+def at_operation(
+    broker: SimBroker, operation: int, counts: Callable[[str], bool], then: Callable[[], None]
+) -> None:
+    """Do something once, before the n-th operation of some kinds."""
+    left = operation
+
+    def on_operation(kind: str, _: Path) -> None:
+        nonlocal left
+        left -= counts(kind)
+        if left < 0:
+            broker.files.on_operation = None
+            then()
+
+    broker.files.on_operation = on_operation
+
+
+def _changes(kind: str) -> bool:
+    return kind != "open"
+
+
+def _may(kind: str, error: Exception) -> bool:
+    if isinstance(error, DiskFullError):
+        return kind in {"allocate", "write", "change", "truncate"}
+    if isinstance(error, ResourceShortError):
+        return kind in {"open", "truncate"}
+    return True
+
+
+async def scenario(cluster: SimCluster, arm: Break) -> Features:
+    """Work while something breaks, mend it, and judge."""
+    (broker,) = cluster.brokers
+    for topic in (TOPIC, POP_TOPIC):
+        cluster.create_topic(topic, QUEUES)
+    features = Features(broker.clock.time_ms)
+    async with cluster.client() as consuming, cluster.client() as sending:
+        await features.start_consumers(consuming)
+        producer = features.producer(sending)
+        arm(broker)
+        watch = asyncio.ensure_future(_start_again(broker))
+        await _send_all(features, producer)
+        await asyncio.sleep(2)
+        if broker.is_running:
+            await broker.stop()
+        await _send_all(features, producer)
+        await asyncio.sleep(8)
+        watch.cancel()
+        await _mend(broker)
+        await quiet(features, 120, 20)
+    return features
+
+
+async def _send_all(features: Features, producer: Producer) -> None:
+    for kind in KINDS:
+        await features.send(producer, kind)
+        await asyncio.sleep(0.1)
+
+
+async def _start_again(broker: SimBroker) -> None:
+    """Start the broker whenever it does not run."""
+    while True:
+        await asyncio.sleep(0.5)
+        if not broker.is_running:
+            await _try_to_start(broker)
+
+
+async def _try_to_start(broker: SimBroker) -> None:
+    try:
+        await broker.start()
+    except ProcessEndedError:
+        return
+    except (StoreError, OSError):
+        broker.kill()  # whoever started it would read why
+
+
+async def _mend(broker: SimBroker) -> None:
+    broker.files.on_operation = None
+    broker.files.start_process()
+    if broker.is_running and not broker.broker.parts.store.is_writable:
+        await broker.stop()
+    if not broker.is_running:
+        await broker.start()
+
+
+def count_operations(counted: Callable[[str], bool]) -> int:
+    """How many operations there are when nothing fails."""
+    count = 0
+
+    def arm(broker: SimBroker) -> None:
+        def on_operation(kind: str, _: Path) -> None:
+            nonlocal count
+            count += counted(kind)
+
+        broker.files.on_operation = on_operation
+
+    run(arm)
+    return count
+
+
+def run(arm: Break, flush: str = "SYNC_FLUSH") -> Features:
+    """Run the scenario with a fault."""
+    properties = {**SETTINGS, "flushDiskType": flush}
+    return run_simulation(lambda cluster: scenario(cluster, arm), properties=properties)
+
+
+def _nothing(_: SimBroker) -> None:
+    pass
+
+
+def test_the_scenario_has_every_kind_in_it() -> None:
+    features = run(_nothing)
+    assert set(KINDS) <= features.counts.keys()
+    assert features.counts["checked"] > 0
+    assert max(features.delivered.values()) > 1
+    assert not features.counts["failed"]
+
+
+ENDS = {"kill": False, "power": True}
+ERRORS = {
+    "disk": lambda: OSError(errno.EIO, "simulated disk failure"),
+    "space": lambda: DiskFullError("simulated: no space"),
+    "descriptor": lambda: ResourceShortError("simulated: too many open files"),
+}
+
+
+def operations_of(name: str) -> int:
+    """How many operations a fault may hit."""
+    if name in ENDS:
+        return count_operations(_changes)
+    error = ERRORS[name]()
+    return count_operations(lambda kind: _may(kind, error))
+
+
+def run_fault(name: str, operation: int) -> None:
+    """Run the scenario with one fault at one operation."""
+    try:
+        run(ends(operation, power=ENDS[name]) if name in ENDS else fails(operation, ERRORS[name]()))
+    except Exception as error:
+        error.add_note(f"fault {name} at operation {operation}")
+        raise
+
+
+@pytest.mark.timeout(600 + 40_000 // STEP)
+@pytest.mark.parametrize("name", [*ENDS, *ERRORS])
+def test_a_fault_at_any_operation_costs_nothing(name: str) -> None:
+    for operation in range(STEP // 2, operations_of(name), STEP):
+        run_fault(name, operation)
