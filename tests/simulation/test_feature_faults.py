@@ -19,7 +19,7 @@ from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
 from rocketpy.testing.sim_files import ProcessEndedError
 from tests.simulation.features import KINDS, POP_TOPIC, QUEUES, SETTINGS, TOPIC, Features, quiet
 
-STEP = int(os.environ.get("FAULT_STEP", "150"))
+STEP = int(os.environ.get("FAULT_STEP", "100"))
 
 Break = Callable[[SimBroker], None]
 """Arms a fault before the work begins."""
@@ -126,7 +126,7 @@ async def _mend(broker: SimBroker) -> None:
         await broker.start()
 
 
-def count_operations(counted: Callable[[str], bool]) -> int:
+def count_operations(counted: Callable[[str], bool], flush: str) -> int:
     """How many operations there are when nothing fails."""
     count = 0
 
@@ -137,7 +137,7 @@ def count_operations(counted: Callable[[str], bool]) -> int:
 
         broker.files.on_operation = on_operation
 
-    run(arm)
+    run(arm, flush)
     return count
 
 
@@ -167,25 +167,35 @@ ERRORS = {
 }
 
 
-def operations_of(name: str) -> int:
+CASES = [
+    *((name, "SYNC_FLUSH") for name in (*ENDS, *ERRORS)),
+    *((name, "ASYNC_FLUSH") for name in ("kill", *ERRORS)),
+]
+"""Without SYNC_FLUSH a power cut takes what was appended last."""
+
+
+def operations_of(name: str, flush: str) -> int:
     """How many operations a fault may hit."""
     if name in ENDS:
-        return count_operations(_changes)
+        return count_operations(_changes, flush)
     error = ERRORS[name]()
-    return count_operations(lambda kind: _may(kind, error))
+    return count_operations(lambda kind: _may(kind, error), flush)
 
 
-def run_fault(name: str, operation: int) -> None:
+def run_fault(name: str, operation: int, flush: str) -> None:
     """Run the scenario with one fault at one operation."""
     try:
-        run(ends(operation, power=ENDS[name]) if name in ENDS else fails(operation, ERRORS[name]()))
+        run(
+            ends(operation, power=ENDS[name]) if name in ENDS else fails(operation, ERRORS[name]()),
+            flush,
+        )
     except Exception as error:
-        error.add_note(f"fault {name} at operation {operation}")
+        error.add_note(f"fault {name} at operation {operation}, {flush}")
         raise
 
 
-@pytest.mark.timeout(600 + 40_000 // STEP)
-@pytest.mark.parametrize("name", [*ENDS, *ERRORS])
-def test_a_fault_at_any_operation_costs_nothing(name: str) -> None:
-    for operation in range(STEP // 2, operations_of(name), STEP):
-        run_fault(name, operation)
+@pytest.mark.timeout(600 + 80_000 // STEP)
+@pytest.mark.parametrize(("name", "flush"), CASES)
+def test_a_fault_at_any_operation_costs_nothing(name: str, flush: str) -> None:
+    for operation in range(STEP // 2, operations_of(name, flush), STEP):
+        run_fault(name, operation, flush)
