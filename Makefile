@@ -61,7 +61,7 @@ crash: setup ## kill -9 loops
 sim: setup ## seeded simulation; SEED=n repeats one run
 	$(PYTEST) tests/simulation -q
 
-test-long: setup ## 20,000 seeds of the store, 1,000 of a cluster, with progress; SEEDS=n runs fewer
+test-long: setup ## 20,000 seeds of the store, 1,000 of each other world, with progress; SEEDS=n runs fewer
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),20000)
 
 test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a topic streams into Parquet; KILLS=n times

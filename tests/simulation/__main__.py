@@ -13,13 +13,23 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 import structlog
 
 from rocketpy.testing.progress import ProgressBars
-from tests.simulation import test_cluster, test_consumption, test_store
+from tests.simulation import (
+    test_cluster,
+    test_consumption,
+    test_later,
+    test_pop,
+    test_store,
+    test_transactions,
+)
 from tests.simulation.seeds import command
 
-SIMULATIONS: dict[str, tuple[Callable[[int], None], str]] = {
+SIMULATIONS: dict[str, tuple[Callable[[int], object], str]] = {
     "store": (test_store.run, test_store.TEST),
     "cluster": (test_cluster.run, test_cluster.TEST),
     "consumption": (test_consumption.run, test_consumption.TEST),
+    "later": (test_later.run, test_later.TEST),
+    "transactions": (test_transactions.run, test_transactions.TEST),
+    "pop": (test_pop.run, test_pop.TEST),
 }
 _SHARE = 25
 _STORES_PER_CLUSTER = 20

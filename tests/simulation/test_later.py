@@ -1,11 +1,14 @@
 """Delayed and timed messages under seeds: brokers are killed, lose power and are stopped.
 
 A producer sends messages with delay levels and with moments, and calls some of them back, while a
-broker with SYNC_FLUSH ends in every way, also in the middle of a change of its disk. Judged at the
-end: every acknowledged message that was not called back is delivered, none before its time.
+broker with SYNC_FLUSH ends in every way, also in the middle of a change of its disk, and its wall
+clock is set both ways. Judged at the end: every acknowledged message that was not called back is
+delivered, none before its time. Where a clock was set, a message is early when neither that clock
+says that it is due nor so much time has gone by.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 
 import pytest
@@ -22,6 +25,8 @@ CHUNKS = 4
 TEST = "tests/simulation/test_later.py::test_nothing_is_lost_or_early_under_any_seed"
 TOPIC, QUEUES = "t", 2
 _TROUBLE_S = 30.0
+_CLOCK_STEPS_MS = (-60_000, -5_000, -1_500, 1_500, 5_000, 60_000)
+_LOOK_S = 0.02
 _SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
     "messageDelayLevel": "1s 3s 8s",
@@ -39,13 +44,16 @@ class LaterWorld:
     """
 
     def __init__(self, cluster: SimCluster, *, only_stops: bool = False) -> None:
-        self._ways = ("stop",) if only_stops else ("kill", "power", "stop", "operation")
+        self._ways = ("stop",) if only_stops else ("kill", "power", "stop", "operation", "clock")
         self.cluster = cluster
         self.rng = cluster.loop.rng
         self.counts: Counter[str] = Counter()
         self.acknowledged: dict[bytes, float] = {}
         self.recalled: set[bytes] = set()
         self._ends_s = 0.0
+        self._began_s: dict[bytes, float] = {}
+        self._looked_to = [0] * QUEUES
+        self._set_by_ms = 0
 
     @property
     def broker(self) -> SimBroker:
@@ -56,13 +64,18 @@ class LaterWorld:
         self._ends_s = self.cluster.loop.time() + _TROUBLE_S
         async with self.cluster.client() as client:
             sending = asyncio.ensure_future(self._send(client.producer()))
+            looking = asyncio.ensure_future(self._look_again_and_again())
             await self._make_trouble()
             await sending
+            looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await looking
+        self._set_clock(-self._set_by_ms)
         if self.broker.is_running:
             self.broker.files.start_process()
         else:
             await self.broker.start()
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             while not self.wanted <= {each.body for each in self.delivered()}:  # noqa: ASYNC110
                 await asyncio.sleep(1)
         self._judge()
@@ -73,20 +86,46 @@ class LaterWorld:
         return self.acknowledged.keys() - self.recalled
 
     def delivered(self) -> list[MessageExt]:
+        return [each for queue_id in range(QUEUES) for each in self._read(queue_id, 0)]
+
+    def _read(self, queue_id: int, offset: int) -> list[MessageExt]:
         found: list[MessageExt] = []
         store = self.broker.broker.parts.store
-        for queue_id in range(QUEUES):
-            offset = 0
-            while offset < store.max_offset(TOPIC, queue_id):
-                read = store.get_message(TOPIC, queue_id, offset, 32, 1 << 20)
-                found += [decode_message(bytes(each)) for each in read.buffers]
-                offset = read.next_begin_offset
+        while offset < store.max_offset(TOPIC, queue_id):
+            read = store.get_message(TOPIC, queue_id, offset, 32, 1 << 20)
+            found += [decode_message(bytes(each)) for each in read.buffers]
+            offset = read.next_begin_offset
         return found
 
+    async def _look_again_and_again(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(_LOOK_S)
+
+    def _look(self) -> None:
+        """Judge what was delivered since the last look."""
+        if not self.broker.is_running:
+            return
+        wall_ms, now_s = self.broker.clock.time_ms(), self.cluster.loop.time()
+        for queue_id, offset in enumerate(self._looked_to):
+            for each in self._read(queue_id, offset):
+                self._looked_to[queue_id] = each.queue_offset + 1
+                _, due_ms, delay_ms = map(int, each.body.split())
+                passed_ms = (now_s - self._began_s[each.body]) * 1_000
+                is_early = wall_ms < due_ms and passed_ms < delay_ms
+                assert not is_early, f"{due_ms - wall_ms} and {delay_ms - passed_ms} ms early"
+
+    def _set_clock(self, change_ms: int) -> None:
+        self._look()
+        self.broker.clock.jump(change_ms)
+        self._set_by_ms += change_ms
+
     def _judge(self) -> None:
+        self._look()
         for each in self.delivered():
             due_ms = int(each.body.split()[1])
-            assert each.store_timestamp_ms >= due_ms, f"{due_ms - each.store_timestamp_ms} ms early"
+            early_ms = due_ms - each.store_timestamp_ms
+            assert early_ms <= 0 or self.counts["clock"], f"{early_ms} ms early"
         # A recall counts when it is in the wheel before its message is due: not over an outage.
         self.counts["recalled"] = len(self.recalled - {each.body for each in self.delivered()})
         self.counts["delivered twice"] = len(self.delivered()) - len(
@@ -103,7 +142,8 @@ class LaterWorld:
             if kind != "level":
                 delay_ms = self.rng.randint(1, 25_000)
             due_ms = self.broker.clock.time_ms() + delay_ms
-            body = b"%d %d" % (number, due_ms)
+            body = b"%d %d %d" % (number, due_ms, delay_ms)
+            self._began_s[body] = self.cluster.loop.time()
             try:
                 if kind == "level":
                     await producer.send(TOPIC, body, delay_level=level, timeout=10)
@@ -132,6 +172,8 @@ class LaterWorld:
                 self.broker.lose_power()
             elif kind == "stop":
                 await self.broker.stop()
+            elif kind == "clock":
+                self._set_clock(self.rng.choice(_CLOCK_STEPS_MS))
             else:
                 self.broker.end_after(self.rng.randrange(40), power=self.rng.random() < 0.5)
                 await asyncio.sleep(3)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,13 +115,21 @@ class SlowProxy:
 class Cluster:
     """A name server and brokers `broker-a`, `broker-b`, ...; those in `behind_proxy` through one.
 
+    `properties` are broker.conf keys for every broker, over `SMALL_STORE`.
+
     Attributes:
         namesrv: `host:port`.
         addresses: of the brokers, by name, as clients see them.
         proxies: by name of the broker; a test starts and stops them.
     """
 
-    def __init__(self, directory: Path, brokers: int, behind_proxy: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int,
+        behind_proxy: tuple[str, ...] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         port = free_port()
         self.namesrv = f"127.0.0.1:{port}"
         self.addresses: dict[str, str] = {}
@@ -140,6 +148,7 @@ class Cluster:
                 "listenPort": str(port),
                 "storePathRootDir": f"{directory}/{name}",
                 **SMALL_STORE,
+                **(properties or {}),
             }
             settings = [word for pair in values.items() for word in ("-D", "=".join(pair))]
             self._brokers[name] = Daemon(
