@@ -89,7 +89,7 @@ class SlotReader:
         self._recalled: set[str] = set()
         self._ready: list[Due] = []
         self._late: deque[int] = deque()
-        self._last = slot.last
+        self._last = self._newest = slot.last
         self._next_position = 0
         self._wall_ms = 0
         self._work = self._read(slot.last)
@@ -97,6 +97,7 @@ class SlotReader:
 
     def add(self, position: int, unit: TimerUnit) -> None:
         """Take a unit that came to the slot after the reader was made."""
+        self._newest = position
         if unit.is_recall:
             self._recall(unit)
         else:
@@ -159,11 +160,10 @@ class SlotReader:
     def delivered_positions(self) -> Iterator[int]:
         """Yield the units of messages that were taken, for those who read the slot again."""
         waiting = {each.position for each in self._ready} | set(self._late)
-        first_unread = self._next_position if not self._is_read else None
-        for position, unit in self._chain(self._last):
-            if position in waiting or unit.is_recall:
-                continue
-            if first_unread is None or position < first_unread:
+        first_unread = self._next_position if not self._is_read else self._newest + 1
+        for position, unit in self._chain(self._newest):
+            is_unread = first_unread <= position <= self._last
+            if not is_unread and not unit.is_recall and position not in waiting:
                 yield position
 
     # -- reading ---------------------------------------------------------------------------

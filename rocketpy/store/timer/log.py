@@ -17,6 +17,7 @@ disk after `flush`.
 Source: TimerLog, TimerMessageStore.doEnqueue (5.4.0).
 """
 
+import itertools
 import logging
 import struct
 from collections import OrderedDict
@@ -228,17 +229,36 @@ class TimerLog:
             DiskFullError: no space.
         """
         data = struct.pack(">i", magic)
-        for position in positions:
-            base = position - position % self._file_bytes
-            if self._bases and base == self._bases[-1]:
-                self._open_last().write(position - base + _MAGIC_AT, data)
-            else:
-                file = self._files.open_file(self._path(base))
-                try:
-                    file.write(position - base + _MAGIC_AT, data)
-                    file.flush()
-                finally:
-                    file.close()
+        stale: set[int] = set()
+        try:
+            for base, of_file in itertools.groupby(positions, self._base_of):
+                self._mark(base, of_file, data, stale)
+        finally:
+            for block_at in stale:
+                self._blocks.pop(block_at, None)
+
+    def _mark(self, base: int, positions: Iterable[int], data: bytes, stale: set[int]) -> None:
+        """Mark units of one file; note the blocks in memory that do not show it."""
+        is_last = base == self._bases[-1]
+        file = self._open_last() if is_last else self._files.open_file(self._path(base))
+        try:
+            for position in positions:
+                at = position - base + _MAGIC_AT
+                file.write(at, data)
+                block_at = position - (position - base) % _BLOCK_BYTES
+                if block_at == self._growing_at:
+                    in_block = position - block_at + _MAGIC_AT
+                    self._block[in_block : in_block + len(data)] = data
+                else:
+                    stale.add(block_at)
+            if not is_last:
+                file.flush()
+        finally:
+            if not is_last:
+                file.close()
+
+    def _base_of(self, position: int) -> int:
+        return position - position % self._file_bytes
 
     def pending_flush(self) -> "PendingFlush":
         """Return what brings everything written so far to disk, for another thread to run."""
@@ -309,7 +329,7 @@ class TimerLog:
             self._blocks.popitem(last=False)
 
     def _read(self, position: int, size_bytes: int) -> bytes:
-        base = position - position % self._file_bytes
+        base = self._base_of(position)
         if self._file is not None and base == self._bases[-1]:
             return self._file.read(position - base, size_bytes)
         file = self._files.open_file(self._path(base))

@@ -353,6 +353,29 @@ def test_messages_of_one_slot_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch
     assert kit.bodies() == [b"%03d" % number for number in range(150) if number != 76]
 
 
+@pytest.mark.parametrize("way", ["clock set back", "clean stop"])
+def test_what_was_delivered_of_a_slot_is_not_delivered_again(way: str) -> None:
+    """Nor what came to the slot while it was being delivered."""
+    kit = Kit()
+    kit.run(1_000 - kit.clock.time_ms() % 1_000)
+    kit.send(b"first", **kit.at(2_200))
+    kit.send(b"last", **kit.at(2_800))
+    kit.run(2_100)
+    kit.send(b"late", **kit.at(200))
+    kit.run(400)
+    assert kit.bodies() == [b"first", b"late"]
+    if way == "clean stop":
+        kit.stop()
+        kit.start()
+    else:
+        kit.clock.jump(-2_000)
+        kit.send(b"other", **kit.at(300))
+    kit.run(10_000)
+    assert sorted(kit.bodies()) == sorted(
+        [b"first", b"late", b"last", *([b"other"] if way != "clean stop" else [])]
+    )
+
+
 @pytest.mark.parametrize("operation", [0, 1, 2])
 def test_a_log_that_cannot_be_read_for_a_moment_costs_no_message(
     operation: int, monkeypatch: pytest.MonkeyPatch
