@@ -8,11 +8,11 @@ Source: MessageDecoder, MessageExt of 5.4.0.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from rocketpy.errors import BadBodyError, CorruptRecordError
 from rocketpy.proto.compression import MAX_INFLATED_BYTES, inflate
@@ -340,6 +340,42 @@ def decode_batch(body: bytes) -> list[BatchItem]:
         BadBodyError: lengths that do not add up.
     """
     return list(map(BatchItem._make, iter_batch(body)))
+
+
+BatchParts: TypeAlias = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
+"""Flags, bodies and properties of the messages of a batch."""
+
+
+def split_batch(body: bytes) -> BatchParts:
+    """Take a batch body apart by columns.
+
+    Messages of equal lengths, as one sender's often are, are cut in one call.
+
+    Raises:
+        BadBodyError: lengths that do not add up.
+    """
+    found = _split_equal(body) if len(body) >= _FIVE_INTS.size else None
+    if found is not None:
+        return found
+    flags, bodies, properties = tuple(zip(*iter_batch(body), strict=True)) or ((), (), ())
+    return flags, bodies, properties
+
+
+def _split_equal(body: bytes) -> BatchParts | None:
+    """Do what `split_batch` does when all messages have the lengths of the first; None if not."""
+    total, _, _, _, body_bytes = _FIVE_INTS.unpack_from(body)
+    properties_bytes = total - body_bytes - 22
+    if body_bytes < 0 or properties_bytes < 0 or len(body) % total:
+        return None
+    items = struct.iter_unpack(f">i8xii{body_bytes}sh{properties_bytes}s", body)
+    totals, flags, body_lengths, bodies, properties_lengths, properties = zip(*items, strict=True)
+    count = len(bodies)
+    is_equal = (
+        totals.count(total) == count
+        and body_lengths.count(body_bytes) == count
+        and properties_lengths.count(properties_bytes) == count
+    )
+    return (flags, bodies, properties) if is_equal else None
 
 
 def iter_batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:

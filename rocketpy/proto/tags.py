@@ -4,11 +4,13 @@ Source: java.lang.String.hashCode; MessageExtBrokerInner.tagsString2tagsCode and
 IndexFile.indexKeyHashMethod of 5.4.0.
 """
 
+from collections.abc import Sequence
 from operator import mul
 from typing import Final
 
 _MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
+_MAX_HASH: Final = 0x7FFFFFFF
 _CACHE_LIMIT: Final = 65_536
 
 # 31**0, 31**1, ... reduced to 32 bits; sums of products stay exact Python integers.
@@ -90,10 +92,25 @@ class IndexKeyHasher:
                 value = self._put_together(topic, key)
         else:
             value = self._put_together(topic, key)
-        if value & _SIGN:
-            # Math.abs of the smallest int is itself; Java then takes 0.
-            return 0 if value == _SIGN else (1 << 32) - value
-        return value
+        # Math.abs of the smallest int is itself; Java then takes 0, as the bits below its sign are.
+        return value if value < _SIGN else -value & _MAX_HASH
+
+    def hash_run(self, topic: str, keys: Sequence[str]) -> list[int]:
+        """Return the hashes of several keys of one topic; see `hash`.
+
+        The ids of a batch differ in their last 4 characters, as a rule.
+        """
+        head_topic, heads = self._heads
+        head = keys[0][:-4]
+        lows = [key[-4:] for key in keys]
+        if head_topic != topic or head not in heads or {key[:-4] for key in keys} != {head}:
+            return [self.hash(topic, key) for key in keys]
+        before, chunks = heads[head], self._chunks
+        try:
+            values = [(before + chunks[low]) & _MASK for low in lows]
+        except KeyError:
+            return [self.hash(topic, key) for key in keys]
+        return [value if value < _SIGN else -value & _MAX_HASH for value in values]
 
     def _put_together(self, topic: str, key: str) -> int:
         """Return the unsigned hash of a key of which some part is new, and remember its parts."""

@@ -13,7 +13,8 @@ Source: CommitLog, AllocateMappedFileService (5.4.0).
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,6 @@ from rocketpy.proto.record import (
     BLANK_BYTES,
     BLANK_MAGIC,
     MIN_RECORD_BYTES,
-    body_crc,
     pack_blank,
     pack_record,
     pack_run,
@@ -238,44 +238,39 @@ class CommitLog:
     def append_run(  # noqa: PLR0917 - an object would cost the hot path
         self,
         batch: PutBatch,
-        total_bytes: int,
+        sizes_bytes: Sequence[int],
+        crcs: Sequence[int],
         queue_offset: int,
         sys_flag: int,
         store_timestamp_ms: int,
         store_host: bytes,
         topic_with_length: bytes,
-    ) -> tuple[list[int], list[int]]:
-        """Write the records of a batch (IPv4 hosts); return their offsets and sizes.
+    ) -> list[int]:
+        """Write the records of a batch; return their physical offsets.
 
         Raises:
             DiskFullError: no space; nothing was written.
             struct.error: a number that does not fit its field; nothing counts as written.
         """
+        messages = batch.messages
+        total_bytes = sum(sizes_bytes)
         mapped = self._file
         if mapped is None or mapped.write_position + total_bytes + BLANK_BYTES > self._limit:
             self.reserve(total_bytes)
             mapped = self._file
             assert mapped is not None
         phy_offset = mapped.base_offset + mapped.write_position
-        offsets, sizes = pack_run(
-            mapped.buffer,
-            mapped.write_position,
-            [(e.flag, body_crc(e.body), e.body, e.properties) for e in batch.entries],
-            batch.queue_id,
-            queue_offset,
-            phy_offset,
-            sys_flag,
-            batch.born_timestamp_ms,
-            batch.born_host,
-            store_timestamp_ms,
-            store_host,
-            batch.reconsume_times,
-            topic_with_length,
-        )
+        *phy_offsets, phy_end = accumulate(sizes_bytes, initial=phy_offset)
+        pack_run(
+            mapped.buffer, mapped.write_position, sizes_bytes, crcs, messages.bodies,
+            messages.properties, messages.flags, batch.queue_id, queue_offset, phy_offsets,
+            sys_flag, batch.born_timestamp_ms, batch.born_host, store_timestamp_ms, store_host,
+            batch.reconsume_times, topic_with_length,
+        )  # fmt: skip
         mapped.write_position += total_bytes
-        self._offsets.appended = phy_offset + total_bytes
+        self._offsets.appended = phy_end
         self._offsets.appended_ms = store_timestamp_ms
-        return offsets, sizes
+        return phy_offsets
 
     @property
     def write_end(self) -> int:

@@ -39,7 +39,7 @@ from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.offsets import StoreOffsets
-from rocketpy.store.results import BatchEntry
+from rocketpy.store.results import BatchColumns
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class DispatchRun(NamedTuple):
     queue_offset: int
     phy_offsets: Sequence[int]
     sizes_bytes: Sequence[int]
-    entries: Sequence[BatchEntry]
+    messages: BatchColumns
     store_timestamp_ms: int
     sys_flag: int
 
@@ -341,8 +341,8 @@ def arrivals_of(request: DispatchRequest | DispatchRun) -> list[Arrival]:
         return []
     if isinstance(request, DispatchRequest):
         return [(request.topic, request.queue_id, request.queue_offset + 1, request.tags_code)]
-    following = request.queue_offset + len(request.entries)
+    following = request.queue_offset + len(request.messages)
     return [
         (request.topic, request.queue.queue_id, following, code)
-        for code in {each.tags_code for each in request.entries}
+        for code in set(request.messages.tags_codes)
     ]

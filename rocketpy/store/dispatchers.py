@@ -51,7 +51,7 @@ class ConsumeQueueDispatcher:
     def dispatch_run(self, run: DispatchRun) -> None:
         """See `rocketpy.store.dispatch.Dispatcher.dispatch_run`."""
         if not run.queue.is_deleted:
-            codes = [each.tags_code for each in run.entries]
+            codes = run.messages.tags_codes
             run.queue.put_run(run.queue_offset, run.phy_offsets, run.sizes_bytes, codes)
 
 
@@ -83,4 +83,4 @@ class IndexDispatcher:
 
     def dispatch_run(self, run: DispatchRun) -> None:
         """See `rocketpy.store.dispatch.Dispatcher.dispatch_run`."""
-        self._put_run(run.topic, run.entries, run.phy_offsets, run.store_timestamp_ms)
+        self._put_run(run.topic, run.messages, run.phy_offsets, run.store_timestamp_ms)

@@ -31,6 +31,7 @@ import bisect
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from rocketpy.errors import StoreFormatError
@@ -276,17 +277,21 @@ class IndexFile:
             self._begin_ms = store_timestamp_ms
             self._begin_phy = phy_offsets[0]
         seconds = min(max(0, (store_timestamp_ms - self._begin_ms) // 1000), _SECONDS_MAX)
-        for key_hash, phy_offset in zip(key_hashes, phy_offsets, strict=True):
+        numbers = range(count, end)
+        # What the slots name now. Two keys of the run in one slot: the second follows the first.
+        newest: dict[int, int] = {}
+        previous = []
+        for number, key_hash in zip(numbers, key_hashes, strict=True):
             slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % slots)
-            previous = _unpack_slot(buffer, slot_at)[0]
-            if not 0 < previous < count:
-                previous = 0
-                self._slots_used += 1
-            _pack_entry(buffer, entry_at, key_hash, phy_offset, seconds, previous)
-            _pack_slot(buffer, slot_at, count)
-            entry_at += ENTRY_BYTES
-            count += 1
-        self._count = count
+            before = newest[slot_at] if slot_at in newest else _unpack_slot(buffer, slot_at)[0]
+            previous.append(before if 0 < before < number else 0)
+            newest[slot_at] = number
+        entries = map(_ENTRY.pack, key_hashes, phy_offsets, repeat(seconds), previous)
+        buffer[entry_at : entry_at + ENTRY_BYTES * len(key_hashes)] = b"".join(entries)
+        for slot_at, number in newest.items():
+            _pack_slot(buffer, slot_at, number)
+        self._slots_used += previous.count(0)
+        self._count = end
         self._end_ms = store_timestamp_ms
         self._end_phy = phy_offsets[-1]
         self._write_header()

@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.proto.tags import IndexKeyHasher
@@ -36,7 +36,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import Region, StoreFiles
 from rocketpy.store.index_file import IndexFile, IndexHeader, index_file_bytes
 from rocketpy.store.index_lookup import IndexLookup
-from rocketpy.store.results import BatchEntry, QueryIndexResult
+from rocketpy.store.results import BatchColumns, QueryIndexResult
 
 logger = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class IndexService:
     def put_run(
         self,
         topic: str,
-        entries: Sequence[BatchEntry],
+        messages: BatchColumns,
         phy_offsets: Sequence[int],
         store_timestamp_ms: int,
     ) -> None:
@@ -265,26 +265,26 @@ class IndexService:
 
         Args:
             topic: the topic stored in the records.
-            entries: the messages.
+            messages: the messages.
             phy_offsets: where each begins in the commit log.
             store_timestamp_ms: when they were stored.
         """
         if self._missing_from is not None:
             return
         current = self._current
-        if current is not None and all(
-            e.uniq_key is not None and not e.keys and not e.tags for e in entries
-        ):
-            key_hash = self._hasher.hash
-            hashes = [key_hash(topic, e.uniq_key) for e in entries]  # type: ignore[arg-type]
+        uniq_keys = messages.uniq_keys
+        is_plain = not any(messages.keys) and not any(messages.tags) and None not in uniq_keys
+        if current is not None and is_plain:
+            hashes = self._hasher.hash_run(topic, cast("Sequence[str]", uniq_keys))
             try:
                 if current.put_run(hashes, phy_offsets, store_timestamp_ms):
                     return
             except _NOT_WRITTEN:
                 self._fall_behind(phy_offsets[0])
                 return
-        for each, phy_offset in zip(entries, phy_offsets, strict=True):
-            self.put(topic, each.uniq_key, each.keys, each.tags, phy_offset, store_timestamp_ms)
+        columns = uniq_keys, messages.keys, messages.tags, phy_offsets
+        for uniq_key, keys, tags, phy_offset in zip(*columns, strict=True):
+            self.put(topic, uniq_key, keys, tags, phy_offset, store_timestamp_ms)
 
     def replay(self, message: IndexedMessage) -> bool:
         """Index a message read back from the log; False when there is still no space."""

@@ -4,8 +4,9 @@ Source: MessageExtBrokerInner, PutMessageStatus, GetMessageResult, GetMessageSta
 """
 
 import enum
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 
 class PutMessageStatus(enum.Enum):
@@ -100,12 +101,37 @@ class BatchEntry(NamedTuple):
 
 
 @dataclass(slots=True)
+class BatchColumns:
+    """The messages of a batch, field by field: one value a message in each, in their order.
+
+    A batch is stored column by column, because a step over a whole column is one call.
+    """
+
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes]
+    flags: Sequence[int]
+    tags_codes: Sequence[int]
+    uniq_keys: Sequence[str | None]
+    keys: Sequence[str | None]
+    tags: Sequence[str | None]
+
+    @classmethod
+    def of(cls, entries: Iterable[BatchEntry]) -> Self:
+        """Turn messages into columns."""
+        columns = tuple(zip(*entries, strict=True)) or ((),) * len(BatchEntry._fields)
+        return cls(*columns)
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
+@dataclass(slots=True)
 class PutBatch:
     """Messages for one queue, stored side by side or not at all."""
 
     topic: str
     queue_id: int
-    entries: list[BatchEntry]
+    messages: BatchColumns
     born_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
     sys_flag: int = 0
     born_timestamp_ms: int = 0

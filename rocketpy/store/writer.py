@@ -18,6 +18,7 @@ Source: DefaultMessageStore.asyncPutMessage, CommitLog.asyncPutMessage(s), HookU
 import logging
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
@@ -28,7 +29,6 @@ from rocketpy.proto.record import (
     HOST_FLAGS,
     V4_HOST_BYTES,
     V6_HOST_BYTES,
-    body_crc,
     topic_field,
 )
 from rocketpy.proto.sys_flag import (
@@ -53,7 +53,6 @@ from rocketpy.store.dispatch import (
 from rocketpy.store.gate import WriteGate
 from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.results import (
-    BatchEntry,
     PutBatch,
     PutMessage,
     PutMessageResult,
@@ -267,23 +266,25 @@ class MessageWriter:
         if refusal is not None:
             return self._failed(refusal)
         known = self._topics.get(batch.topic) or self._admit(batch.topic)
-        body_bytes = sum(len(each.body) for each in batch.entries)
-        if known is None or not batch.entries or body_bytes > self._max_body_bytes:
+        messages = batch.messages
+        body_bytes = sum(map(len, messages.bodies))
+        if known is None or not messages or body_bytes > self._max_body_bytes:
             return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
-        if any(len(each.properties) > MAX_PROPERTIES_BYTES for each in batch.entries):
+        if max(map(len, messages.properties)) > MAX_PROPERTIES_BYTES:
             return self._failed(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
         if batch.sys_flag & TRANSACTION_MASK:
             return self._failed(PutMessageStatus.MESSAGE_ILLEGAL)
         begin_ms = self._monotonic_ms()
+        crcs = [crc32(body) & CRC_MASK for body in messages.bodies]
         try:
             with self._append_lock:
                 if not self._gate.is_open:
                     return self._failed(PutMessageStatus.SERVICE_NOT_AVAILABLE)
                 self._lock_begin_ms = begin_ms
-                run = self._append_batch(batch, known, self.next_store_ms())
+                run = self._append_batch(batch, known, crcs, self.next_store_ms())
                 is_visible = self._dispatchers.submit_run(run)
                 total_bytes = run.phy_end - run.phy_offsets[0]
-                self._stats.put_count += len(run.entries)
+                self._stats.put_count += len(messages)
                 self._stats.put_bytes += total_bytes
         except _REFUSALS as error:
             return self._failed(self._status_of(error))
@@ -305,48 +306,27 @@ class MessageWriter:
             tuple(run.phy_offsets),
         )
 
-    def _append_batch(self, batch: PutBatch, known: _Topic, now_ms: int) -> DispatchRun:
+    def _append_batch(
+        self, batch: PutBatch, known: _Topic, crcs: Sequence[int], now_ms: int
+    ) -> DispatchRun:
         store_host = batch.store_host or self.store_host
         sys_flag = batch.sys_flag & ~HOST_FLAGS
-        fixed = FIXED_BYTES + len(known.field)
-        fixed, sys_flag = _with_wide_hosts(fixed, sys_flag, batch.born_host, store_host)
-        sizes = [fixed + len(each.body) + len(each.properties) for each in batch.entries]
-        total = sum(sizes)
+        fixed, sys_flag = _with_wide_hosts(known.fixed_bytes, sys_flag, batch.born_host, store_host)
+        messages = batch.messages
+        lengths = zip(map(len, messages.bodies), map(len, messages.properties), strict=True)
+        sizes = [fixed + body_bytes + rest_bytes for body_bytes, rest_bytes in lengths]
         queue = known.queues.get(batch.queue_id)
         if queue is None or queue.is_deleted:
             queue = self._queue(known, batch)
         queue.reserve(len(sizes))
-        self._check_numbers(batch)
         first = queue.next_offset
-        if sys_flag & HOST_FLAGS:
-            self._log.reserve(total)
-            phy_offsets = [
-                self._log.append(
-                    _message_of(batch, each),
-                    size,
-                    body_crc(each.body),
-                    first + number,
-                    sys_flag,
-                    now_ms,
-                    store_host,
-                    known.field,
-                )
-                for number, (size, each) in enumerate(zip(sizes, batch.entries, strict=True))
-            ]
-        else:
-            phy_offsets, sizes = self._log.append_run(
-                batch, total, first, sys_flag, now_ms, store_host, known.field
-            )
+        phy_offsets = self._log.append_run(
+            batch, sizes, crcs, first, sys_flag, now_ms, store_host, known.field
+        )
         queue.next_offset = first + len(sizes)
         return DispatchRun(
-            queue, batch.topic, first, phy_offsets, sizes, batch.entries, now_ms, sys_flag
+            queue, batch.topic, first, phy_offsets, sizes, messages, now_ms, sys_flag
         )
-
-    @staticmethod
-    def _check_numbers(batch: PutBatch) -> None:
-        """Raise struct.error before the first record is written, not between two."""
-        struct.pack(">iqi", batch.sys_flag, batch.born_timestamp_ms, batch.reconsume_times)
-        struct.pack(f">{len(batch.entries)}i", *(each.flag for each in batch.entries))
 
     def _refusal(self) -> PutMessageStatus | None:
         if self._gate.refusal is not None:
@@ -414,22 +394,3 @@ def _with_wide_hosts(
     if len(store_host) == V6_HOST_BYTES:
         size, sys_flag = size + V6_HOST_BYTES - V4_HOST_BYTES, sys_flag | STORE_HOST_V6
     return size, sys_flag
-
-
-def _message_of(batch: PutBatch, entry: BatchEntry) -> PutMessage:
-    """One message of a batch, as if it had come alone."""
-    return PutMessage(
-        batch.topic,
-        batch.queue_id,
-        entry.body,
-        entry.properties,
-        batch.born_host,
-        entry.flag,
-        batch.sys_flag,
-        batch.born_timestamp_ms,
-        entry.tags_code,
-        entry.uniq_key,
-        entry.keys,
-        entry.tags,
-        batch.reconsume_times,
-    )

@@ -12,6 +12,7 @@ from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import (
+    BatchColumns,
     BatchEntry,
     GetMessageStatus,
     PutBatch,
@@ -76,7 +77,7 @@ def batch(numbers: list[int]) -> PutBatch:
     return PutBatch(
         topic=TOPIC,
         queue_id=queue_of(numbers[0]),
-        entries=[
+        messages=BatchColumns.of(
             BatchEntry(
                 body=body_of(number),
                 properties=encode_properties(properties_of(number)),
@@ -86,7 +87,7 @@ def batch(numbers: list[int]) -> PutBatch:
                 tags=tags_of(number),
             )
             for number in numbers
-        ],
+        ),
         born_timestamp_ms=numbers[0],
     )
 

@@ -23,7 +23,7 @@ from rocketpy.proto.message import decode_message
 from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.tags import tags_code
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.results import BatchEntry, GetMessageStatus, PutBatch, PutMessage
+from rocketpy.store.results import BatchColumns, BatchEntry, GetMessageStatus, PutBatch, PutMessage
 from tests.simulation.ledger import keys_of, properties_of, tags_of, uniq_key_of
 
 TOPICS = ("Orders", "Trades", "Audit", "Brief")
@@ -107,7 +107,9 @@ def put_batch(batch: list[Sent]) -> PutBatch:
         )
         for each in batch
     ]
-    return PutBatch(batch[0].topic, batch[0].queue_id, entries, born_timestamp_ms=1)
+    return PutBatch(
+        batch[0].topic, batch[0].queue_id, BatchColumns.of(entries), born_timestamp_ms=1
+    )
 
 
 def read_all(store: MessageStore) -> list[Found]:

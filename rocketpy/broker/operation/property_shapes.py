@@ -5,6 +5,7 @@ out, and what is left is looked up: its tag, whether the sender waits, whether a
 has a meaning to the broker. KEYS differ from message to message, so messages with keys are parsed.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from rocketpy.proto.properties import (
@@ -70,6 +71,9 @@ class PropertyShape(NamedTuple):
 ScannedProperties: TypeAlias = tuple[str, PropertyShape, str | None]
 """UNIQ_KEY, the shape of the rest, KEYS."""
 
+ScannedRun: TypeAlias = tuple[list[str], PropertyShape]
+"""The UNIQ_KEY of each message, and the shape of the rest of all."""
+
 
 def shape_of(properties: dict[str, str], *, is_well_formed: bool = True) -> PropertyShape:
     """Return the shape of properties that were parsed.
@@ -128,6 +132,25 @@ class PropertyScanner:
         start = at + _UNIQ_KEY_BYTES
         self._last = properties[:start], start, tail, -len(tail), shape
         return key.decode(), shape, None
+
+    def scan_run(self, properties: Sequence[bytes]) -> ScannedRun | None:
+        """Return the UNIQ_KEYs of messages of one shape without KEYS; None when they differ.
+
+        Args:
+            properties: of each message, as the client sent them; at least one.
+        """
+        first = self.scan(properties[0])
+        last = self._last
+        if first is None or first[2] is not None or last is None or last[-1] is not first[1]:
+            return None
+        head, start, tail, end, shape = last
+        keys = [each[start:end] for each in properties]
+        # With a key in each, equal bytes in all mean equal bytes in each: the lengths say so.
+        if not all(keys) or b"".join(properties) != head + (tail + head).join(keys) + tail:
+            return None
+        if not b"".join(keys).isalnum():
+            return None
+        return _SEPARATOR_BYTES.join(keys).decode().split(PAIR_SEPARATOR), shape
 
     def _learn(self, rest: bytes) -> PropertyShape:
         found, is_well_formed = _parse(rest.decode("utf-8", "replace"))

@@ -25,7 +25,7 @@ from rocketpy.broker.operation.send_admission import SendAdmission, TopicSendPol
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.message import iter_batch
+from rocketpy.proto.message import split_batch
 from rocketpy.proto.properties import (
     PROPERTY_CLUSTER,
     PROPERTY_KEYS,
@@ -44,6 +44,7 @@ from rocketpy.proto.topic_names import RETRY_PREFIX, TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import (
+    BatchColumns,
     BatchEntry,
     PutBatch,
     PutMessage,
@@ -119,7 +120,9 @@ class SendOperation:
         self._when_announced = when_announced
         self._new_uniq_key = _uniq_keys(clock, rng)
         self._rng = rng
-        self._scan = PropertyScanner().scan
+        scanner = PropertyScanner()
+        self._scan = scanner.scan
+        self._scan_run = scanner.scan_run
         self._own: dict[str, str] = {}
         self._own_bytes = b""
         self._broker_name = config.broker_name
@@ -317,19 +320,19 @@ class SendOperation:
         if refused is not None:
             return refused
         try:
-            entries = self._batch_entries(request.body)
+            messages = self._batch_messages(request.body)
         except BadBodyError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
-        if isinstance(entries, Refusal):
-            return entries
-        if not entries:
+        if isinstance(messages, Refusal):
+            return messages
+        if not messages:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         waits = own.get(PROPERTY_WAIT_STORE_MSG_OK) != "false"
         result = self._store.put_batch(
             PutBatch(
                 topic,
                 queue_id,
-                entries,
+                messages,
                 request.born_host,
                 request.sys_flag | policy.sys_flag,
                 request.born_timestamp_ms,
@@ -343,38 +346,50 @@ class SendOperation:
             gone = self._undo_if_deleted(topic)
             if gone is not None:
                 return gone
-        self._count(topic, len(entries), result.size_bytes)
+        self._count(topic, len(messages), result.size_bytes)
         return Sent(
             result.phy_offset,
             queue_id,
             result.queue_offset,
-            own.get(PROPERTY_UNIQ_KEY) or entries[0].uniq_key or "",
+            own.get(PROPERTY_UNIQ_KEY) or messages.uniq_keys[0] or "",
             result.phy_end if self._sync_flush and waits else 0,
             phy_offsets=result.phy_offsets,
         )
 
-    def _batch_entries(self, body: bytes) -> list[BatchEntry] | Refusal:
+    def _batch_messages(self, body: bytes) -> BatchColumns | Refusal:
         """Take a batch apart, or say why one of its messages cannot be stored.
 
         Raises:
             BadBodyError: it is no batch.
         """
+        flags, bodies, properties = split_batch(body)
+        count = len(bodies)
+        scanned = self._scan_run(properties) if count else None
+        if scanned is not None and scanned[1].is_plain:
+            uniq_keys, shape = scanned
+            codes, tags = (shape.tags_code,) * count, (shape.tags,) * count
+            return BatchColumns(bodies, properties, flags, codes, uniq_keys, (None,) * count, tags)
         entries: list[BatchEntry] = []
-        for flag, message_body, given in iter_batch(body):
-            scanned = self._scan(given)
-            if scanned is not None and scanned[1].is_plain:
-                uniq_key, shape, keys = scanned
-            else:
-                properties = parse_properties(given)
-                refused = refuse_in_batch(properties)
-                if refused is not None:
-                    return refused
-                uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional
-                shape, keys = shape_of(properties), properties.get(PROPERTY_KEYS)
-            entries.append(
-                BatchEntry(message_body, given, flag, shape.tags_code, uniq_key, keys, shape.tags)
-            )
-        return entries
+        for flag, message_body, given in zip(flags, bodies, properties, strict=True):
+            entry = self._batch_entry(flag, message_body, given)
+            if isinstance(entry, Refusal):
+                return entry
+            entries.append(entry)
+        return BatchColumns.of(entries)
+
+    def _batch_entry(self, flag: int, body: bytes, given: bytes) -> BatchEntry | Refusal:
+        """One message of a batch whose messages differ in more than their id."""
+        scanned = self._scan(given)
+        if scanned is not None and scanned[1].is_plain:
+            uniq_key, shape, keys = scanned
+        else:
+            properties = parse_properties(given)
+            refused = refuse_in_batch(properties)
+            if refused is not None:
+                return refused
+            uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional
+            shape, keys = shape_of(properties), properties.get(PROPERTY_KEYS)
+        return BatchEntry(body, given, flag, shape.tags_code, uniq_key, keys, shape.tags)
 
     def _completed(self, properties: dict[str, str], uniq_key: str) -> dict[str, str]:
         """Return the sender's properties with this broker's, as they are stored."""

@@ -8,7 +8,7 @@ Source: SendMessageResponseHeader.java, SendMessageProcessor.java (5.4.0).
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
@@ -87,10 +87,10 @@ class SendResponses:
         """The offset message id of a record."""
         return f"{self._ids}{phy_offset:016X}"
 
-    def msg_ids(self, phy_offsets: Iterable[int]) -> str:
+    def msg_ids(self, phy_offsets: Sequence[int]) -> str:
         """The offset message ids of a batch, as its response lists them."""
-        ids = self._ids
-        return ",".join([f"{ids}{phy_offset:016X}" for phy_offset in phy_offsets])
+        numbers = struct.pack(f">{len(phy_offsets)}q", *phy_offsets).hex(",", 8).upper()
+        return self._ids + numbers.replace(",", "," + self._ids)
 
     def frame(
         self,

@@ -154,7 +154,7 @@ class FakeStore:
         if self.status is not PutMessageStatus.PUT_OK:
             return PutMessageResult(self.status)
         self.batches.append(batch)
-        offsets = tuple(range(0, 100 * len(batch.entries), 100))
+        offsets = tuple(range(0, 100 * len(batch.messages), 100))
         return PutMessageResult(PutMessageStatus.PUT_OK, 0, offsets[-1] + 100, 7, 5, offsets)
 
     def delete_topics(self, topics: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from rocketpy.proto.message import (
     encode_message,
     host_to_bytes,
     iter_batch,
+    split_batch,
 )
 from rocketpy.proto.sys_flag import CompressionType, with_compression
 
@@ -169,3 +170,33 @@ def test_batches_of_one_shape_are_taken_apart_as_others_are(shapes):
             continue
         assert read == [tuple(item) for item in items[: len(read)]]
         assert len(encode_batch(items[: len(read)])) == cut
+
+
+@pytest.mark.parametrize(
+    "lengths", [[(4, 3)] * 5, [(4, 3), (3, 4), (4, 3)], [(0, 0)] * 2, [], [(9, 1)]]
+)
+def test_a_batch_split_by_columns_holds_what_its_items_are(lengths):
+    items = [
+        BatchItem(number, bytes([number]) * body, b"p" * properties)
+        for number, (body, properties) in enumerate(lengths)
+    ]
+    data = encode_batch(items)
+    assert [BatchItem(*each) for each in zip(*split_batch(data), strict=True)] == items
+
+
+def test_splitting_refuses_what_reading_one_by_one_refuses():
+    data = bytearray(encode_batch([BatchItem(0, b"body", b"prop")] * 3))
+    for position in range(len(data)):
+        for value in (0, 1, 0x7F, 0xFF):
+            changed = bytes(data[:position]) + bytes([value]) + bytes(data[position + 1 :])
+            try:
+                wanted = list(iter_batch(changed))
+            except BadBodyError:
+                with pytest.raises(BadBodyError):
+                    split_batch(changed)
+            else:
+                assert list(zip(*split_batch(changed), strict=True)) == wanted
+    for end in range(1, len(data)):
+        if end % 30:
+            with pytest.raises(BadBodyError):
+                split_batch(bytes(data[:end]))

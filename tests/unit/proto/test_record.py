@@ -20,6 +20,7 @@ from rocketpy.proto.record import (
     topic_field,
 )
 from rocketpy.proto.record_check import RecordState, check_record
+from rocketpy.proto.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 V4 = host_to_bytes("1.2.3.4:5")
 V6 = host_to_bytes("[::1]:5")
@@ -156,8 +157,12 @@ class WriteLog(bytearray):
 
 
 def states_of_a_run(buffer):
-    records = [(0, body_crc(b"x" * 40), b"x" * 40, b"K\x01v\x02")] * 3
-    pack_run(buffer, 0, records, 1, 0, 0, 0, 1, V4, 2, V4, 0, topic_field("T"))
+    field, body, properties = topic_field("T"), b"x" * 40, b"K\x01v\x02"
+    size = record_size(len(body), len(field), len(properties), 0)
+    pack_run(
+        buffer, 0, [size] * 3, [body_crc(body)] * 3, [body] * 3, [properties] * 3, [0] * 3,
+        1, 0, [0, size, 2 * size], 0, 1, V4, 2, V4, 0, field,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("write", [lambda buffer: pack(buffer, 0), states_of_a_run])
@@ -184,21 +189,32 @@ def test_a_number_that_does_not_fit_writes_nothing():
     [[(10, 4)] * 5, [(10, 4), (10, 5), (11, 4)], [(0, 0)] * 3, [(3, 0)], [(9, 5), (8, 6)]],
     ids=["one_shape", "mixed", "empty", "single", "one_size"],
 )
-def test_a_run_is_what_its_records_are_one_by_one(shapes):
+@pytest.mark.parametrize("topic", ["Topic", "T" * 200])
+@pytest.mark.parametrize("born_host", [V4, V6])
+@pytest.mark.parametrize("store_host", [V4, V6])
+def test_a_run_is_what_its_records_are_one_by_one(shapes, topic, born_host, store_host):
     records = [
         (number, body_crc(b"b" * body), b"b" * body, bytes([65 + number]) * properties)
         for number, (body, properties) in enumerate(shapes)
     ]
-    run, single = bytearray(2_000), bytearray(2_000)
-    field = topic_field("Topic")
-    offsets, sizes = pack_run(run, 7, records, 3, 50, 900, 1, 11, V4, 12, V4, 2, field)
-    position = 7
+    run, single = bytearray(3_000), bytearray(3_000)
+    field = topic_field(topic)
+    sys_flag = (
+        1 | (BORN_HOST_V6 if born_host is V6 else 0) | (STORE_HOST_V6 if store_host is V6 else 0)
+    )
+    position, offsets, sizes = 7, [], []
     for number, (flag, crc, body, properties) in enumerate(records):
-        size = record_size(len(body), len(field), len(properties), 0)
-        assert (offsets[number], sizes[number]) == (900 + position - 7, size)
+        size = record_size(len(body), len(field), len(properties), sys_flag)
         pack_record(
-            single, position, size, crc, 3, flag, 50 + number, 900 + position - 7, 1, 11, V4, 12,
-            V4, 2, 0, body, field, properties,
+            single, position, size, crc, 3, flag, 50 + number, 900 + position - 7, sys_flag, 11,
+            born_host, 12, store_host, 2, 0, body, field, properties,
         )  # fmt: skip
+        offsets.append(900 + position - 7)
+        sizes.append(size)
         position += size
+    flags, crcs, bodies, properties = zip(*records, strict=True)
+    pack_run(
+        run, 7, sizes, crcs, bodies, properties, flags, 3, 50, offsets, sys_flag, 11, born_host,
+        12, store_host, 2, field,
+    )  # fmt: skip
     assert run == single

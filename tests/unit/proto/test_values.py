@@ -1,8 +1,8 @@
-"""Small modules: perm, sys_flag, topic_names, validators, tags, message_queue."""
+"""Small modules: perm, sys_flag, topic_names, validators, message_queue."""
 
 import pytest
 
-from rocketpy.proto import perm, sys_flag, tags
+from rocketpy.proto import perm, sys_flag
 from rocketpy.proto import topic_names as names
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.message_queue import MessageQueue
@@ -65,28 +65,6 @@ def test_groups():
     assert check_group("g" * 120) is None
     for group in ("", "  ", "g" * 121, "a b", "g\n"):
         assert check_group(group) is not None
-
-
-def test_tags_code_without_a_tag():
-    assert tags.tags_code(None) == tags.tags_code("") == 0
-
-
-def test_tag_memory_is_bounded():
-    for n in range(tags._CACHE_LIMIT + 10):
-        tags.tags_code(f"bounded-{n}")
-    assert len(tags._tags_codes) <= tags._CACHE_LIMIT
-    assert tags.tags_code("TagA") == 2598919
-
-
-def test_index_hasher_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(tags, "_CACHE_LIMIT", 100)
-    hasher = tags.IndexKeyHasher()
-    for n in range(1000):
-        key = f"{n:024d}"
-        assert hasher.hash(f"T{n}", key) == abs(tags.java_string_hash(f"T{n}#{key}"))
-    assert len(hasher._topics) <= 100
-    assert len(hasher._prefixes) <= 100
-    assert len(hasher._chunks) <= 100
 
 
 def test_queues_are_ordered_as_in_java():

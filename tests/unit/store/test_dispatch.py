@@ -6,7 +6,7 @@ from typing import Any
 from rocketpy.proto.record_check import RecordCheck, RecordState
 from rocketpy.store.dispatch import DispatcherList, DispatchRequest, DispatchRun, read_back
 from rocketpy.store.offsets import StoreOffsets
-from rocketpy.store.results import BatchEntry
+from rocketpy.store.results import BatchColumns, BatchEntry
 
 
 class Queue:
@@ -56,7 +56,9 @@ class Bench:
         self.offsets.appended = at + 10 * count
         places = [at + 10 * each for each in range(count)]
         entries = [BatchEntry(b"", tags_code=each) for each in range(count)]
-        run = DispatchRun(self.queue, "T", at, places, [10] * count, entries, at, 0)
+        run = DispatchRun(
+            self.queue, "T", at, places, [10] * count, BatchColumns.of(entries), at, 0
+        )
         with self.lock:
             return self.list.submit_run(run)
 

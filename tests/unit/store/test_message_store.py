@@ -8,6 +8,7 @@ import pytest
 from rocketpy.errors import StoreFormatError, StoreLockedError
 from rocketpy.proto.message import decode_message
 from rocketpy.store.results import (
+    BatchColumns,
     BatchEntry,
     GetMessageStatus,
     PutBatch,
@@ -112,14 +113,17 @@ def test_a_batch_stays_together() -> None:
     before = store.max_phy_offset
     assert 16384 - before < 2000
     entries = [BatchEntry(f"b{n}".encode() * 50, b"", n, n) for n in range(20)]
-    result = store.put_batch(PutBatch(TOPIC, 0, entries))
+    result = store.put_batch(PutBatch(TOPIC, 0, BatchColumns.of(entries)))
     assert result.status is OK
     assert result.phy_offset == 16384
     assert (result.queue_offset, len(result.phy_offsets)) == (75, 20)
     assert bodies(store, start=75) == [each.body for each in entries]
     assert kit.arrivals[-1] == (TOPIC, 0, 95, 19)
-    assert store.put_batch(PutBatch(TOPIC, 0, [])).status is PutMessageStatus.MESSAGE_ILLEGAL
-    bad = PutBatch(TOPIC, 0, [BatchEntry(b"a"), BatchEntry(b"b", flag=1 << 33)])
+    assert (
+        store.put_batch(PutBatch(TOPIC, 0, BatchColumns.of([]))).status
+        is PutMessageStatus.MESSAGE_ILLEGAL
+    )
+    bad = PutBatch(TOPIC, 0, BatchColumns.of([BatchEntry(b"a"), BatchEntry(b"b", flag=1 << 33)]))
     assert store.put_batch(bad).status is PutMessageStatus.MESSAGE_ILLEGAL
     assert store.max_offset(TOPIC, 0) == 95
 

@@ -7,7 +7,7 @@ import pytest
 
 from rocketpy.proto.message import decode_message
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.results import BatchEntry, PutBatch, PutMessage, PutMessageStatus
+from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch, PutMessage, PutMessageStatus
 from tests.unit.store.store_kit import Kit
 
 THREADS = 4
@@ -22,7 +22,7 @@ def put_all(store: MessageStore, worker: int, results: list[tuple[int, str, int,
         topic = f"T{number % 2}"
         if number % 10 == 9:
             entries = [BatchEntry(b"%d:%d:%d" % (worker, number, part)) for part in range(3)]
-            put = store.put_batch(PutBatch(topic, queue_id, entries))
+            put = store.put_batch(PutBatch(topic, queue_id, BatchColumns.of(entries)))
             count = len(entries)
         else:
             put = store.put_message(PutMessage(topic, queue_id, b"%d:%d:0" % (worker, number)))

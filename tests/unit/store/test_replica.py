@@ -13,7 +13,7 @@ from rocketpy.errors import (
 )
 from rocketpy.store import queue_space
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.results import BatchEntry, PutBatch
+from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from tests.unit.store.store_kit import TOPIC, Kit, bodies, message, put_many
 
 
@@ -28,7 +28,9 @@ def master() -> tuple[Kit, MessageStore, list[bytes]]:
     kit = Kit()
     store = kit.open()
     sent = put_many(store, 150)
-    store.put_batch(PutBatch(TOPIC, 1, [BatchEntry(b"b%d" % each) for each in range(30)]))
+    store.put_batch(
+        PutBatch(TOPIC, 1, BatchColumns.of([BatchEntry(b"b%d" % each) for each in range(30)]))
+    )
     store.put_message(message(b"half", sys_flag=4))
     for number in range(40):
         put = message(b"keyed%d" % number, queue_id=2)

@@ -1,6 +1,7 @@
 """What goes into a store and comes out: Apache's names, and values nobody shares by mistake."""
 
 from rocketpy.store.results import (
+    BatchColumns,
     BatchEntry,
     GetMessageResult,
     GetMessageStatus,
@@ -51,13 +52,25 @@ def test_a_message_needs_a_topic_a_queue_and_a_body_only() -> None:
 
 
 def test_a_batch_says_once_what_its_messages_share() -> None:
-    batch = PutBatch("T", 3, [BatchEntry(b"0"), BatchEntry(b"1", tags_code=5)])
+    batch = PutBatch("T", 3, BatchColumns.of([BatchEntry(b"0"), BatchEntry(b"1", tags_code=5)]))
     single = PutMessage("T", 3, b"0")
     assert (batch.born_host, batch.store_host) == (single.born_host, single.store_host)
     assert batch.wait_store_ok
     assert (batch.sys_flag, batch.born_timestamp_ms, batch.reconsume_times) == (0, 0, 0)
-    assert [entry.tags_code for entry in batch.entries] == [0, 5]
-    assert batch.entries[0] == BatchEntry(b"0", b"", 0, 0, None, None, None)
+    assert tuple(batch.messages.tags_codes) == (0, 5)
+    assert len(batch.messages) == 2
+    assert BatchEntry(b"0") == BatchEntry(b"0", b"", 0, 0, None, None, None)
+
+
+def test_columns_hold_each_message_in_its_order() -> None:
+    first = BatchEntry(b"0", b"p", 1, 5, "A", "k", "t")
+    second = BatchEntry(b"1", flag=2)
+    columns = BatchColumns.of([first, second])
+    assert (tuple(columns.bodies), tuple(columns.properties)) == ((b"0", b"1"), (b"p", b""))
+    assert (tuple(columns.flags), tuple(columns.tags_codes)) == ((1, 2), (5, 0))
+    assert tuple(columns.uniq_keys) == ("A", None)
+    assert (tuple(columns.keys), tuple(columns.tags)) == (("k", None), ("t", None))
+    assert len(BatchColumns.of([])) == 0
 
 
 def test_results_do_not_share_their_lists() -> None:

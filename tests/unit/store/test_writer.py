@@ -10,7 +10,7 @@ import pytest
 
 from rocketpy.errors import DiskFullError, ResourceShortError
 from rocketpy.store.message_store import MessageStore
-from rocketpy.store.results import BatchEntry, PutBatch, PutMessageStatus
+from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch, PutMessageStatus
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies, message, put_many
 
 SHORT = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
@@ -53,7 +53,9 @@ def test_a_roll_without_a_resource_refuses_that_put_and_the_next_one_works(
 
     def put() -> PutMessageStatus:
         if as_batch:
-            return store.put_batch(PutBatch(TOPIC, 0, [BatchEntry(bytes(400))])).status
+            return store.put_batch(
+                PutBatch(TOPIC, 0, BatchColumns.of([BatchEntry(bytes(400))]))
+            ).status
         return store.put_message(message(bytes(400))).status
 
     with monkeypatch.context() as patch:
@@ -137,7 +139,7 @@ def test_nobody_waits_longer_than_the_limit_for_an_append_that_hangs() -> None:
     thread.start()
     assert hangs.wait(20)
     assert store.put_message(message(b"other")).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
-    batch = PutBatch(TOPIC, 0, [BatchEntry(b"batch")])
+    batch = PutBatch(TOPIC, 0, BatchColumns.of([BatchEntry(b"batch")]))
     assert store.put_batch(batch).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
     goes_on.set()
     thread.join(20)
@@ -149,7 +151,9 @@ def test_a_put_counts_what_it_stored_and_what_failed() -> None:
     kit = Kit()
     store = kit.open()
     sizes = [store.put_message(message(b"x" * size)).size_bytes for size in (1, 50)]
-    result = store.put_batch(PutBatch(TOPIC, 0, [BatchEntry(b"a"), BatchEntry(b"b")]))
+    result = store.put_batch(
+        PutBatch(TOPIC, 0, BatchColumns.of([BatchEntry(b"a"), BatchEntry(b"b")]))
+    )
     store.put_message(message(b"", queue_id=-1))
     stats = store._stats
     assert (stats.put_count, stats.put_failed_count) == (4, 1)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.property_shapes import shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send import SendOperation
@@ -13,8 +14,8 @@ from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.proto.properties import encode_properties
-from rocketpy.store.results import PutMessage, PutMessageResult
+from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.store.results import BatchColumns, BatchEntry, PutMessage, PutMessageResult
 from tests.unit.broker.fakes import FakeClock, FakeStore, MemoryFile
 
 UNIQ = "AC1100010001000000000000000000FF"
@@ -207,3 +208,69 @@ def _reachable(function: Any) -> list[Any]:
         if isinstance(cell.cell_contents, tuple):
             found += cell.cell_contents
     return found
+
+
+def random_items(rng: random.Random) -> list[BatchItem]:
+    """Messages of one shape, of one with different lengths, or of several."""
+    kind = rng.randrange(4)
+    own = rng.choice([{}, {"TAGS": "a"}, {"color": "red"}, {"KEYS": "k"}, {"DELAY": "0"}])
+    items = []
+    for number in range(rng.randrange(1, 12)):
+        properties = {"UNIQ_KEY": f"AC11{rng.randrange(1 << 40):08X}", "WAIT": "true"} | own
+        if kind == 3 and rng.random() < 0.3:
+            properties |= {"TAGS": f"t{number % 2}"}
+        if kind == 3 and rng.random() < 0.2:
+            properties["UNIQ_KEY"] = rng.choice(["", "with blank", "\u00fc", "x"])
+        if kind == 3 and rng.random() < 0.1:
+            del properties["UNIQ_KEY"]
+        names = list(properties)
+        if kind == 2:
+            rng.shuffle(names)
+        stored = encode_properties({name: properties[name] for name in names})
+        body = rng.randbytes(8 if kind == 0 else rng.randrange(12))
+        items.append(BatchItem(number if kind == 3 else 0, body, stored))
+    return items
+
+
+def one_by_one(items: list[BatchItem]) -> BatchColumns:
+    """What a batch is when every message is parsed alone."""
+    entries = []
+    for item in items:
+        properties = parse_properties(item.properties)
+        shape = shape_of(properties)
+        entries.append(
+            BatchEntry(
+                item.body,
+                item.properties,
+                item.flag,
+                shape.tags_code,
+                properties.get("UNIQ_KEY"),
+                properties.get("KEYS"),
+                properties.get("TAGS"),
+            )
+        )
+    return BatchColumns.of(entries)
+
+
+def test_a_batch_taken_apart_by_columns_is_what_its_messages_are_one_by_one() -> None:
+    kit = Kit()
+    rng = random.Random(7)
+    for _ in range(400):
+        items = random_items(rng)
+        sent = kit.send(body=encode_batch(items), is_batch=True)
+        assert isinstance(sent, Sent), sent
+        made, wanted = kit.store.batches.pop().messages, one_by_one(items)
+        for name in BatchEntry._fields:
+            column = {"body": "bodies", "uniq_key": "uniq_keys", "flag": "flags"}.get(name, name)
+            column = {"tags_code": "tags_codes"}.get(column, column)
+            assert list(getattr(made, column)) == list(getattr(wanted, column)), column
+
+
+def test_a_special_message_in_a_batch_of_one_shape_refuses_it() -> None:
+    kit = Kit()
+    late = [
+        BatchItem(0, b"x", encode_properties({"UNIQ_KEY": f"A{n}", "DELAY": "3"})) for n in "ab"
+    ]
+    refused = kit.send(body=encode_batch(late), is_batch=True)
+    assert isinstance(refused, Refusal)
+    assert kit.store.batches == []

@@ -319,10 +319,10 @@ def test_batch() -> None:
     assert response.ext_fields["queueOffset"] == "7"
     assert response.ext_fields["transactionId"] == "BATCH"
     (batch,) = kit.store.batches
-    assert [(one.body, one.properties, one.flag, one.uniq_key) for one in batch.entries] == [
-        (b"one", items[0].properties, 3, "A"),
-        (b"two", items[1].properties, 0, "B"),
-    ]
+    messages = batch.messages
+    assert tuple(messages.bodies) == (b"one", b"two")
+    assert tuple(messages.properties) == (items[0].properties, items[1].properties)
+    assert (tuple(messages.flags), tuple(messages.uniq_keys)) == ((3, 0), ("A", "B"))
     assert kit.counted == [("T", 2, 200)]
 
 

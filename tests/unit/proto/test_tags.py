@@ -1,0 +1,46 @@
+"""Java's hash of tags and index keys; its values are in the golden tests."""
+
+from rocketpy.proto import tags
+
+
+def test_tags_code_without_a_tag():
+    assert tags.tags_code(None) == tags.tags_code("") == 0
+
+
+def test_tag_memory_is_bounded():
+    for n in range(tags._CACHE_LIMIT + 10):
+        tags.tags_code(f"bounded-{n}")
+    assert len(tags._tags_codes) <= tags._CACHE_LIMIT
+    assert tags.tags_code("TagA") == 2598919
+
+
+def test_index_hasher_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(tags, "_CACHE_LIMIT", 100)
+    hasher = tags.IndexKeyHasher()
+    for n in range(1000):
+        key = f"{n:024d}"
+        assert hasher.hash(f"T{n}", key) == abs(tags.java_string_hash(f"T{n}#{key}"))
+    assert len(hasher._topics) <= 100
+    assert len(hasher._prefixes) <= 100
+    assert len(hasher._chunks) <= 100
+
+
+def test_the_hashes_of_a_run_are_those_of_its_keys():
+    hasher = tags.IndexKeyHasher()
+    runs = [[f"AC11{n:012X}" for n in range(start, start + 40)] for start in (0, 20, 65_520)]
+    runs += [["same"] * 3, ["a", "", "b\u00e9"], [*runs[0], "other"], ["x" * 300] * 2]
+    for topic in ("T", "U", "T"):
+        for keys in runs:
+            wanted = [abs(tags.java_string_hash(f"{topic}#{key}")) for key in keys]
+            assert hasher.hash_run(topic, keys) == wanted
+            assert hasher.hash_run(topic, keys) == wanted, "remembered parts give the same"
+
+
+def test_the_smallest_hash_becomes_zero():
+    hasher = tags.IndexKeyHasher()
+    hasher.hash("T", "0123456789abcdef")
+    topic, heads = hasher._heads
+    heads["0123456789ab"], hasher._chunks["cdef"] = 0x80000000, 0
+    key = "0123456789abcdef"
+    assert hasher.hash(topic, key) == 0
+    assert hasher.hash_run(topic, [key, key]) == [0, 0]
