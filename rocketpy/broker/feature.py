@@ -5,8 +5,8 @@ what the broker has to do with it. So the broker knows no capability by name but
 builds them (`rocketpy.broker.parts`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rocketpy.broker.config import BrokerConfig
@@ -51,6 +51,8 @@ class Feature:
     Attributes:
         name: for logs.
         put_transforms: what it does with messages on their way to the store, in order.
+        stored_elsewhere: topics that its transforms give messages, with who is told of the topic of
+            each that a sender stored there.
         services: background work that may read and write files; one thread each.
         loop_services: background work in short steps on the loop of the connections: what owns
             something of theirs, or does little at a time that a thread would have to wait for.
@@ -64,6 +66,7 @@ class Feature:
 
     name: str
     put_transforms: tuple[PutTransform, ...] = ()
+    stored_elsewhere: Mapping[str, Callable[[str], None]] = field(default_factory=dict)
     services: tuple[Service, ...] = ()
     loop_services: tuple[Service, ...] = ()
     states: tuple[PersistedState, ...] = ()

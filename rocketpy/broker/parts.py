@@ -4,6 +4,7 @@ Source: BrokerController.initialize (5.4.0).
 """
 
 import random
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -205,6 +206,7 @@ class BrokerParts:
                 offsets=self.offsets,
                 internal_put=self.internal_put,
                 postpone=self.postponement.postpone,
+                counts_file=document("transactionMetrics"),
                 clock=self.clock,
             ),
             build_delay(
@@ -221,16 +223,19 @@ class BrokerParts:
                 clock=self.clock,
             ),
             self._build_send_back(rng),
-            self._build_timer(topic_exists, files),
+            self._build_timer(topic_exists, document("timermetrics"), files),
             self._build_pop(document("consumerOrderInfo.json"), rng),
         )
 
-    def _build_timer(self, topic_exists: Callable[[str], bool], files: StoreFiles) -> Feature:
+    def _build_timer(
+        self, topic_exists: Callable[[str], bool], counts_file: JsonFile, files: StoreFiles
+    ) -> Feature:
         needs = TimerNeeds(
             store=self.store,
             internal_put=self.internal_put,
             postponement=self.postponement,
             topic_exists=topic_exists,
+            counts_file=counts_file,
             files=files,
             clock=self.clock,
         )
@@ -305,6 +310,7 @@ class BrokerParts:
                 *(each for one in self.features for each in one.put_transforms),
             ),
             self.put_counter.add,
+            stored_elsewhere=dict(ChainMap(*(dict(one.stored_elsewhere) for one in self.features))),
             config=config,
             sync_flush=self.configs.store.is_sync_flush,
             when_announced=self.name_servers.when_announced,

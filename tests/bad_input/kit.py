@@ -41,7 +41,8 @@ _EXPECTED_PATH = re.compile(
     r"|/consumequeue(/[%|a-zA-Z0-9_-]+(/\d+(/\d{20})?)?)?"
     r"|/index(/\d{17})?"
     r"|/timerwheel|/timerlog(/\d{20})?|/config/timercheck(\.tmp)?"
-    r"|/config(/([a-zA-Z]+\.json(\.bak|\.tmp)?|live\.properties))?"
+    r"|/config(/([a-zA-Z]+\.json|timermetrics|transactionMetrics)(\.bak|\.tmp)?)?"
+    r"|/config/live\.properties"
     r"|/[a-z.]+)?"
     r"|namesrv(/(kvConfig\.json(\.bak|\.tmp)?|live\.properties))?"
 )

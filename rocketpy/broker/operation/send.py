@@ -14,7 +14,8 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
 import itertools
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
@@ -89,6 +90,8 @@ class SendOperation:
         admission: what may be sent where.
         transforms: what may change or refuse a message that is not plain, in order.
         count: told topic, messages and bytes of what was stored.
+        stored_elsewhere: topics that messages are stored in instead of their own, with who is told
+            of their own one then.
         config: the broker's settings; see `configure`.
         sync_flush: a sender that waits is answered when the message is on disk.
         when_announced: calls back once the name servers know new topics; the first sender to a
@@ -104,6 +107,7 @@ class SendOperation:
         transforms: Sequence[PutTransform],
         count: Callable[[str, int, int], None],
         *,
+        stored_elsewhere: Mapping[str, Callable[[str], None]] = MappingProxyType({}),
         config: BrokerConfig,
         sync_flush: bool,
         when_announced: Callable[[Callable[[], None]], None],
@@ -116,6 +120,7 @@ class SendOperation:
         self._admission = admission
         self._transforms = tuple(transforms)
         self._count = count
+        self._stored_elsewhere = stored_elsewhere
         self._sync_flush = sync_flush
         self._when_announced = when_announced
         self._new_uniq_key = _uniq_keys(clock, rng)
@@ -270,8 +275,12 @@ class SendOperation:
                 if refused is not None:
                     return refused
         sent = self._store_one(policy, message, queue_id, uniq_key)
-        if message.topic == TIMER_TOPIC and isinstance(sent, Sent):
-            return sent._replace(recall_handle=self._recall_handle(message, request.topic))
+        if message.topic != request.topic and isinstance(sent, Sent):
+            told = self._stored_elsewhere.get(message.topic)
+            if told is not None:
+                told(request.topic)
+            if message.topic == TIMER_TOPIC:
+                return sent._replace(recall_handle=self._recall_handle(message, request.topic))
         return sent
 
     def _store_one(

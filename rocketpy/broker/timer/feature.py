@@ -1,14 +1,17 @@
 """What timed messages add to a broker.
 
-Source: TimerMessageStore, RecallMessageProcessor, AdminBrokerProcessor.getTimerCheckPoint (5.4.0).
+Source: TimerMessageStore, RecallMessageProcessor, AdminBrokerProcessor (getTimerCheckPoint,
+getTimerMetrics) (5.4.0).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement, TimerLimits
@@ -17,10 +20,13 @@ from rocketpy.broker.processor.recall_message import RecallMessageProcessor
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.timer.rates import CountRate
 from rocketpy.broker.timer.service import Store, TimerFlush, TimerService
-from rocketpy.proto.codes import RequestCode
+from rocketpy.broker.topic_counts import TopicCounts
+from rocketpy.proto import fastjson
+from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
 from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
@@ -45,6 +51,7 @@ class TimerNeeds:
         internal_put: stores what is due.
         postponement: sends messages to where they wait.
         topic_exists: whether the broker still has a topic.
+        counts_file: timermetrics, how many messages of each topic wait.
         files: the file system.
         clock: time.
     """
@@ -53,6 +60,7 @@ class TimerNeeds:
     internal_put: InternalPut
     postponement: Postponement
     topic_exists: Callable[[str], bool]
+    counts_file: JsonDocument
     files: StoreFiles
     clock: Clock
 
@@ -122,10 +130,17 @@ def build_timer(
     if not store_config.timer_wheel_enable:
         return Feature(
             name="timer",
-            add_requests=lambda table: table.add("send", processor.processors),
+            add_requests=partial(_add_requests_without_timer, processor),
             configure=configure,
             runtime_info=lambda: _NO_TIMER,
         )
+    counts = TopicCounts(
+        "TimerCounts",
+        "timingCount",
+        needs.counts_file,
+        topic_exists=needs.topic_exists,
+        clock=needs.clock,
+    )
     state = TimerState(
         Path(store_config.store_path_root_dir),
         precision_ms=store_config.timer_precision_ms,
@@ -139,26 +154,51 @@ def build_timer(
         state,
         roll_window_slots=store_config.timer_roll_window_slots,
         topic_exists=needs.topic_exists,
+        counts=counts,
         clock=needs.clock,
     )
     flush = TimerFlush(timer, state, needs.store, store_config.timer_flush_interval_ms)
 
+    return Feature(
+        name="timer",
+        services=(timer, flush, counts),
+        states=(counts, timer),
+        release=state.close,
+        add_requests=partial(_add_requests, processor, state, counts),
+        configure=configure,
+        runtime_info=_TimerFigures(timer, state, needs.clock).runtime_info,
+    )
+
+
+def _add_requests(
+    processor: RecallMessageProcessor, state: TimerState, counts: TopicCounts, table: RequestTable
+) -> None:
     def checkpoint(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """60: the timer's checkpoint, for slaves."""
         return make_response(request, body=state.marks.encode())
 
-    def add_requests(table: RequestTable) -> None:
-        table.add("send", processor.processors)
-        table.add("adminBroker", {RequestCode.GET_TIMER_CHECK_POINT: checkpoint})
+    def metrics(_channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """61: how many messages of each topic wait, as the file has it."""
+        return make_response(request, body=fastjson.dumps(counts.to_json()))
 
-    return Feature(
-        name="timer",
-        services=(timer, flush),
-        states=(timer,),
-        release=state.close,
-        add_requests=add_requests,
-        configure=configure,
-        runtime_info=_TimerFigures(timer, state, needs.clock).runtime_info,
+    table.add("send", processor.processors)
+    table.add(
+        "adminBroker",
+        {RequestCode.GET_TIMER_CHECK_POINT: checkpoint, RequestCode.GET_TIMER_METRICS: metrics},
+    )
+
+
+def _add_requests_without_timer(processor: RecallMessageProcessor, table: RequestTable) -> None:
+    def refusing(remark: str) -> Processor:
+        return lambda _channel, request: make_response(request, ResponseCode.SYSTEM_ERROR, remark)
+
+    table.add("send", processor.processors)
+    table.add(
+        "adminBroker",
+        {
+            RequestCode.GET_TIMER_CHECK_POINT: refusing("The checkpoint is null"),
+            RequestCode.GET_TIMER_METRICS: refusing("The timer message store is null"),
+        },
     )
 
 

@@ -24,6 +24,7 @@ from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.moment import decimal
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
+from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.errors import CorruptRecordError, StoreError
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import (
@@ -115,6 +116,7 @@ class TimerService:
         state: the timer's files.
         roll_window_slots: a message that is due later waits in several pieces.
         topic_exists: whether the broker still has a topic.
+        counts: how many messages of each topic wait in the wheel; recalls are none.
         clock: time.
     """
 
@@ -128,6 +130,7 @@ class TimerService:
         *,
         roll_window_slots: int,
         topic_exists: Callable[[str], bool],
+        counts: TopicCounts,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -137,6 +140,7 @@ class TimerService:
         self._half_window_ms = roll_window_slots // 2 * state.precision_ms
         self._third_window_ms = roll_window_slots // 3 * state.precision_ms
         self._topic_exists = topic_exists
+        self._counts = counts
         self._clock = clock
         self._queue = SystemQueue(store, TIMER_TOPIC, 0)
         self._offsets = DurableProgress(0, lambda: store.flushed_phy_offset)
@@ -309,6 +313,7 @@ class TimerService:
             java_string_hash(topic),
         )
         position = self._state.add(unit, stored.queue_offset)
+        self._count(stored, 1)
         start_ms = due_ms // self._state.precision_ms * self._state.precision_ms
         reader = self._reader
         if reader is not None and reader.start_ms == start_ms:
@@ -400,6 +405,8 @@ class TimerService:
             reader.give_back(due)
             return False
         self.dequeued_count += 1
+        if stored is not None:
+            self._count(stored, -1)
         if phy_end:
             self._slots.advance(self._slots.position, phy_end)
         return True
@@ -442,6 +449,10 @@ class TimerService:
             result.status.value,
         )
         return None
+
+    def _count(self, stored: MessageExt, number: int) -> None:
+        if PROPERTY_TIMER_DEL_UNIQKEY not in stored.properties:
+            self._counts.add(stored.properties.get(PROPERTY_REAL_TOPIC, ""), number)
 
     @staticmethod
     def _passed_over(stored: MessageExt, reason: str) -> int:

@@ -25,6 +25,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.durable_progress import DurableProgress
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.half import (
     as_int,
@@ -87,6 +88,7 @@ class CheckBack:
         topics: where the topic of those given up is made.
         ledger: which halves are decided.
         ops: how far the op queue may be passed.
+        counts: how many transactions of each topic are open.
         offsets: keeps the progress.
         first_stored: when a half was first stored.
         reserved_ms: how long messages are kept; a half older than this is given up.
@@ -108,6 +110,7 @@ class CheckBack:
         topics: TopicTable,
         ledger: HalfLedger,
         ops: OpMessages,
+        counts: TopicCounts,
         offsets: Offsets,
         first_stored: FirstStored,
         reserved_ms: Callable[[], int],
@@ -123,6 +126,7 @@ class CheckBack:
         self._topics = topics
         self._ledger = ledger
         self._ops = ops
+        self._counts = counts
         self._offsets = offsets
         self._first_stored = first_stored
         self._reserved_ms = reserved_ms
@@ -265,6 +269,7 @@ class CheckBack:
         if self._store(given_up(half)) is None:
             self._ledger.moved(place, None)
             return _MAX_PAUSE_MS
+        self._counts.add(half.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
         _log.warning(
             "a transaction that nobody decides is given up",
             topic=half.properties.get(PROPERTY_REAL_TOPIC),

@@ -13,6 +13,7 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.half import (
     committed_message,
@@ -26,7 +27,7 @@ from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.message_id import decode_message_id
-from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
+from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
@@ -87,11 +88,12 @@ class EndTransactions:
         ledger: which halves are decided.
         ops: has decided halves written down.
         postpone: for committed messages that ask for a delay.
+        counts: how many transactions of each topic are open.
         config: the broker's settings; see `configure`.
         clock: time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts an end touches
         self,
         store: _Store,
         put: InternalPut,
@@ -100,6 +102,7 @@ class EndTransactions:
         ledger: HalfLedger,
         ops: OpMessages,
         postpone: Postpone,
+        counts: TopicCounts,
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
@@ -109,6 +112,7 @@ class EndTransactions:
         self._ledger = ledger
         self._ops = ops
         self._postpone = postpone
+        self._counts = counts
         self._timeout_ms = config.transaction_time_out
         self._clock = clock
 
@@ -197,6 +201,7 @@ class EndTransactions:
         if claim is Claim.YES:
             self._ops.add(places)
             self._ledger.settle(places)
+            self._counts.add(half.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
         done(_ANSWERS.get(claim))
 
     def _commit(self, half: MessageExt, done: Done) -> None:
@@ -217,6 +222,7 @@ class EndTransactions:
         if refused is None:
             result = self._put.put(message)
             if result.status is PutMessageStatus.PUT_OK:
+                self._counts.add(place.topic, -1)
                 self._when_durable(result.phy_end, places, done)
                 return
             refused = _not_stored(result.status)

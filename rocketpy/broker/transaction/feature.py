@@ -6,12 +6,14 @@ Source: BrokerController.initialTransaction (5.4.0).
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.registry import ProducerTable
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.ask import AskProducer
 from rocketpy.broker.transaction.check_back import CheckBack
@@ -37,6 +39,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     offsets: ConsumerOffsets,
     internal_put: InternalPut,
     postpone: Postpone,
+    counts_file: JsonDocument,
     clock: Clock,
 ) -> Feature:
     """Build half messages, their ends, and the check-back.
@@ -50,9 +53,17 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         offsets: keep the progress of the check.
         internal_put: stores messages of the broker's own making.
         postpone: for committed messages that ask for a delay.
+        counts_file: transactionMetrics, how many transactions of each topic are open.
         clock: time.
     """
     config = configs.broker
+    counts = TopicCounts(
+        "TransactionCounts",
+        "transactionCount",
+        counts_file,
+        topic_exists=lambda topic: topics.get(topic) is not None,
+        clock=clock,
+    )
     ledger = HalfLedger()
     ops = OpMessages(
         SystemQueue(store, TRANS_OP_HALF_TOPIC, 0),
@@ -68,6 +79,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         ledger=ledger,
         ops=ops,
         postpone=postpone,
+        counts=counts,
         config=config,
         clock=clock,
     )
@@ -78,6 +90,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         topics=topics,
         ledger=ledger,
         ops=ops,
+        counts=counts,
         offsets=offsets,
         first_stored=lambda place: store.store_time_ms(TRANS_HALF_TOPIC, 0, place),
         reserved_ms=lambda: configs.store.file_reserved_time * _HOUR_MS,
@@ -87,11 +100,15 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         config=config,
         clock=clock,
     )
-    return _feature(HalfMessages(config, identity.ip), ops, ends, check_back)
+    return _feature(HalfMessages(config, identity.ip), ops, ends, check_back, counts)
 
 
 def _feature(
-    halves: HalfMessages, ops: OpMessages, ends: EndTransactions, check_back: CheckBack
+    halves: HalfMessages,
+    ops: OpMessages,
+    ends: EndTransactions,
+    check_back: CheckBack,
+    counts: TopicCounts,
 ) -> Feature:
     requests = TransactionRequests(ends)
 
@@ -106,8 +123,9 @@ def _feature(
     return Feature(
         name="transactions",
         put_transforms=(halves,),
-        services=(ops, check_back),
-        states=(check_back,),
+        stored_elsewhere={TRANS_HALF_TOPIC: lambda topic: counts.add(topic, 1)},
+        services=(ops, check_back, counts),
+        states=(counts, check_back),
         add_requests=add_requests,
         configure=configure,
     )

@@ -9,6 +9,7 @@ import pytest
 from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.timer.service import TimerService
+from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.store.json_file import JsonFile, dump_pretty
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.real_files import RealFiles
@@ -48,17 +49,27 @@ def test_what_waits_in_apaches_wheel_is_delivered(root: Path) -> None:
     store = open_store(root)
     clock = SimClock(time_ms=READ_MS)
     state = make_state(root, clock)
+    counts = TopicCounts(
+        "TimerCounts",
+        "timingCount",
+        JsonFile(root / "config" / "timermetrics", RealFiles()),
+        topic_exists=lambda _topic: True,
+        clock=clock,
+    )
     timer = TimerService(
         store,
         InternalPut(store, lambda _topic, _count, _size: None),
         state,
         roll_window_slots=172_800,
         topic_exists=lambda _topic: True,
+        counts=counts,
         clock=clock,
     )
+    counts.load()
     timer.load()
     assert state.marks.read_ms == READ_MS
     assert state.pending_count == 11
+    before_count = counts.of("VecTimer")
     before = total(store, "VecTimer", 8), total(store, REVIVE_TOPIC, 8)
     end_ms = THREE_DAYS_MS
     while clock.monotonic_ms() < end_ms:
@@ -66,6 +77,9 @@ def test_what_waits_in_apaches_wheel_is_delivered(root: Path) -> None:
         clock.advance(max(0, min(next_ms + 20_000, end_ms) - clock.monotonic_ms()))
     after = total(store, "VecTimer", 8), total(store, REVIVE_TOPIC, 8)
     assert (after[0] - before[0], after[1] - before[1]) == (8, 3)
+    assert (before_count, counts.of("VecTimer")) == (8, 0)
+    counts.persist()
+    assert b'"VecTimer":{' in (root / "config" / "timermetrics").read_bytes()
     timer.persist()
     store.close()
 

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.request_table import Guard
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
 from rocketpy.proto.message import decode_message
@@ -36,6 +37,7 @@ class Servers:
         brokers: how many masters: ``broker-a``, ``broker-b``, ...
         properties: keys of broker.conf.
         tls: every port speaks it; brokers use it towards the name servers too.
+        guards: of brokers by their number: what sees their requests first.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Servers:
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
         tls: TlsServerConfig | None = None,
+        guards: Mapping[int, Guard] | None = None,
     ) -> None:
         self._directory = directory
         self._counts = name_servers, brokers
@@ -55,6 +58,7 @@ class Servers:
         if tls is not None:
             self._server = replace(self._server, tls=tls)
             self._client = replace(self._client, tls=TlsClientConfig(enable=True))
+        self._guards = guards or {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="servers", daemon=True)
         self.name_servers: list[NameServer] = []
@@ -156,6 +160,7 @@ class Servers:
             client_config=self._client,
             clock=SystemClock(),
             rng=random.Random(number),
+            guard=self._guards.get(number),
         )
         await broker.start()
         self.brokers[number] = broker

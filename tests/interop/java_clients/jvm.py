@@ -50,10 +50,11 @@ class JavaClient:
         self, version: str, namesrv: str, home: Path, *, binary: bool = False, tls: bool = False
     ) -> None:
         self.version = version
+        self.offset_dir = home / "offsets"
         self.binary = binary
         flags = [
             f"-Duser.home={home}",
-            f"-Drocketmq.client.localOffsetStoreDir={home}/offsets",
+            f"-Drocketmq.client.localOffsetStoreDir={self.offset_dir}",
             "-Drocketmq.client.logUseSlf4j=false",
             f"-Drocketmq.serialize.type={'ROCKETMQ' if binary else 'JSON'}",
             f"-Dtls.enable={str(tls).lower()}",

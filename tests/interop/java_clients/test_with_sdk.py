@@ -88,3 +88,40 @@ def test_java_and_python_share_a_group(
     assert sorted(mine + bodies(theirs)) == sorted(f"shared-{number}" for number in range(12))
     wait_for(lambda: java.owned(consumer) == [0, 1, 2, 3])
     java.stop(consumer)
+
+
+def test_one_offset_file_serves_java_and_ours_in_turn(
+    java: JavaClient, servers: Servers, topic: str, group: str
+) -> None:
+    """A broadcasting member of the same name goes on where the other's file says."""
+    producer, member = java.producer(), f"member-{topic}"
+
+    def sent(body: str) -> list[str]:
+        java.send(producer, topic, count=4, body=body)
+        return [f"{body}-{number}" for number in range(4)]
+
+    def to_java(wanted: list[str]) -> None:
+        consumer = java.push(group, topic, model="broadcasting", name=member)
+        assert bodies(java.receive(consumer, len(wanted))) == wanted
+        java.stop(consumer)
+
+    to_java(sent("first"))
+    [file] = java.offset_dir.glob(f"*@{member}/{group}/offsets.json")
+    address = file.parts[-3].partition("@")[0]
+    wanted = sent("second")
+    got: list[str] = []
+    with (
+        connect(servers.namesrv, group=group, instance_name=member, client_ip=address) as client,
+        client.consumer(
+            topic,
+            group=group,
+            broadcast=True,
+            offset_dir=str(java.offset_dir),
+            start="earliest",
+            handler=lambda message: got.append(message.body.decode()),
+        ),
+    ):
+        wait_for(lambda: len(got) == len(wanted))
+    assert sorted(got) == wanted
+    assert list(java.offset_dir.glob(f"*/{group}/offsets.json")) == [file]
+    to_java(sent("third"))

@@ -17,8 +17,8 @@ from rocketpy.remoting.business import BusinessPool
 from tests.unit.broker.fakes import FakeChannel, FakeStats, MemoryFile, request
 from tests.unit.broker.pop.parts_kit import RETRY_V1, Parts, Timer
 
-POP, ACK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = (
-    200050, 200051, 200053, 200054, 200055, 200151,
+POP, ACK, PEEK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = (
+    200050, 200051, 200052, 200053, 200054, 200055, 200151,
 )  # fmt: skip
 
 
@@ -87,6 +87,7 @@ def test_every_request_of_pop_has_a_processor_of_its_kind() -> None:
     kinds = {code: route.kind for code, route in Kit().requests.routes.items()}
     assert kinds == {
         POP: "pull",
+        PEEK: "pull",
         NOTIFICATION: "pull",
         POLLING_INFO: "pull",
         ACK: "ack",

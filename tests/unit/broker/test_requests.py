@@ -8,14 +8,14 @@ from rocketpy.testing.sim_files import SimFiles
 
 # What mqadmin and consoles of 5.4.0 send to a broker; see the wire reference of each command.
 ADMIN = {
-    17, 18, 21, 25, 26, 28, 43, 45, 60,
+    17, 18, 21, 25, 26, 28, 43, 45, 60, 61,
     200, 201, 202, 203, 204, 207, 208, 215, 222, 223, 225, 300, 303,
     305, 306, 307, 308, 309, 314, 315, 316, 317, 321, 323, 328, 329, 343, 345, 351, 352, 353, 907,
     908, 1007, 2001, 2002, 2003, 2004, *range(3001, 3011),
 }  # fmt: skip
 OTHERS = {
     "send": {10, 36, 310, 320, 370},
-    "pull": {11, 200050, 200054, 200055},
+    "pull": {11, 200050, 200052, 200054, 200055},
     "ack": {200051, 200053, 200151},
     "litePull": {361},
     "endTransaction": {37},

@@ -16,6 +16,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.zip.CRC32;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -215,7 +216,17 @@ public final class Interop {
         }
     }
 
-    /** producer name [namesrv] [max: largest body] [kind=transaction] [group]; `received` is what it was asked about. */
+    /** The namespace of a client as 4.9 and 5.x write it into names (ns), or as 5.1 and later tell it beside them (ns2). */
+    private static void inNamespace(ClientConfig client, Options line) {
+        if (line.values.containsKey("ns")) {
+            client.setNamespace(line.text("ns"));
+        }
+        if (line.values.containsKey("ns2")) {
+            called(client, "setNamespaceV2", line.text("ns2"));
+        }
+    }
+
+    /** producer name [namesrv] [ns | ns2] [max: largest body] [kind=transaction] [group]; `received` is what it was asked about. */
     private String producer(Options line) throws Exception {
         String name = line.text("name");
         DefaultMQProducer producer;
@@ -239,6 +250,7 @@ public final class Interop {
         }
         producer.setNamesrvAddr(line.text("namesrv", namesrv));
         producer.setInstanceName(name);
+        inNamespace(producer, line);
         producer.setVipChannelEnabled(false);
         producer.setSendMsgTimeout(10_000);
         producer.setMaxMessageSize(line.number("max", producer.getMaxMessageSize()));
@@ -394,7 +406,7 @@ public final class Interop {
         };
     }
 
-    /** push name group topic [expression | sql] [from=first|last|yyyyMMddHHmmss] [model=broadcasting] [listener=orderly] [fail [level]] [tries] [batch]. */
+    /** push name group topic [ns | ns2] [expression | sql] [from=first|last|yyyyMMddHHmmss] [model=broadcasting] [listener=orderly] [fail [level]] [tries] [batch]. */
     private String push(Options line) throws Exception {
         String name = line.text("name");
         Queue<String> got = new ConcurrentLinkedQueue<>();
@@ -402,6 +414,7 @@ public final class Interop {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(line.text("group"));
         consumer.setNamesrvAddr(line.text("namesrv", namesrv));
         consumer.setInstanceName(name);
+        inNamespace(consumer, line);
         consumer.setVipChannelEnabled(false);
         String from = line.text("from", "first");
         if (from.equals("first")) {

@@ -129,6 +129,26 @@ def test_figures_of_the_runtime_information() -> None:
     assert int.from_bytes(marks[16:24]) == 0, "the messages are not on disk yet"
 
 
+def test_how_many_wait_is_told_as_the_file_has_it() -> None:
+    kit = Kit()
+    [timer] = [one for one in kit.parts.features if one.name == "timer"]
+    kit.send("UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x0160\x02")
+    for service in timer.services:
+        service.step(kit.clock.monotonic_ms())
+    said = loads(kit.ask(RequestCode.GET_TIMER_METRICS).body)
+    assert said == {
+        "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": kit.clock.time_ms()},
+        "timingCount": {"T": {"count": 1, "timeStamp": kit.clock.time_ms()}},
+    }
+
+
+def test_without_a_timer_there_is_nothing_to_tell() -> None:
+    kit = Kit(timer_wheel_enable=False)
+    for code, remark in ((60, "The checkpoint is null"), (61, "The timer message store is null")):
+        refused = kit.ask(code)
+        assert (refused.code, refused.remark) == (1, remark)
+
+
 def test_internal_messages_for_later() -> None:
     kit = Kit()
     put = kit.parts.timer_put

@@ -9,11 +9,13 @@ from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement, TimerLimits
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.timer.service import TimerFlush, TimerService
+from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import encode_properties
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.store.timer.state import TimerState
+from tests.unit.broker.fakes import MemoryFile
 from tests.unit.store.store_kit import Kit as StoreKit
 
 QUEUE = 2
@@ -43,6 +45,7 @@ class Kit:
         self.clock, self.files = self.disk.clock, self.disk.files
         self.window, self.log_file_bytes = window, log_file_bytes
         self.deleted: set[str] = set()
+        self.counts_file = MemoryFile()
         self.precision_ms = 1_000
         self.count = 0
         self.start()
@@ -61,12 +64,20 @@ class Kit:
             files=self.files,
             clock=self.clock,
         )
+        self.counts = TopicCounts(
+            "TimerCounts",
+            "timingCount",
+            self.counts_file,
+            topic_exists=lambda topic: topic not in self.deleted,
+            clock=self.clock,
+        )
         self.timer = TimerService(
             self.store,
             put,
             self.state,
             roll_window_slots=self.window,
             topic_exists=lambda topic: topic not in self.deleted,
+            counts=self.counts,
             clock=self.clock,
         )
         self.flush = TimerFlush(self.timer, self.state, self.store, 1_000)

@@ -10,6 +10,7 @@ from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.check_back import CheckBack
 from rocketpy.broker.transaction.end import EndTransactions, TransactionEnd
@@ -38,6 +39,7 @@ class Kit:
         self.stores = StoreKit(flush_disk_type=flush)
         self.clock = self.stores.clock
         self.offsets_file = MemoryFile()
+        self.counts_file = MemoryFile()
         self.asked: list[MessageExt] = []
         self.status: PutMessageStatus | None = None
         self.refuse_delay: Refusal | None = None
@@ -54,6 +56,13 @@ class Kit:
         self.offsets = ConsumerOffsets(config, self.offsets_file, clock)
         self.offsets.load()
         self.ledger = HalfLedger()
+        self.counts = TopicCounts(
+            "TransactionCounts",
+            "transactionCount",
+            self.counts_file,
+            topic_exists=lambda topic: self.topics.get(topic) is not None,
+            clock=clock,
+        )
         self.halves = HalfMessages(config, "10.0.0.2")
         self.ops = OpMessages(
             SystemQueue(store, TRANS_OP_HALF_TOPIC, 0), put, config, clock, lambda: store.store_host
@@ -65,6 +74,7 @@ class Kit:
             ledger=self.ledger,
             ops=self.ops,
             postpone=lambda _: self.refuse_delay,
+            counts=self.counts,
             config=config,
             clock=clock,
         )
@@ -75,6 +85,7 @@ class Kit:
             topics=self.topics,
             ledger=self.ledger,
             ops=self.ops,
+            counts=self.counts,
             offsets=self.offsets,
             first_stored=lambda place: store.store_time_ms(TRANS_HALF_TOPIC, 0, place),
             reserved_ms=lambda: 72 * 3_600_000,
