@@ -65,6 +65,11 @@ def test_every_message_once_and_then_what_is_new(
     assert run(spark, cluster, tmp_path, "N").messages == 50
     assert in_archive(tmp_path) == places(cluster, "N")
     assert run(spark, cluster, tmp_path, "N").messages == 0
+    # Without Spark's own mark of its last batch, which is repeated then.
+    commits = (tmp_path / "_checkpoint" / "commits").glob("[0-9]*")
+    max(commits, key=lambda path: int(path.name)).unlink()
+    assert run(spark, cluster, tmp_path, "N").messages == 0
+    assert in_archive(tmp_path) == places(cluster, "N")
     # Without its checkpoint it goes on by the manifests.
     shutil.rmtree(tmp_path / "_checkpoint")
     fill(cluster, "N", queues=2, count=50, first=250)

@@ -1,19 +1,19 @@
 """`rocketpy spark archive`: topics to Parquet files, each message once, for whatever reads them."""
 
+import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs.rows import range_options
-from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
+from rocketpy.spark.jobs.session import need_extra, spark_session
 from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.spark.jobs.stream_run import exit_code, run_stream
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.common import position as position_type
 
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
     from rocketpy.spark.jobs.archive_log import ArchiveLog
 
-CHECKPOINT: Final = "_checkpoint"
 BATCH_ROWS: Final = 1_000_000
 _QUERY_ID: Final = "sql.streaming.queryId"
 _DELTA: Final = "io.delta:delta-spark_2.13"
+_OTHER_SPARK: Final = re.compile(
+    r"java\.lang\.(NoSuch(Method|Field)|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error"
+)
+"""What a jar does that was compiled against another version."""
 
 Say = Callable[[str], None]
 
@@ -78,6 +81,7 @@ class Archived:
         size_bytes: of those.
         batches: that had messages.
         merged: small files that were merged.
+        stopped_by: the signal that ended the run early.
     """
 
     messages: int = 0
@@ -85,6 +89,7 @@ class Archived:
     size_bytes: int = 0
     batches: int = 0
     merged: int = 0
+    stopped_by: int | None = None
 
 
 def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) -> Archived:
@@ -99,7 +104,7 @@ def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) 
     Raises:
         JobError: the query failed; the next run goes on where this one was.
     """
-    from rocketpy.spark.jobs.archive_source import (  # noqa: PLC0415  # noqa: PLC0415
+    from rocketpy.spark.jobs.archive_source import (  # noqa: PLC0415
         COMPRESSION,
         FORMAT,
         ROOT,
@@ -137,8 +142,8 @@ def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) 
     spark.dataSource.register(ArchiveSource)
     options = wanted.reader_options() | {ROOT: str(wanted.root), COMPRESSION: wanted.compression}
     stream = spark.readStream.format(FORMAT).options(**options).load()
-    run_stream(stream, take, wanted)
-    if wanted.compact_every:
+    done.stopped_by = run_stream(stream, take, wanted.root, wanted.every_s)
+    if wanted.compact_every and done.stopped_by is None:
         merge()
     return done
 
@@ -167,7 +172,8 @@ def archive_to_delta(spark: "SparkSession", wanted: Wanted, say: Say) -> Archive
             say(f"batch {batch}: {count:,} messages, {done.messages:,} in all")
 
     options = wanted.reader_options() | {"include": "hosts,properties,msgId"}
-    run_stream(spark.readStream.format("rocketmq").options(**options).load(), take, wanted)
+    stream = spark.readStream.format("rocketmq").options(**options).load()
+    done.stopped_by = run_stream(stream, take, wanted.root, wanted.every_s)
     return done
 
 
@@ -176,39 +182,6 @@ def _query_id(frame: "DataFrame") -> str:
     found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     assert found, "Spark sets it for every batch"
     return found
-
-
-def run_stream(
-    stream: "DataFrame", take: "Callable[[DataFrame, int], None]", wanted: Wanted
-) -> None:
-    """Run a query to its end; SIGTERM and SIGINT end it after what can be undone."""
-    writer = stream.writeStream.foreachBatch(take)
-    writer = writer.option("checkpointLocation", str(wanted.root / CHECKPOINT))
-    if wanted.every_s is None:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{wanted.every_s} seconds")
-    with plain_errors(), _noted_signals() as stopping:
-        query = writer.start()
-        while not query.awaitTermination(1):
-            if stopping:
-                query.stop()
-
-
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Have SIGTERM and SIGINT noted instead of ending the process."""
-    seen: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        seen.append(number)
-
-    before = {each: signal.signal(each, note) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @click.command(
@@ -289,6 +262,9 @@ def command(  # noqa: PLR0913 - an option each
     Run it again to go on: what is in the archive is not read again, and a run that was killed
     leaves nothing twice and nothing out, whatever reads the files. How far it is, is in
     DIR/_manifests and DIR/_checkpoint; without the latter it goes on by the former.
+
+    SIGTERM and SIGINT end it after the batch in hand: exit code 0 with --every, else 128 and the
+    signal, as there is more to archive.
     """
     need_extra("pyarrow", "numpy")
     from rocketpy.spark.jobs.archive_log import ArchiveLog  # noqa: PLC0415
@@ -322,7 +298,7 @@ def command(  # noqa: PLR0913 - an option each
             progress("Spark is there")
             done = archive(spark, wanted, log, progress)
     _tell(done, root, output, progress)
-    return 0
+    return exit_code(done.stopped_by, every)
 
 
 def _tell(done: Archived, root: Path, output: str, progress: Progress) -> None:
@@ -333,6 +309,7 @@ def _tell(done: Archived, root: Path, output: str, progress: Progress) -> None:
             "bytes": done.size_bytes,
             "batches": done.batches,
             "small_files_merged": done.merged,
+            "stopped_by": signal.Signals(done.stopped_by).name if done.stopped_by else "",
             "archive": str(root),
             "seconds": progress.seconds,
         },
@@ -362,6 +339,20 @@ def _delta(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
     spark = spark_session("archive", master=master, conf=of_delta | dict(settings))
+    _need_delta(spark)
+    progress("Spark is there")
+    try:
+        return archive_to_delta(spark, wanted, progress)
+    except JobError as error:
+        if _OTHER_SPARK.search(str(error.__cause__)):
+            raise JobError(
+                f"Delta's jar was made for another Spark than {spark.version}: give the version "
+                f"for this one, or leave out --format delta for an archive of Parquet files"
+            ) from error
+        raise
+
+
+def _need_delta(spark: "SparkSession") -> None:
     jvm = spark.sparkContext._jvm  # noqa: SLF001 - no other way
     assert jvm is not None
     try:
@@ -370,10 +361,8 @@ def _delta(
     except Exception:  # noqa: BLE001 - of py4j
         raise JobError(
             f"Delta's jar is not there: give --conf spark.jars.packages={_DELTA}:VERSION, with the "
-            "version made for this Spark"
+            f"version made for Spark {spark.version}"
         ) from None
-    progress("Spark is there")
-    return archive_to_delta(spark, wanted, progress)
 
 
 if __name__ == "__main__":

@@ -243,9 +243,16 @@ def _records_end(store: Store, data: npt.NDArray[np.uint8], file: DataFile, end:
     size, magic = (int(each) for each in _ints_at(data, np.array([end, end + 4], np.int64)))
     if magic == BLANK_MAGIC:
         return end
-    if file is store.logs[-1] and (not store.is_clean or (size == 0 and magic == 0)):
+    if _is_last_used(store, file) and (not store.is_clean or (size == 0 and magic == 0)):
         return end  # nothing yet, or a message that is being written
     return end + size if 0 < size <= len(data) - end else len(data)
+
+
+def _is_last_used(store: Store, file: DataFile) -> bool:
+    """Tell whether nothing is in the files after it: brokers make the next one in advance."""
+    maps = Maps()
+    later = store.logs[store.logs.index(file) + 1 :]
+    return not any(maps.bytes_of(each)[:8].any() for each in later)
 
 
 def _of_record(data: npt.NDArray[np.uint8], file: DataFile, at: int, problem: str) -> Finding:

@@ -1,6 +1,7 @@
 """`rocketpy spark lag`: how far consumer groups are behind, once or again and again; no Spark.
 
-The numbers are the brokers' own (GET_CONSUME_STATS), as `mqadmin consumerProgress` shows them.
+The numbers are the brokers' own (GET_CONSUME_STATS), as `mqadmin consumerProgress` shows them, or
+those of a store directory (`config/consumerOffset.json` and the ends of its queues).
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from typing import Final
 import click
 
 from rocketpy import admin as rocketpy_admin
+from rocketpy.errors import JobError
 from rocketpy.spark.jobs.session import need_extra
 from rocketpy.spark.jobs.shell import Progress, main, summary
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
@@ -62,6 +64,50 @@ async def sample(namesrv: str, groups: Sequence[str], topic: str, now_ms: int) -
     ]
 
 
+def sample_store(directory: Path, groups: Sequence[str], topic: str, now_ms: int) -> list[Row]:
+    """Return the same rows from a store directory, which no broker need have open.
+
+    The broker has the directory's name, as no file says its own; when a message was last consumed
+    is not known. Queues of topics that are gone are left out.
+
+    Args:
+        directory: `storePathRootDir` of a broker, ours or Apache's.
+        groups: only these; all when there are none.
+        topic: only this one, when not empty.
+        now_ms: wall time, for the column `time_ms`.
+
+    Raises:
+        JobError: a group that was named has no offset there.
+        StoreFormatError: it is no store directory.
+    """
+    from rocketpy.store.scan.directory import StoreDirectory  # noqa: PLC0415 - needs pyarrow
+    from rocketpy.store.scan.tables import table  # noqa: PLC0415 - needs pyarrow
+
+    opened = StoreDirectory(directory)
+    known = opened.known_topics() or ()
+    found = table(opened, "offsets").to_pylist()
+    missing = sorted(set(groups) - {row["group"] for row in found})
+    if missing:
+        raise JobError(f"{directory} has no offset of {', '.join(missing)}")
+    return [
+        {
+            "time_ms": now_ms,
+            "group": row["group"],
+            "topic": row["topic"],
+            "broker": directory.absolute().name,
+            "queue": row["queueId"],
+            "broker_offset": row["maxOffset"] or 0,
+            "consumer_offset": row["consumerOffset"],
+            "lag": row["lag"] or 0,
+            "last_consumed_ms": 0,
+        }
+        for row in found
+        if (row["maxOffset"] is not None or row["topic"] in known)
+        and (not groups or row["group"] in groups)
+        and topic in {"", row["topic"]}
+    ]
+
+
 def write_sample(rows: Sequence[Row], folder: Path) -> Path:
     """Add a sample to a table of Parquet files, `date=2026-01-31/lag-<ms>.parquet`.
 
@@ -77,7 +123,10 @@ def write_sample(rows: Sequence[Row], folder: Path) -> Path:
     date = datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
     target = folder / f"date={date}" / f"lag-{time_ms}.parquet"
     target.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist(list(rows))
+    unknown = {"last_consumed_ms": None}
+    table = pa.Table.from_pylist(
+        [row if row["last_consumed_ms"] else row | unknown for row in rows]
+    )
     for name in ("time_ms", "last_consumed_ms"):
         stamps = table.column(name).cast(pa.timestamp("ms", "UTC"))
         at = table.schema.get_field_index(name)
@@ -117,6 +166,11 @@ def behind(rows: Sequence[Row]) -> dict[str, int]:
     help="Add each sample to this table of Parquet files, instead of printing it.",
 )
 @click.option(
+    "--store",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Of this store directory instead of a live cluster.",
+)
+@click.option(
     "--max-lag",
     type=click.IntRange(0),
     help=f"Messages a group may be behind; exit code {EXIT_ALERT} when one is further.",
@@ -131,6 +185,7 @@ def command(  # noqa: PLR0913 - an option each
     groups: tuple[str, ...],
     topic: str,
     folder: Path | None,
+    store: Path | None,
     max_lag: int | None,
     namesrv: str,
     output: str,
@@ -144,15 +199,19 @@ def command(  # noqa: PLR0913 - an option each
         raise click.UsageError("--once excludes --every")
     if samples and not every:
         raise click.UsageError("--samples goes with --every")
-    if folder is not None:
-        need_extra("pyarrow")
+    if folder is not None or store is not None:
+        need_extra("pyarrow", "numpy")
     progress = Progress(quiet=every is None)
     left = (samples or -1) if every else 1
     rows: list[Row] = []
     too_far: dict[str, int] = {}
     written = 0
     while left:
-        rows = run(sample(namesrv, groups, topic, time.time_ns() // 1_000_000))
+        now_ms = time.time_ns() // 1_000_000
+        if store is None:
+            rows = run(sample(namesrv, groups, topic, now_ms))
+        else:
+            rows = sample_store(store, groups, topic, now_ms)
         too_far = {g: n for g, n in behind(rows).items() if max_lag is not None and n > max_lag}
         if folder is None:
             _print(rows, output)

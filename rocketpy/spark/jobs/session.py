@@ -7,9 +7,13 @@ import importlib.util
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import click
 
 from rocketpy.errors import JobError
 
@@ -23,6 +27,19 @@ _RAISED: Final = re.compile(
     r"^(?:pyspark\.errors\.exceptions\.base\.)?([\w.]*(?:Error|Exception)): (.+)$"
 )
 _MEMORY: Final = "1g"
+_DEBUG: Final = "rocketpy.debug"
+_QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
+
+
+def set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
+    """Note the option `--debug` of a command: Spark's log and its errors are shown in full."""
+    context.meta[_DEBUG] = value
+
+
+def is_debug() -> bool:
+    """Tell whether the command that runs was given `--debug`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_DEBUG))
 
 
 def need_extra(*modules: str) -> None:
@@ -57,6 +74,7 @@ def spark_session(
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
     }
     builder = SparkSession.builder.appName(f"rocketpy {app}")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not started by spark-submit
@@ -68,12 +86,21 @@ def spark_session(
             "spark.sql.shuffle.partitions": "4",
         }
         builder = builder.master(master)
+        if not is_debug():
+            _silence_start()
     for key, value in (settings | dict(conf or {})).items():
         builder = builder.config(key, value)
     with plain_errors():
         session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
+        session.sparkContext.setLogLevel("WARN" if is_debug() else "OFF")
     return session
+
+
+def _silence_start() -> None:
+    """Have the JVM that is about to start log nothing; its errors reach us as exceptions."""
+    name = "SPARK_SUBMIT_OPTS"
+    option = f'"-Dlog4j2.configurationFile={_QUIET_LOG.as_uri()}"'
+    os.environ[name] = f"{option} {os.environ.get(name, '')}".strip()
 
 
 @contextmanager
@@ -84,6 +111,8 @@ def plain_errors() -> Iterator[None]:
     except Exception as error:
         if not _is_of_spark(error):
             raise
+        if is_debug():
+            traceback.print_exception(error)
         raise JobError(sentence_of(str(error))) from error
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rocketpy.spark.jobs.session import LOCAL_MASTER
+from rocketpy.spark.jobs.session import LOCAL_MASTER, set_debug
 from rocketpy.terminal.guard import run_command
 from rocketpy.terminal.render import show
 
@@ -30,6 +30,13 @@ def spark_options(function: F) -> F:
             default=LOCAL_MASTER,
             show_default=True,
             help="Where Spark runs; spark-submit's own --master goes first.",
+        ),
+        click.option(
+            "--debug",
+            is_flag=True,
+            expose_value=False,
+            callback=set_debug,
+            help="Show Spark's log, and errors with their traces.",
         ),
     ):
         function = option(function)

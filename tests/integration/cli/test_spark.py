@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from rocketpy.cli import spark as spark_cli
 from rocketpy.cli.main import command
+from rocketpy.testing.cluster import ClusterThread
 from tests.integration.cli.conftest import Cli
 
 
@@ -48,6 +49,33 @@ def test_lag_is_what_group_lag_says(cli: Cli, tmp_path: Path) -> None:
     assert {row["group"] for row in found} == {"readers"}
     assert len({row["time"] for row in found}) == 2
     assert sum(row["lag"] for row in found) == 2 * behind
+
+
+def test_lag_of_a_store_directory_is_what_its_broker_says(
+    cli: Cli, rocketpy_cluster: ClusterThread, tmp_path: Path
+) -> None:
+    cli("topic", "create", "orders", "--queues", "2")
+    cli("send", "orders", "x", "--count", "10")
+    cli("consume", "orders", "--group", "readers", "--from", "earliest", "--max", "4")
+    numbers = ("topic", "broker", "queue", "broker_offset", "consumer_offset", "lag")
+    live = cli.json("spark", "lag", "--group", "readers")
+    rocketpy_cluster.stop()  # the offsets are on disk now
+    store = ["--store", str(tmp_path / "rocketpy" / "broker-a")]
+    rows = cli.json("spark", "lag", *store, "--group", "readers")
+    assert [[row[name] for name in numbers] for row in rows] == [
+        [row[name] for name in numbers] for row in live
+    ]
+    assert sum(row["lag"] for row in rows) == 6
+    assert cli.json("spark", "lag", *store, "--group", "readers", "--topic", "payments") == []
+    cli("spark", "lag", *store, "--max-lag", "5", code=3)
+    table = tmp_path / "lag"
+    cli("spark", "lag", *store, "--to", str(table))
+    found = ds.dataset(table, partitioning="hive").to_table().to_pylist()
+    assert {row["last_consumed"] for row in found if row["group"] == "readers"} == {None}
+    cli("spark", "lag", *store, "--group", "nobody", code=1)
+    assert "has no offset of nobody" in cli.err
+    cli("spark", "lag", "--store", str(tmp_path), code=1)
+    assert "is no store directory" in cli.err
 
 
 def test_lag_of_nobody(cli: Cli) -> None:

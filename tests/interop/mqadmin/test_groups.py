@@ -1,7 +1,9 @@
+import asyncio
 import json
 import re
 from pathlib import Path
 
+from rocketpy.spark.jobs import lag
 from tests.interop.mqadmin.world import World, rows, wait_for
 
 
@@ -49,6 +51,16 @@ def test_progress_counts_what_was_not_consumed(world: World) -> None:
     world.actor.do("stop", "admLagG")
     world.send("AdmLag", 5)
     assert totals() == (11, 6, 5)
+    ours = asyncio.run(lag.sample(world.cluster.namesrv, ["admLagG"], "", 0))
+    theirs = rows(world.run("consumerProgress", "-g", "admLagG"))
+    assert [
+        [r["topic"], r["broker"], r["queue"], r["broker_offset"], r["consumer_offset"], r["lag"]]
+        for r in ours
+    ] == sorted(
+        [r[0], r[1], *(int(each) for each in r[2:6])]
+        for r in theirs
+        if r[0] in {"AdmLag", "%RETRY%admLagG"}
+    )
     out = world.run("brokerConsumeStats", "-b", world.cluster.broker)
     mine = [row for row in rows(out) if row[:2] == ["AdmLag", "admLagG"]]
     assert sum(int(row[6]) for row in mine) == 5
