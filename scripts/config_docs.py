@@ -25,7 +25,7 @@ from rocketpy.client.config import (
 )
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
-from rocketpy.runtime.config import Option, options_of
+from rocketpy.runtime.config import Option, camel_case, options_of
 from rocketpy.runtime.config_values import allowed, value_text
 from rocketpy.store.config import MessageStoreConfig
 
@@ -181,6 +181,8 @@ def file_table(config_class: type) -> str:
         owner = owner_of(config_class, each.path)
         apache = APACHE.get(each.key, "")
         what = describe(owner, each.path[-1]) + (f" *{apache}.*" if apache else "")
+        if each.only_with:
+            what += f" Without effect, and a warning, while `{camel_case(each.only_with[-1])}` is 0."
         live = "yes" if each.live else ""
         cells = (f"`{each.key}`", default_text(each), allowed_text(each), live, what)
         lines.append("| " + " | ".join(cells) + " |")

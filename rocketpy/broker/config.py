@@ -26,6 +26,11 @@ def _live(default: object, minimum: int | None = None, maximum: int | None = Non
     return option(default, live=True, minimum=minimum, maximum=maximum)
 
 
+def _queued(capacity: int, threads: str) -> Any:  # noqa: ANN401 - as dataclasses.field
+    """Requests that may wait for threads: inline, none does."""
+    return option(capacity, only_with=threads)
+
+
 def _named(key: str, default: object) -> Any:  # noqa: ANN401 - as dataclasses.field
     return option(default, key=key)
 
@@ -137,18 +142,28 @@ class BrokerConfig:
     end_transaction_thread_pool_nums: int = 0
     process_reply_message_thread_pool_nums: int = 0
 
-    send_thread_pool_queue_capacity: int = 10_000
-    pull_thread_pool_queue_capacity: int = 100_000
-    lite_pull_thread_pool_queue_capacity: int = 100_000
-    query_thread_pool_queue_capacity: int = 20_000
-    admin_broker_thread_pool_queue_capacity: int = 10_000
-    client_manager_thread_pool_queue_capacity: int = 1_000_000
-    consumer_manager_thread_pool_queue_capacity: int = 1_000_000
-    heartbeat_thread_pool_queue_capacity: int = 50_000
-    ack_thread_pool_queue_capacity: int = 100_000
-    load_balance_thread_pool_queue_capacity: int = 100_000
-    end_transaction_pool_queue_capacity: int = 100_000
-    reply_thread_pool_queue_capacity: int = 10_000
+    send_thread_pool_queue_capacity: int = _queued(10_000, "send_message_thread_pool_nums")
+    pull_thread_pool_queue_capacity: int = _queued(100_000, "pull_message_thread_pool_nums")
+    lite_pull_thread_pool_queue_capacity: int = _queued(
+        100_000, "lite_pull_message_thread_pool_nums"
+    )
+    query_thread_pool_queue_capacity: int = _queued(20_000, "query_message_thread_pool_nums")
+    admin_broker_thread_pool_queue_capacity: int = _queued(10_000, "admin_broker_thread_pool_nums")
+    client_manager_thread_pool_queue_capacity: int = _queued(
+        1_000_000, "client_manage_thread_pool_nums"
+    )
+    consumer_manager_thread_pool_queue_capacity: int = _queued(
+        1_000_000, "consumer_manage_thread_pool_nums"
+    )
+    heartbeat_thread_pool_queue_capacity: int = _queued(50_000, "heartbeat_thread_pool_nums")
+    ack_thread_pool_queue_capacity: int = _queued(100_000, "ack_message_thread_pool_nums")
+    load_balance_thread_pool_queue_capacity: int = _queued(
+        100_000, "load_balance_processor_thread_pool_nums"
+    )
+    end_transaction_pool_queue_capacity: int = _queued(100_000, "end_transaction_thread_pool_nums")
+    reply_thread_pool_queue_capacity: int = _queued(
+        10_000, "process_reply_message_thread_pool_nums"
+    )
 
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200

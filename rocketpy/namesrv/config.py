@@ -55,9 +55,13 @@ class NamesrvConfig:
     wait_seconds_for_service: int = option(45, live=True, minimum=0, maximum=3_600, unit="s")
     delete_topic_with_broker_registration: bool = option(False, live=True)
     default_thread_pool_nums: int = option(0, minimum=0, maximum=64)
-    default_thread_pool_queue_capacity: int = option(10_000, minimum=1, maximum=1_000_000)
+    default_thread_pool_queue_capacity: int = option(
+        10_000, minimum=1, maximum=1_000_000, only_with="default_thread_pool_nums"
+    )
     client_request_thread_pool_nums: int = option(0, minimum=0, maximum=64)
-    client_request_thread_pool_queue_capacity: int = option(50_000, minimum=1, maximum=1_000_000)
+    client_request_thread_pool_queue_capacity: int = option(
+        50_000, minimum=1, maximum=1_000_000, only_with="client_request_thread_pool_nums"
+    )
     max_topics: int = option(100_000, live=True, minimum=1, maximum=10_000_000)
     max_brokers: int = option(1_024, live=True, minimum=1, maximum=100_000)
     max_kv_entries: int = option(10_000, live=True, minimum=0, maximum=1_000_000)

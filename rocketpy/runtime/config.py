@@ -51,6 +51,7 @@ def option(  # noqa: PLR0913 - one keyword for each thing a key can be
     choices: Sequence[str] = (),
     separator: str = ";",
     secret: bool = False,
+    only_with: str = "",
 ) -> Any:  # noqa: ANN401 - as dataclasses.field
     """Declare a configuration field; the keywords become its metadata.
 
@@ -64,6 +65,7 @@ def option(  # noqa: PLR0913 - one keyword for each thing a key can be
         choices: allowed texts of a string.
         separator: between the items of a list.
         secret: never shown by `ConfigSet.as_properties`.
+        only_with: field of the same dataclass without which this one has no effect (0, false, "").
     """
     metadata: dict[str, Any] = {
         "key": key,
@@ -73,6 +75,7 @@ def option(  # noqa: PLR0913 - one keyword for each thing a key can be
         "max": maximum,
         "choices": tuple(choices),
         "separator": separator,
+        "only_with": only_with,
     }
     if secret:
         metadata["secret"] = True
@@ -97,6 +100,7 @@ class Option:
         live: may change while running.
         unit: of numbers; may be empty.
         secret: must not be shown.
+        only_with: path to the value without which this one has no effect; may be empty.
     """
 
     key: str
@@ -106,6 +110,7 @@ class Option:
     live: bool = False
     unit: str = ""
     secret: bool = False
+    only_with: tuple[str, ...] = ()
 
 
 def _default(each: "dataclasses.Field[Any]") -> Any:  # noqa: ANN401 - any field's value
@@ -129,7 +134,10 @@ def options_of(config_class: type) -> tuple[Option, ...]:
             assert group is not dataclasses.MISSING, f"the group {each.name} needs a default"
             found.extend(
                 dataclasses.replace(
-                    inner, path=(each.name, *inner.path), default=_at(group, inner.path)
+                    inner,
+                    path=(each.name, *inner.path),
+                    default=_at(group, inner.path),
+                    only_with=(each.name, *inner.only_with) if inner.only_with else (),
                 )
                 for inner in options_of(hint)
             )
@@ -145,6 +153,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
                 live=bool(metadata.get("live", False)),
                 unit=metadata.get("unit", ""),
                 secret=bool(metadata.get("secret", _SECRET.search(each.name))),
+                only_with=(metadata["only_with"],) if metadata.get("only_with") else (),
             )
         )
     return tuple(found)
@@ -388,6 +397,15 @@ def load(sources: Sources, classes: Sequence[type], *, elsewhere: Iterable[str] 
         built = [_rebuilt(each, values[each], sources.name) for each in classes]
     except ConfigError as error:
         raise _located(error, settings) from None
+    for setting in settings:
+        for config_class, each in options.get(setting.key, ()):
+            value = built[classes.index(config_class)]
+            if each.only_with and setting.source != "default" and not _at(value, each.only_with):
+                key = next(
+                    one.key for one in options_of(config_class) if one.path == each.only_with
+                )
+                reason = f"has no effect while {key} is {_at(value, each.only_with)}"
+                warnings.append(ConfigWarning(setting.key, reason, setting.source, setting.line))
     return ConfigSet(built, warnings, (key for key, live in from_live_file.items() if live))
 
 

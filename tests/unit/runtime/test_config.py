@@ -149,6 +149,28 @@ def test_errors_of_environment_and_command_line_say_so() -> None:
         load_text("", "listenPrt=1")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    threads: int = 0
+    capacity: int = option(10, only_with="threads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    pool: Pool = field(default_factory=Pool)
+
+
+@pytest.mark.parametrize("config_class", [Pool, Server])
+def test_a_key_without_effect_because_of_another_is_a_warning(config_class: type) -> None:
+    alone = load(Sources(text="capacity = 5", name="b.conf"), [config_class])
+    assert [str(one) for one in alone.warnings] == [
+        "b.conf:1: capacity: has no effect while threads is 0"
+    ]
+    both = Sources(text="capacity = 5", name="b.conf", overrides=["threads=2"])
+    assert load(both, [config_class]).warnings == ()
+    assert load(Sources(defaults={"capacity": "5"}), [config_class]).warnings == ()
+
+
 def test_unknown_and_unsupported_keys_are_different_warnings() -> None:
     loaded = load_text("brokerNam=x\nenableLmq=true\nzzzzzzz=1\nautoCreateTopicEnable=true")
     assert [str(each) for each in loaded.warnings] == [
