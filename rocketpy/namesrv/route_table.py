@@ -319,7 +319,8 @@ class RouteTable:
         if left:
             self._brokers[broker_name] = replace(broker, broker_addrs=left)
             if MASTER_ID not in left and broker.enable_acting_master:
-                self._routes.change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+                served = self._routes.of_broker(broker_name)
+                self._routes.change_perm(served, broker_name, _wiped)
             if min(left) != min(broker.broker_addrs):
                 heir = self._live.get(BrokerKey(broker.cluster, left[min(left)]))
                 return MinBrokerChange(
@@ -347,15 +348,27 @@ class RouteTable:
             for name in list(names):
                 routes.drop((topic,), name)
 
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Make every topic of a broker name read-only; return how many."""
-        with self._lock:
-            return self._routes.change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+    def serves_many(self, broker_name: str) -> bool:
+        """Whether changing all topics of a broker name takes more than a few milliseconds."""
+        return len(self._routes.of_broker(broker_name)) > _STEP_TOPICS
 
-    def add_write_perm(self, broker_name: str) -> int:
-        """Make every topic of a broker name readable and writeable; return how many."""
+    def wipe_write_perm(self, broker_name: str) -> Steps[int]:
+        """Make every topic of a broker name read-only, a few at a time; return how many."""
+        return self._change_perm(broker_name, _wiped)
+
+    def add_write_perm(self, broker_name: str) -> Steps[int]:
+        """Make every topic of a broker name readable and writeable, a few at a time."""
+        return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+
+    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> Steps[int]:
         with self._lock:
-            return self._routes.change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+            served = list(self._routes.of_broker(broker_name))
+        count = 0
+        for some in some_at_a_time(served, _STEP_TOPICS):
+            with self._lock:
+                count += self._routes.change_perm(some, broker_name, change)
+            yield
+        return count
 
     # ---- what everybody asks
 
@@ -424,6 +437,10 @@ class RouteTable:
                 for topic, queues in self._routes.items()
                 if queues and matches(next(iter(queues.values())).topic_sys_flag)
             )
+
+
+def _wiped(perm: int) -> int:
+    return perm & ~PERM_WRITE
 
 
 def _with_acting_master(broker: BrokerData, queues: QueueData) -> BrokerData:

@@ -111,14 +111,18 @@ class TopicRoutes:
                 self._mappings[topic] = {**known, broker_name: mapping}
         return 0
 
-    def change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        """Change the permission of all topics of a broker name; return how many."""
-        served = self.of_broker(broker_name)
-        for topic in served:
-            queues = self._topics[topic]
-            queue = queues[broker_name]
-            queues[broker_name] = replace(queue, perm=change(queue.perm))
-        return len(served)
+    def change_perm(
+        self, topics: Iterable[str], broker_name: str, change: Callable[[int], int]
+    ) -> int:
+        """Change the permission of those of some topics that a broker name serves; count them."""
+        changed = 0
+        for topic in topics:
+            queues = self._topics.get(topic, {})
+            queue = queues.get(broker_name)
+            if queue is not None:
+                queues[broker_name] = replace(queue, perm=change(queue.perm))
+                changed += 1
+        return changed
 
     # ---- what goes
 

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.long_work import LongWork
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.proto.bodies.topic import TopicList
 from rocketpy.proto.codes import ResponseCode
@@ -24,7 +25,9 @@ from rocketpy.proto.headers.namesrv import (
     WipeWritePermOfBrokerResponseHeader,
 )
 from rocketpy.remoting.channel import Channel
+from rocketpy.remoting.dispatch import Response
 from rocketpy.runtime.live_config import LiveConfig
+from rocketpy.runtime.steps import Steps
 
 _logger = structlog.get_logger(__name__)
 
@@ -44,6 +47,7 @@ class TopicProcessor:
     def __init__(self, routes: RouteTable, settings: LiveConfig[NamesrvConfig]) -> None:
         self._routes = routes
         self._settings = settings
+        self._work = LongWork()
 
     def list_all(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
@@ -95,18 +99,26 @@ class TopicProcessor:
         _logger.info("topic deleted", topic=header.topic[:300], cluster=header.cluster_name)
         return make_response(request)
 
-    def wipe_write_perm(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """WIPE_WRITE_PERM_OF_BROKER (205)."""
+    def wipe_write_perm(self, channel: Channel, request: RemotingCommand) -> Response:
+        """WIPE_WRITE_PERM_OF_BROKER (205); of very many topics in steps."""
         name = WipeWritePermOfBrokerRequestHeader.from_ext(request.ext_fields).broker_name
-        count = self._routes.wipe_write_perm(name)
+        is_long = self._routes.serves_many(name)
+        return self._work.do(channel, self._wipe(name, request), is_long=is_long)
+
+    def _wipe(self, name: str, request: RemotingCommand) -> Steps[RemotingCommand]:
+        count = yield from self._routes.wipe_write_perm(name)
         _logger.info("write permission wiped", broker=name[:300], topics=count)
         response = WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         return make_response(request, ext_fields=response.to_ext())
 
-    def add_write_perm(self, _channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """ADD_WRITE_PERM_OF_BROKER (327)."""
+    def add_write_perm(self, channel: Channel, request: RemotingCommand) -> Response:
+        """ADD_WRITE_PERM_OF_BROKER (327); of very many topics in steps."""
         name = AddWritePermOfBrokerRequestHeader.from_ext(request.ext_fields).broker_name
-        count = self._routes.add_write_perm(name)
+        is_long = self._routes.serves_many(name)
+        return self._work.do(channel, self._add(name, request), is_long=is_long)
+
+    def _add(self, name: str, request: RemotingCommand) -> Steps[RemotingCommand]:
+        count = yield from self._routes.add_write_perm(name)
         _logger.info("write permission added", broker=name[:300], topics=count)
         response = AddWritePermOfBrokerResponseHeader(add_topic_count=count)
         return make_response(request, ext_fields=response.to_ext())

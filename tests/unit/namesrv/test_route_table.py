@@ -8,6 +8,7 @@ from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.namesrv.route_types import BrokerKey, MinBrokerChange, RegisterOutcome, RouteLimits
 from rocketpy.proto.bodies.route import QueueData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
+from rocketpy.runtime.steps import run_to_end
 
 
 def topics(*names: str, **changes: Any) -> dict[str, TopicConfig]:
@@ -204,16 +205,33 @@ def test_silent_brokers_expire_after_their_own_timeout(table: RouteTable) -> Non
 def test_write_permission_is_wiped_and_added_until_the_next_change(table: RouteTable) -> None:
     register(table, broker())
     register(table, broker("broker-b", topics=topics("t1", "t9")))
-    assert table.wipe_write_perm("broker-a") == 2
+    assert run_to_end(table.wipe_write_perm("broker-a")) == 2
     assert perms(table, "t1") == {"broker-a": 4, "broker-b": 6}
     register(table, broker())
     assert perms(table, "t1") == {"broker-a": 4, "broker-b": 6}
-    assert table.add_write_perm("broker-a") == 2
+    assert run_to_end(table.add_write_perm("broker-a")) == 2
     assert perms(table, "t1") == {"broker-a": 6, "broker-b": 6}
-    assert table.wipe_write_perm("unknown") == 0
-    table.wipe_write_perm("broker-a")
+    assert run_to_end(table.wipe_write_perm("unknown")) == 0
+    run_to_end(table.wipe_write_perm("broker-a"))
     register(table, broker(data_version=DataVersion(1, 2)))
     assert perms(table, "t1") == {"broker-a": 6, "broker-b": 6}
+
+
+def test_permissions_of_very_many_topics_change_a_few_at_a_time(table: RouteTable) -> None:
+    names = [f"t{number}" for number in range(3_000)]
+    register(table, broker(topics=topics(*names)))
+    assert table.serves_many("broker-a")
+    assert not table.serves_many("unknown")
+    steps = table.wipe_write_perm("broker-a")
+    next(steps)
+    assert perms(table, names[0]) == {"broker-a": 4}
+    assert perms(table, names[-1]) == {"broker-a": 6}
+    table.delete_topic(names[-1])  # while others have their turn
+    register(table, broker("broker-b", topics=topics("t1", "t9")))
+    assert run_to_end(steps) == 2_999
+    assert perms(table, names[-2]) == {"broker-a": 4}
+    assert perms(table, "t1") == {"broker-a": 4, "broker-b": 6}
+    assert table.route(names[-1]) is None
 
 
 def test_topics_are_deleted_everywhere_or_in_one_cluster(table: RouteTable) -> None:

@@ -38,8 +38,8 @@ def test_a_broker_that_leaves_costs_its_own_topics_and_not_everybodys() -> None:
         routes.drop_broker(f"small-{number}")
     assert counting.looks <= 100
     assert len(routes.topics()) == 1_000
-    assert routes.change_perm("big", lambda _: 4) == 1_000
-    assert routes.change_perm("small-1", lambda _: 4) == 0
+    assert routes.change_perm(routes.of_broker("big"), "big", lambda _: 4) == 1_000
+    assert routes.change_perm(["t1", "none"], "small-1", lambda _: 4) == 0
 
 
 def test_what_leaves_makes_room() -> None:
