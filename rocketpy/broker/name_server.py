@@ -32,6 +32,7 @@ from rocketpy.proto.perm import PERM_READ, PERM_WRITE
 from rocketpy.proto.record import body_crc
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.ordered_set import OrderedSet
+from rocketpy.runtime.steps import Steps, in_turns
 
 logger = structlog.get_logger(__name__)
 
@@ -63,6 +64,7 @@ class NameServerLink:
         self._changed: dict[str, TopicConfig] = {}
         self._announcing: asyncio.Task[None] | None = None
         self._unreachable: set[str] = set()
+        self._building = asyncio.Lock()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ class NameServerLink:
 
     async def register_all(self) -> None:
         """Send the whole topic table to every name server."""
-        await self._register(self._topics.all().values())
+        await self._register(lambda: self._topics.all().values())
 
     async def fetch_route(self, topic: str) -> RouteResponse:
         """Ask the name servers, one after the other, for the route of a topic; any loop."""
@@ -177,7 +179,7 @@ class NameServerLink:
         try:
             while self._changed:
                 changed, self._changed = self._changed, {}
-                await self._register(changed.values())
+                await self._register(changed.values)
         finally:
             self._announcing = None
 
@@ -187,8 +189,10 @@ class NameServerLink:
         else:
             self._spawn(_call_after(self._announcing, callback))
 
-    async def _register(self, topics: Iterable[TopicConfig]) -> None:
-        body = self._body(topics)
+    async def _register(self, topics: Callable[[], Iterable[TopicConfig]]) -> None:
+        # What is said of later changes comes behind: one body at a time.
+        async with self._building:
+            body = await in_turns(self._body(topics))
         await asyncio.gather(*(self._register_at(address, body) for address in self.addresses))
 
     async def _register_at(self, address: str, body: bytes) -> None:
@@ -239,20 +243,21 @@ class NameServerLink:
             logger.info("name server reachable again", name_server=address)
         return response
 
-    def _body(self, topics: Iterable[TopicConfig]) -> bytes:
+    def _body(self, topics: Callable[[], Iterable[TopicConfig]]) -> Steps[bytes]:
         permission = self._configs.broker.broker_permission
+        # Before the topics: one that comes in between makes another version.
+        version = DataVersion.from_json(self._topics.data_version)
+        told = topics()
         # A broker which must not be written (or read) takes that right from all its topics.
         if permission != PERM_READ | PERM_WRITE:
-            topics = [replace(topic, perm=topic.perm & permission) for topic in topics]
-        version = DataVersion.from_json(self._topics.data_version)
+            told = (replace(topic, perm=topic.perm & permission) for topic in told)
         wrapper = TopicConfigSerializeWrapper(
-            topic_config_table={topic.topic_name: topic for topic in topics},
             data_version=version,
             mapping_data_version=replace(version, counter=0),
             topic_queue_mapping_detail_map={},
             topic_queue_mapping_info_map={},
         )
-        return RegisterBrokerBody(wrapper).encode()
+        return RegisterBrokerBody(wrapper).encode_with(told)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(coroutine)

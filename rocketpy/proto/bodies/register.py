@@ -12,8 +12,9 @@ Source: RegisterBrokerBody, TopicConfig.encode of 5.4.0.
 
 import struct
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import field
+from itertools import islice
 from typing import Any, Final, Self
 
 import orjson
@@ -21,14 +22,15 @@ import orjson
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketpy.proto.compression import inflate_zlib_in_steps
-from rocketpy.proto.fastjson import pieces
+from rocketpy.proto.fastjson import dumps, pieces
 from rocketpy.proto.json_body import Body, body
 
 _LENGTH: Final = struct.Struct(">i")
 STEP_TOPICS: Final = 256
-"""Topics that are read between two pauses: about 3 ms."""
+"""Topics that are read, or written, between two pauses: about 3 ms, or 1."""
 _WRAPPER: Final = ("topicConfigSerializeWrapper",)
 _TOPICS: Final = (*_WRAPPER, "topicConfigTable")
+_EMPTY_TABLE: Final = b'"topicConfigTable":{}'
 _MAPPINGS: Final = (*_WRAPPER, "topicQueueMappingInfoMap")
 _MAPPING_VERSION: Final = 413
 """Brokers from this version on (5.0.0) write the mapping section."""
@@ -42,6 +44,25 @@ class RegisterBrokerBody(Body):
         default_factory=TopicConfigSerializeWrapper
     )
     filter_server_list: list[str] = field(default_factory=list)
+
+    def encode_with(self, topics: Iterable[TopicConfig]) -> Generator[None, None, bytes]:
+        """Write the plain form with these topics, and a pause between each few of them.
+
+        Args:
+            topics: in the place of this body's own table, which is empty.
+
+        Returns:
+            The body's bytes, once the generator has ended.
+        """
+        head, table, tail = self.encode().partition(_EMPTY_TABLE)
+        assert table, "the body has topics of its own"
+        parts: list[bytes] = []
+        rest = iter(topics)
+        while some := list(islice(rest, STEP_TOPICS)):
+            if parts:
+                yield
+            parts.append(dumps({each.topic_name: each.to_json() for each in some})[1:-1])
+        return b"".join((head, table[:-1], b",".join(parts), table[-1:], tail))
 
     @classmethod
     def read_plain(cls, data: bytes, *, is_bare: bool = False) -> Generator[None, None, Self]:

@@ -200,3 +200,31 @@ async def test_who_waits_for_an_announcement_is_called_also_when_the_broker_stop
     assert told[1:] == ["waiting"]
     kit.link.when_announced(lambda: told.append("after the end"))
     assert told[2:] == ["after the end"]
+
+
+async def test_very_many_topics_are_told_in_steps_and_a_new_one_behind_them() -> None:
+    kit = Kit("n1:1")
+    with kit.topics.one_write():
+        for number in range(2_000):
+            kit.topics.put(TopicConfig(f"many-{number}", 4, 4))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    before = turns
+    registering = asyncio.create_task(kit.link.register_all())
+    await asyncio.sleep(0)
+    kit.topics.put(TopicConfig("young", 4, 4))
+    announced = asyncio.create_task(kit.link._register(lambda: [TopicConfig("young", 4, 4)]))
+    await asyncio.gather(registering, announced)
+    task.cancel()
+    assert turns - before >= 7, "others had their turn in between"
+    first, second = (topics_of(command) for _, command in kit.sent(103))
+    assert len(first) >= 2_000
+    assert list(second) == ["young"]

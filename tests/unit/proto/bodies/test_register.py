@@ -63,3 +63,25 @@ def test_topics_of_a_registration_that_are_wrong(topic):
     assert damaged != plain
     with pytest.raises(BadBodyError):
         decode_compressed(zlib.compress(damaged))
+
+
+@pytest.mark.parametrize("count", [0, 1, 256, 600])
+def test_a_body_is_written_a_few_topics_at_a_time_and_is_the_same(count: int) -> None:
+    topics = [TopicConfig(f"topic-{number}", 4, 4) for number in range(count)]
+    version = DataVersion(1, 2)
+    bare = RegisterBrokerBody(
+        TopicConfigSerializeWrapper(data_version=version), ['"topicConfigTable":{}']
+    )
+    steps = bare.encode_with(iter(topics))
+    pauses, written = 0, b""
+    while True:
+        try:
+            next(steps)
+            pauses += 1
+        except StopIteration as end:
+            written = end.value
+            break
+    assert pauses == max(0, (count - 1) // 256)
+    table = {one.topic_name: one for one in topics}
+    whole = TopicConfigSerializeWrapper(topic_config_table=table, data_version=version)
+    assert written == RegisterBrokerBody(whole, bare.filter_server_list).encode()
