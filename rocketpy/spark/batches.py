@@ -137,9 +137,8 @@ def queue_offsets(data: bytes, positions: Int64s) -> Int64s:
     """
     if not len(positions):
         return np.empty(0, np.int64)
-    raw = np.frombuffer(data, np.uint8)
-    words = np.lib.stride_tricks.sliding_window_view(raw, 8)[positions + _QUEUE_OFFSET_AT]
-    return words.view(_BIG_ENDIAN)[:, 0].astype(np.int64)
+    words = np.ndarray((len(data) - 7,), _BIG_ENDIAN, data, strides=(1,))
+    return words[positions + _QUEUE_OFFSET_AT].astype(np.int64)
 
 
 def marked_rows(lost: Sequence[QueueRange], schema: RowSchema) -> pa.RecordBatch:
