@@ -86,7 +86,7 @@ def start_apache(home: Path, heap: str) -> Side:
     return Side("apache", f"127.0.0.1:{APACHE_NS_PORT}", pids, ready_s, idle, home)
 
 
-def start_rocketpy(home: Path, options: list[str]) -> Side:
+def start_rocketpy(home: Path, options: list[str], limit_s: float = 30) -> Side:
     """Start `rocketpy standalone` on free ports with ``home`` as its directory."""
     home.mkdir(parents=True, exist_ok=True)
     log = home / "rocketpy.log"
@@ -112,7 +112,7 @@ def start_rocketpy(home: Path, options: list[str]) -> Side:
         ]
         if ready:
             break
-        if process.poll() is not None or time.monotonic() - started > 30:
+        if process.poll() is not None or time.monotonic() - started > limit_s:
             raise SystemExit(f"rocketpy did not start:\n{log.read_text()}")
         time.sleep(0.01)
     ready_s = time.monotonic() - started

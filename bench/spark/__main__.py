@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.spark import decoding, reads
+from bench.spark import archive, decoding, memory, reads, sink
 from bench.spark.frame import Context, keep, measure, table
 
-MODULES = (reads, decoding)
+MODULES = (reads, decoding, archive, sink)
 
 
 def say(text: str) -> None:
@@ -37,15 +37,21 @@ def main() -> int:
         if opts.only in f"{each.key} {each.name}"
     ]
     scratch = Path(tempfile.mkdtemp(prefix="rocketpy-bench-spark-"))
-    context = Context(scratch, 0.1 if opts.quick else 1.0)
+    context = Context(scratch, 0.05 if opts.quick else 1.0)
+    began = time.monotonic()
     rounds = 1 if opts.quick else opts.rounds
     say(f"load of the machine: {os.getloadavg()[0]:.1f}")
     try:
-        results = measure(ratios, context, rounds, say)
+        with context.closing:
+            results = measure(ratios, context, rounds, say)
+            peak = memory.worker_peak_mb(os.getpid())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     text = table(results)
+    if peak:
+        text += f"\n\nMost memory of a Python worker: {peak:,.0f} MB (limit {memory.LIMIT_MB} MB)."
     print(text)
+    say(f"took {time.monotonic() - began:.0f} s")
     if not (opts.no_store or opts.quick):
         say(f"stored as {keep(results, text, {'rounds': rounds, 'only': opts.only})}")
     return 0

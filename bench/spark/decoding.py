@@ -1,11 +1,10 @@
 """B5 and B6: the decoder of many records beside that of one, and beside copying the log."""
 
 import time
-from functools import partial
 
 import numpy as np
 
-from bench.spark.frame import Context, Ratio
+from bench.spark.frame import Context, Measure, Ratio
 from rocketpy.arrow import RecordDecoder, row_schema
 from rocketpy.arrow.slow_rows import slow_rows
 from rocketpy.proto.message import decode_message
@@ -25,8 +24,8 @@ def ratios() -> list[Ratio]:
             f"vectorised / one record after the other, into Arrow, {size} B",
             "rows/s",
             10,
-            partial(vectorised, body_bytes=size),
-            partial(one_by_one, body_bytes=size),
+            Measure(vectorised, size),
+            Measure(one_by_one, size),
         )
         for size in (100, 1024)
     ]
@@ -37,8 +36,8 @@ def ratios() -> list[Ratio]:
             "vectorised decoding / copying the log, 1024 B",
             "MB/s",
             0.4,
-            partial(megabytes_per_s, body_bytes=1024),
-            partial(copied, body_bytes=1024),
+            Measure(megabytes_per_s, 1024),
+            Measure(copied, 1024),
         ),
     ]
 

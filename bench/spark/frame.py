@@ -1,4 +1,7 @@
-"""Two rates and the goal for their ratio: rounds of all of them, medians, where they are kept."""
+"""Two rates and the goal for their ratio: rounds of all of them, medians, where they are kept.
+
+A measure that several ratios share runs once a round.
+"""
 
 import json
 import os
@@ -7,18 +10,23 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.processes import ROOT
-from bench.spark import session, stores
+from bench.spark import kafka, live, session, stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RESULTS = ROOT / "bench" / "results"
+
+
+class UnavailableError(Exception):
+    """Something cannot be measured here, and why."""
 
 
 @dataclass
@@ -28,19 +36,66 @@ class Context:
     Attributes:
         scratch: a directory that is deleted afterwards.
         scale: share of the usual number of messages.
+        closing: stops what was started.
     """
 
     scratch: Path
     scale: float = 1.0
+    closing: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def spark(self) -> "SparkSession":
         """A session with two cores, started when first used."""
-        return session.start(self.scratch)
+        jars = self._kafka_jars
+        return session.start(self.scratch, [] if isinstance(jars, str) else jars.connector)
+
+    @cached_property
+    def _kafka_jars(self) -> kafka.Jars | str:
+        try:
+            return kafka.resolve()
+        except kafka.NotResolvedError as error:
+            return str(error)
+
+    @cached_property
+    def kafka(self) -> kafka.Broker:
+        """A Kafka broker, started when first used.
+
+        Raises:
+            UnavailableError: its jars cannot be resolved.
+        """
+        jars = self._kafka_jars
+        if isinstance(jars, str):
+            raise UnavailableError(jars)
+        return self.closing.enter_context(kafka.running(jars, self.scratch / "kafka"))
+
+    def live(self, body_bytes: int) -> str:
+        """Return the name server of a broker of ours that has the messages of that store."""
+        if body_bytes not in self._live:
+            home = self.scratch / f"live-{body_bytes}"
+            started = live.serving(home, self.store(body_bytes) if body_bytes else None)
+            self._live[body_bytes] = self.closing.enter_context(started)
+        return self._live[body_bytes]
+
+    @cached_property
+    def _live(self) -> dict[int, str]:
+        return {}
 
     def store(self, body_bytes: int) -> stores.Store:
         """Return a store with bodies of this size, made when first asked for."""
         return stores.store_of(self.scratch, body_bytes, self.scale)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What gives a rate.
+
+    Attributes:
+        run: measures once.
+        body_bytes: of each message.
+    """
+
+    run: Callable[[Context, int], float]
+    body_bytes: int
 
 
 @dataclass(frozen=True)
@@ -52,25 +107,26 @@ class Ratio:
         name: what is compared.
         unit: of both rates.
         goal: the least ratio wanted.
-        ours: measures our rate once.
-        theirs: measures the other.
+        ours: our rate.
+        theirs: the other.
     """
 
     key: str
     name: str
     unit: str
     goal: float
-    ours: Callable[[Context], float]
-    theirs: Callable[[Context], float]
+    ours: Measure
+    theirs: Measure
 
 
 @dataclass
 class Result:
-    """What was measured of a ratio, a rate a round."""
+    """What was measured of a ratio, a rate a round; or why nothing was."""
 
     ratio: Ratio
     ours: list[float]
     theirs: list[float]
+    missing: str = ""
 
     @property
     def value(self) -> float:
@@ -81,18 +137,34 @@ class Result:
 def measure(
     ratios: Iterable[Ratio], context: Context, rounds: int, say: Callable[[str], None]
 ) -> list[Result]:
-    """Run every ratio in interleaved rounds; who is first alternates, the first does not count."""
-    results = [Result(ratio, [], []) for ratio in ratios]
+    """Run every measure in interleaved rounds, every other one backwards; the first only warms."""
+    wanted = list(ratios)
+    rates: dict[Measure, list[float]] = {}
+    for ratio in wanted:
+        rates |= {ratio.ours: [], ratio.theirs: []}
+    missing: dict[Measure, str] = {}
     for number in range(rounds + 1):
-        for result in results:
-            sides = [(result.ours, result.ratio.ours), (result.theirs, result.ratio.theirs)]
-            for rates, run in sides if number % 2 else reversed(sides):
-                rate = run(context)
-                if number:
-                    rates.append(rate)
+        for each in list(rates) if number % 2 else reversed(rates):
+            if each in missing:
+                continue
+            try:
+                rate = each.run(context, each.body_bytes)
+            except UnavailableError as error:
+                missing[each] = str(error)
+                say(f"cannot be measured: {each.run.__name__}: {error}")
+                continue
+            say(f"round {number}: {each.run.__name__} {each.body_bytes} B: {rate:,.0f}")
             if number:
-                say(f"round {number}: {result.ratio.key} {result.ratio.name}: {result.value:.2f}")
-    return results
+                rates[each].append(rate)
+    return [
+        Result(
+            ratio,
+            rates[ratio.ours],
+            rates[ratio.theirs],
+            missing.get(ratio.ours) or missing.get(ratio.theirs, ""),
+        )
+        for ratio in wanted
+    ]
 
 
 def table(results: Iterable[Result]) -> str:
@@ -102,10 +174,16 @@ def table(results: Iterable[Result]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for result in results:
-        ours, theirs = (statistics.median(each) for each in (result.ours, result.theirs))
         ratio = result.ratio
+        head = f"| {ratio.key} | {ratio.name}"
+        if result.missing:
+            lines.append(
+                f"{head} | | | {ratio.unit} | not measured: {result.missing} | {ratio.goal} |"
+            )
+            continue
+        ours, theirs = (statistics.median(each) for each in (result.ours, result.theirs))
         lines.append(
-            f"| {ratio.key} | {ratio.name} | {ours:,.0f} | {theirs:,.0f} | {ratio.unit} "
+            f"{head} | {ours:,.0f} | {theirs:,.0f} | {ratio.unit} "
             f"| **{result.value:.2f}** | {ratio.goal} |"
         )
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 TASKS = 2
 
 
-def start(scratch: Path) -> "SparkSession":
-    """Start a session with two cores, on loopback."""
+def start(scratch: Path, jars: Sequence[Path] = ()) -> "SparkSession":
+    """Start a session with two cores, on loopback, with more jars on its class path."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -33,6 +33,8 @@ def start(scratch: Path) -> "SparkSession":
         "spark.sql.session.timeZone": "UTC",
         "spark.local.dir": str(scratch / "spark"),
     }
+    if jars:
+        settings["spark.jars"] = ",".join(map(str, jars))
     builder = SparkSession.builder.master(f"local[{TASKS},3]").appName("bench")
     for key, value in settings.items():
         builder = builder.config(key, value)
