@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from rocketpy.proto.record import (
     BLANK_BYTES,
     BLANK_MAGIC,
+    HOST_FLAGS,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_BYTES,
@@ -57,6 +58,8 @@ class RecordCheck(NamedTuple):
     properties: bytes = b""
 
 
+_PLAIN: Final = struct.Struct(">iii16xqi44xi")
+"""Size, magic, checksum, place, flags and body length among 88 bytes with IPv4 hosts."""
 _EMPTY: Final = RecordCheck(RecordState.EMPTY)
 
 
@@ -115,11 +118,37 @@ def is_intact(record: memoryview, phy_offset: int) -> bool:
     """
     if len(record) < MIN_RECORD_BYTES:
         return False
+    if _is_plain_and_intact(record, phy_offset):
+        return True
     size, magic = size_and_magic(record, 0)
     if size != len(record) or magic not in {MAGIC_V1, MAGIC_V2}:
         return False
     parts = _parts(record)
     return parts is not None and parts.phy_offset == phy_offset and parts.body_matches(record)
+
+
+def _is_plain_and_intact(record: memoryview, phy_offset: int) -> bool:
+    """Say the same in few steps of a record of version 1 with IPv4 hosts; False: look closer.
+
+    Every message from before the start is checked like this when it is read.
+    """
+    end = len(record)
+    size, magic, crc, place, sys_flag, body_bytes = _PLAIN.unpack_from(record)
+    at = _PLAIN.size + body_bytes
+    if (
+        size != end
+        or magic != MAGIC_V1
+        or place != phy_offset
+        or sys_flag & HOST_FLAGS
+        or not _PLAIN.size <= at <= end - 3
+    ):
+        return False
+    topic_end = at + 1 + record[at]
+    if topic_end > end - 2 or record[topic_end] > 0x7F:
+        return False
+    if topic_end + 2 + (record[topic_end] << 8 | record[topic_end + 1]) != end:
+        return False
+    return not body_bytes or body_crc(record[_PLAIN.size : at]) == crc
 
 
 class _Parts(NamedTuple):

@@ -2,11 +2,13 @@
 
 import struct
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketpy.proto import record_check
 from rocketpy.proto.record import BLANK_MAGIC, MIN_RECORD_BYTES, record_store_timestamp_ms
 from rocketpy.proto.record_check import RecordState, check_record, is_intact
 from tests.unit.store.store_kit import Kit, message
@@ -94,6 +96,17 @@ def test_one_changed_byte_never_breaks_the_check(at: int, change: int) -> None:
     assert found.state in set(RecordState)
     if found.state is RecordState.RECORD:
         assert found.size_bytes == len(RECORD)
+
+
+@given(st.integers(0, len(RECORD) - 1), st.integers(0, 255))
+def test_the_short_way_agrees_with_the_closer_look(at: int, byte: int) -> None:
+    data = bytearray(RECORD)
+    data[at] = byte
+
+    with patch.object(record_check, "_is_plain_and_intact", return_value=False):
+        closer = is_intact(memoryview(data), PLACE)
+
+    assert is_intact(memoryview(data), PLACE) == closer
 
 
 @given(st.binary(max_size=200))
