@@ -18,6 +18,7 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.processor.plain_sends import compiled_sends, send_path
 from rocketpy.broker.request_table import Guard
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StoreError
@@ -124,6 +125,13 @@ class Broker:
     def parts(self) -> BrokerParts:
         """What it is made of, for tools and tests in the same process."""
         return self._parts
+
+    @property
+    def send_path(self) -> str:
+        """What serves plain sends: ``compiled`` or ``python``."""
+        if self.requests.has_guard:
+            return "python"
+        return send_path(self._parts.pools["send"], self._configs.store)
 
     @property
     def services(self) -> Sequence[Service]:
@@ -239,8 +247,16 @@ class Broker:
             listeners += feature.listeners
         for listener in listeners:
             server.add_listener(listener)
+        self._offer_plain_sends(server, config)
         self._servers.append(server)
         return server
+
+    def _offer_plain_sends(self, server: RemotingServer, config: RemotingServerConfig) -> None:
+        """Let the compiled path, if there is one, serve what needs no look at each request."""
+        parts = self._parts
+        make = compiled_sends()
+        if make is not None and self.send_path == "compiled":
+            server.set_byte_handler(make(parts.sends, parts.store.direct, config.max_frame_bytes))
 
 
 def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSettings:

@@ -45,6 +45,11 @@ class RequestTable:
         self._routes: dict[int, RequestRoute] = {}
 
     @property
+    def has_guard(self) -> bool:
+        """Whether something sees every request first."""
+        return self._guard is not None
+
+    @property
     def routes(self) -> Mapping[int, RequestRoute]:
         """Request code to route."""
         return self._routes

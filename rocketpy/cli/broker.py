@@ -119,7 +119,7 @@ def command(
     logs.configure(level=log_level, log_format=log_format)
     report_configuration({"broker": loaded}, strict=strict_config)
     broker = build_broker(loaded)
-    return run_server(broker, lambda: {"broker": broker.address})
+    return run_server(broker, lambda: {"broker": broker.address, "sends": broker.send_path})
 
 
 def main() -> None:

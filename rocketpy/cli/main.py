@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from rocketpy import __version__
 from rocketpy.terminal.guard import run_command
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
@@ -69,12 +70,29 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    """Print the version and end; looked up only when asked for."""
+    if value:
+        from rocketpy.broker.processor.plain_sends import is_compiled  # noqa: PLC0415
+
+        path = "compiled" if is_compiled() else "python"
+        click.echo(f"rocketpy, version {__version__} (plain sends: {path})")
+        ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: rocketpy standalone --data ./data",
 )
-@click.version_option(package_name="rocketpy", prog_name="rocketpy")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version, and what serves plain sends.",
+)
 def command() -> None:
     """Apache RocketMQ again, in Python: the same wire, the same files, no JVM."""
 

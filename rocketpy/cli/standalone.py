@@ -65,9 +65,13 @@ class Standalone:
         await self._namesrv.stop()
 
     def addresses(self) -> dict[str, str]:
-        """Return where both listen."""
+        """Return where both listen, and what serves plain sends."""
         assert self._broker is not None, "not started"
-        return {"namesrv": self._namesrv.address, "broker": self._broker.address}
+        return {
+            "namesrv": self._namesrv.address,
+            "broker": self._broker.address,
+            "sends": self._broker.send_path,
+        }
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:

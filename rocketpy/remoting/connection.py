@@ -199,7 +199,7 @@ class Connection(asyncio.Protocol):
         handler = self._byte_handler
         if handler is None or not self.has_first_command or self.is_reading_paused:
             return data
-        if self._owner.is_draining or not self.channel.is_open:
+        if self._owner.is_draining or not self.channel.is_open or self._budget.is_exhausted:
             return data
         data = self._reader.take(data)
         served_bytes = serve_bytes(handler, self.channel, data) if data else 0

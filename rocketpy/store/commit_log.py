@@ -106,6 +106,11 @@ class CommitLog:
         """Where the next record goes."""
         return self._offsets.appended
 
+    @property
+    def current(self) -> tuple[MappedFile | None, int]:
+        """The file being written, and the position in it before which nothing needs thought."""
+        return self._file, self._limit
+
     def load(self) -> None:
         """Map the files that are there.
 
@@ -347,8 +352,6 @@ class CommitLog:
                 if self._spare is None and self._queue.last is mapped:
                     self._spare = self._make_next()
 
-    # -- durability ------------------------------------------------------------------------
-
     def flush(self) -> int:
         """Bring everything appended before the call to disk; return up to where.
 
@@ -372,8 +375,6 @@ class CommitLog:
         for mapped in self._queue.files:
             if mapped.end_offset > phy_offset:
                 mapped.region.flush()
-
-    # -- reading ---------------------------------------------------------------------------
 
     def record(self, phy_offset: int, size_bytes: int) -> memoryview | None:
         """Return bytes that a consume queue points to, unchecked; None when they are gone."""
@@ -452,8 +453,6 @@ class CommitLog:
         if phy_offset not in self.damaged and len(self.damaged) < _MAX_REMEMBERED_DAMAGE:
             self.damaged.add(phy_offset)
             logger.error("damaged record: phy_offset=%d reason=%s", phy_offset, reason)
-
-    # -- retention and end -----------------------------------------------------------------
 
     def file_count(self) -> int:
         """Number of files, the one being written included."""

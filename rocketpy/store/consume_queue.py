@@ -185,6 +185,33 @@ class ConsumeQueue:
         self.max_phy_end = phy_offsets[-1] + sizes_bytes[-1]
         self.max_offset = queue_offset + len(phy_offsets)
 
+    def open_run(self, count: int) -> tuple[bytearray, int] | None:
+        """Make room for entries that somebody else writes (append lock held).
+
+        Returns:
+            The tail's bytes and the position of the next entry in them; None while messages wait
+            for the disk, or when the topic was deleted.
+
+        Raises:
+            ResourceShortError: as `reserve`.
+        """
+        if self.is_deleted or self.next_offset != self.max_offset:
+            return None
+        if self.next_offset + count > self.reserved_offset:
+            self.reserve(count)
+        return self._buffer, (self.next_offset - self._tail_start) * ENTRY_BYTES
+
+    def close_run(self, count: int, max_phy_end: int) -> None:
+        """Take note of entries that were written where `open_run` said (append lock held).
+
+        Args:
+            count: of entries; not more than there was room for.
+            max_phy_end: physical end of the last entry's message.
+        """
+        self.max_phy_end = max_phy_end
+        self.next_offset += count
+        self.max_offset = self.next_offset
+
     def settle(self) -> bool:
         """Give the memory back when every entry is on disk; return whether that was so."""
         is_on_disk = self.flushed_offset == self.max_offset == self.next_offset

@@ -32,7 +32,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final
+from mmap import mmap
+from typing import Final, NamedTuple
 
 from rocketpy.errors import StoreFormatError
 from rocketpy.store.files import Region
@@ -68,6 +69,28 @@ class IndexHeader:
     end_phy_offset: int
     hash_slot_count: int
     index_count: int
+
+
+class IndexRun(NamedTuple):
+    """Where somebody else writes entries; see the layout above.
+
+    Attributes:
+        buffer: the file.
+        slots: how many it has.
+        entries_at: where entry 0 would begin.
+        first: number of the first entry to write.
+        stop: number of the first one for which there is no room.
+        slots_used: slots that name an entry.
+        begin_ms: the file's first store time.
+    """
+
+    buffer: mmap | bytearray
+    slots: int
+    entries_at: int
+    first: int
+    stop: int
+    slots_used: int
+    begin_ms: int
 
 
 class IndexFile:
@@ -296,6 +319,40 @@ class IndexFile:
         self._end_phy = phy_offsets[-1]
         self._write_header()
         return True
+
+    def open_run(self, count: int) -> IndexRun:
+        """Make room for entries that somebody else writes, as many of them as the file takes.
+
+        The file has entries already, and `takes_time` of their store time.
+
+        Raises:
+            DiskFullError: there is no space for the entries.
+        """
+        last = min(self._count + count, self._max_count)
+        end = self._entries_at + ENTRY_BYTES * last
+        if end > self._allocated:
+            self._allocate(end)
+        return IndexRun(
+            self._buffer, self._slots, self._entries_at, self._count, last, self._slots_used,
+            self._begin_ms,
+        )  # fmt: skip
+
+    def close_run(
+        self, count: int, slots_used: int, phy_offset: int, store_timestamp_ms: int
+    ) -> None:
+        """Take note of entries that were written where `open_run` said.
+
+        Args:
+            count: number that the next entry gets.
+            slots_used: slots that name an entry now.
+            phy_offset: of the last message.
+            store_timestamp_ms: of the messages.
+        """
+        self._count = count
+        self._slots_used = slots_used
+        self._end_ms = store_timestamp_ms
+        self._end_phy = phy_offset
+        self._write_header()
 
     def covers(self, begin_ms: int, end_ms: int) -> bool:
         """Whether any message of this file may lie in the window (both ends included)."""

@@ -55,7 +55,7 @@ class MessageStore:
         self._append_lock = parts.append_lock
         self._offsets, self._gate = parts.offsets, parts.gate
         self._log, self._table, self._index = parts.log, parts.table, parts.index
-        self._writer, self._stats = parts.writer, parts.stats
+        self._writer, self._stats, self.direct = parts.writer, parts.stats, parts.direct
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
         self.recovery = RecoveryReport()

@@ -17,6 +17,7 @@ from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.deleted_topics import DeletedTopics, SweepDeletedService
+from rocketpy.store.direct_append import DirectAppend
 from rocketpy.store.dispatch import (
     Dispatcher,
     DispatcherList,
@@ -91,6 +92,14 @@ class StoreParts:
             offsets=self.offsets,
             table=self.table,
             dispatchers=self.dispatchers,
+            stats=self.stats,
+        )
+        self.direct = DirectAppend(
+            self.writer,
+            log=self.log,
+            offsets=self.offsets,
+            dispatchers=self.dispatchers,
+            index=self.index,
             stats=self.stats,
         )
         self.replica = ReplicaWriter(

@@ -255,6 +255,33 @@ class MessageWriter:
         self._last_ms = now_ms
         return now_ms
 
+    def hold(self) -> int | None:
+        """Take the append lock for a run of records, and return their store time.
+
+        Returns:
+            None when messages are refused, or somebody else appends just now; nothing was done.
+        """
+        if self._gate.refusal is not None or not self._append_lock.acquire(blocking=False):
+            return None
+        if not self._gate.is_open:
+            self._append_lock.release()
+            return None
+        self._lock_begin_ms = self._monotonic_ms()
+        return self.next_store_ms()
+
+    def let_go(self) -> None:
+        """Give the append lock back after `hold`."""
+        elapsed_ms = self._monotonic_ms() - self._lock_begin_ms
+        self._lock_begin_ms = 0
+        self._append_lock.release()
+        if elapsed_ms > 0:
+            self._stats.put_took(elapsed_ms)
+
+    def known_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return a queue that was put to before; None: `put` finds or makes it."""
+        known = self._topics.get(topic)
+        return None if known is None else known.queues.get(queue_id)
+
     def put_batch(self, batch: PutBatch) -> PutMessageResult:
         """Append messages of one queue side by side, all of them or none.
 

@@ -10,6 +10,7 @@ from typing import Final
 from rocketpy.broker.admin.response import ok
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.feature import Feature
+from rocketpy.broker.processor.plain_sends import send_path
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.proto.bodies.topic import KVTable
 from rocketpy.proto.codes import RPC_VERSION, RequestCode
@@ -81,6 +82,7 @@ class RuntimeInfoAdmin:
             "brokerActive": _flag(self._configs.broker.broker_id == _MASTER_ID),
             "brokerVersion": str(RPC_VERSION),
             "brokerVersionDesc": VERSION_NAME,
+            "plainSends": send_path(self._business_pools.get("send"), self._configs.store),
             "startAcceptSendRequestTimeStamp": str(
                 self._configs.broker.start_accept_send_request_time_stamp
             ),

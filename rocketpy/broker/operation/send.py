@@ -143,6 +143,21 @@ class SendOperation:
         self._own_bytes = encode_properties(self._own)
         self._broker_name = config.broker_name
 
+    @property
+    def own_properties(self) -> bytes:
+        """What is added to each message, encoded."""
+        return self._own_bytes
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Limit of a body."""
+        return self._admission.max_body_bytes
+
+    @property
+    def count(self) -> Callable[[str, int, int], None]:
+        """Told topic, messages and bytes of what was stored."""
+        return self._count
+
     def send_plain(  # noqa: PLR0913, PLR0917 - values in hand; a request object costs too much
         self,
         policy: TopicSendPolicy,

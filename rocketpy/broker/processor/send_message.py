@@ -11,9 +11,11 @@ Source: SendMessageProcessor.java (5.4.0).
 from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.property_shapes import SPECIAL_PROPERTIES
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
+from rocketpy.broker.processor.plain_sends import PlainSendRules
 from rocketpy.broker.processor.send_response import SendResponses
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand
@@ -38,6 +40,9 @@ class SendMessageProcessor:
     Args:
         operation: stores what is sent.
         config: the broker's settings; see `configure`.
+
+    Attributes:
+        plain_rules: what the compiled path goes by.
     """
 
     def __init__(self, operation: SendOperation, config: BrokerConfig) -> None:
@@ -59,6 +64,15 @@ class SendMessageProcessor:
         self._config = config
         self._responses = SendResponses(
             self._store_host, region_id=config.region_id, trace_on=config.trace_on
+        )
+        operation = self._operation
+        self.plain_rules = PlainSendRules(
+            operation.known,
+            operation.count,
+            SPECIAL_PROPERTIES,
+            operation.own_properties,
+            operation.max_body_bytes,
+            self._responses.json_parts,
         )
 
     def process(self, channel: Channel, request: RemotingCommand) -> Response:

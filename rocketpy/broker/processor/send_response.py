@@ -7,6 +7,7 @@ general way.
 Source: SendMessageResponseHeader.java, SendMessageProcessor.java (5.4.0).
 """
 
+import re
 import struct
 from collections.abc import Sequence
 from typing import Final
@@ -82,6 +83,12 @@ class SendResponses:
                 _text(b"msgId") + bytes((0xD9, msg_id_chars)) + self._ids.encode(),
             )
         )
+
+    @property
+    def json_parts(self) -> tuple[bytes, ...]:
+        """What stands around the six values of a JSON header, in their order: see `frame`."""
+        parts = re.split(rb"%(?:d|b|016X)", self._json.replace(b"%%", b"\0"))
+        return tuple(part.replace(b"\0", b"%") for part in parts)
 
     def msg_id(self, phy_offset: int) -> str:
         """The offset message id of a record."""

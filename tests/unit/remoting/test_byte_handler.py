@@ -109,3 +109,14 @@ def test_one_way_requests_may_be_served_without_a_byte() -> None:
     rig.connection.data_received(TOY_FRAME)
     assert len(rig.transport.responses()) == 1
     assert rig.connection.pending_bytes == 0
+
+
+def test_nothing_is_offered_while_too_much_is_held_for_all() -> None:
+    toy = Toy()
+    rig = opened(toy)
+    rig.owner.budget.is_exhausted = True
+    rig.connection.data_received(frame(1))
+    assert toy.offered == []
+    rig.owner.budget.is_exhausted = False
+    rig.loop.run()
+    assert len(rig.transport.responses()) == 2

@@ -36,6 +36,10 @@ HEADERS = st.builds(
 class Operation:
     """Notes what it is given."""
 
+    count = None
+    own_properties = b""
+    max_body_bytes = 0
+
     def __init__(self) -> None:
         self.known = {"T": SimpleNamespace(is_simple=True)}
         self.plain: tuple[Any, ...] = ()

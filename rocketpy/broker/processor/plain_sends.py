@@ -1,0 +1,77 @@
+"""The compiled path of plain sends: whether there is one, and what it asks Python.
+
+`_plain_sends` (Cython) serves plain sends at the start of received bytes in one call. It is
+optional: without it, or with ROCKETPY_PURE=1 in the environment, Python serves everything, with the
+same responses and the same bytes on disk. docs/decisions/0008 says why and what it takes.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from rocketpy.broker.operation.send_admission import TopicSendPolicy
+from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.dispatch import ByteHandler
+from rocketpy.store.config import MessageStoreConfig
+from rocketpy.store.direct_append import DirectAppend
+
+_MODULE: Final = "rocketpy.broker.processor._plain_sends"
+
+
+class PlainSendRules(NamedTuple):
+    """What is worked out once, in Python, for every plain send; replaced when settings change.
+
+    Attributes:
+        known: policies of the topics that were sent to.
+        count_stored: told topic, messages and bytes of what was stored.
+        special_properties: a message with one of these is not plain.
+        own_properties: added to each message, encoded.
+        max_body_bytes: limit of a body.
+        response_parts: a response's JSON header around code, physical offset (16 hexadecimal
+            digits), queue id, queue offset, UNIQ_KEY and opaque.
+    """
+
+    known: Mapping[str, TopicSendPolicy]
+    count_stored: Callable[[str, int, int], None]
+    special_properties: frozenset[str]
+    own_properties: bytes
+    max_body_bytes: int
+    response_parts: tuple[bytes, ...]
+
+
+class KnowsRules(Protocol):
+    """Says what the rules are now."""
+
+    plain_rules: PlainSendRules
+
+
+MakeHandler: TypeAlias = Callable[[KnowsRules, DirectAppend, int], ByteHandler]
+"""Of the rules, where records are written, and the limit of a frame in bytes."""
+
+
+def compiled_sends() -> MakeHandler | None:
+    """Return what makes a handler of received bytes; None when it is not there or not wanted."""
+    if os.environ.get("ROCKETPY_PURE") == "1":
+        return None
+    try:
+        make: MakeHandler = import_module(_MODULE).PlainSends
+    except ImportError:
+        return None
+    return make
+
+
+def is_compiled() -> bool:
+    """Whether the compiled path is there and wanted."""
+    return compiled_sends() is not None
+
+
+def send_path(pool: BusinessPool | None, store: MessageStoreConfig) -> str:
+    """Return what serves plain sends: ``compiled`` or ``python``.
+
+    Args:
+        pool: of sends; one with threads takes requests, not bytes.
+        store: with SYNC_FLUSH every send waits for the disk, which only Python does.
+    """
+    is_inline = pool is None or pool.runs_inline
+    return "compiled" if is_inline and not store.is_sync_flush and is_compiled() else "python"

@@ -1,0 +1,233 @@
+"""Two ways through one broker: the same frames with and without the compiled path."""
+
+import asyncio
+import json
+import random
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.remoting.connection import Connection
+from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.unit.remoting.fakes import FakeTransport
+
+TOPICS = ("first", "second", "%RETRY%group", "multi")
+UNIQ_KEY = "7F00000100002A139A1F0000{:08X}"
+
+
+class Outcome(NamedTuple):
+    """What there is to see of a broker that was given frames."""
+
+    responses: list[bytes]
+    files: dict[str, bytes]
+    arrivals: list[tuple[str, int, int, int]]
+    counts: dict[str, tuple[int, int]]
+    store: tuple[int, int, int]
+    served_bytes: int
+
+
+def frame(code: int, ext: dict[str, str], body: bytes, opaque: int, /, **header: object) -> bytes:
+    """One request as the Java client writes it."""
+    fields = {
+        "code": code,
+        "extFields": ext,
+        "flag": 0,
+        "language": "JAVA",
+        "opaque": opaque,
+        "serializeTypeCurrentRPC": "JSON",
+        "version": 493,
+        **header,
+    }
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def ext_of(topic: str, queue_id: int, properties: str, **fields: str) -> dict[str, str]:
+    """Header fields of a send."""
+    return {
+        "a": "group",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue_id),
+        "f": "0",
+        "g": "1700000000123",
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": "broker-a",
+    } | fields
+
+
+def properties_of(rng: random.Random, number: int, odd: float) -> str:
+    """Properties of any kind: plain ones mostly."""
+    pairs = [("UNIQ_KEY", UNIQ_KEY.format(number)), ("WAIT", rng.choice(("true", "false")))]
+    if rng.random() < 0.3:
+        pairs.append(
+            ("TAGS", rng.choice(("TagA", "a||b", "t" * 300, "#", "Ünï" if odd > 0.5 else "x")))
+        )
+    if rng.random() < 0.3:
+        pairs.append(
+            (
+                "KEYS",
+                rng.choice(
+                    ("k", "k1 k2", " k1  k2 ", " ", "k " * 40, "\u00e9" if odd > 0.5 else "-")
+                ),
+            )
+        )
+    if rng.random() < 0.3:
+        pairs.append((rng.choice(("color", "q'\"\\/", "x" * 200, "KEY", "XKEYS")), 'bl"ue\\ /\t'))
+    if rng.random() < 0.05 * odd:
+        pairs.append((rng.choice(("TRACE_ON", "CLUSTER", "MSG_REGION", "POP_CK")), "true"))
+    if rng.random() < 0.03 * odd:
+        pairs.append(rng.choice(pairs))
+    if rng.random() < 0.03 * odd:
+        pairs.append(("", rng.choice(("", "v"))))
+    if rng.random() < 0.03 * odd:
+        pairs.append(("empty", ""))
+    if rng.random() < 0.03 * odd:
+        pairs[0] = ("UNIQ_KEY", rng.choice(("with space", "dash-1", "Ü1", "k\x01y")))
+    if rng.random() < 0.02 * odd:
+        pairs.pop(0)
+    rng.shuffle(pairs)
+    text = "".join(f"{name}\x01{value}\x02" for name, value in pairs)
+    return text[:-1] if rng.random() < 0.03 * odd else text
+
+
+def some_send(rng: random.Random, number: int, odd: float) -> bytes:
+    """A frame: a plain send, with a probability anything else."""
+    fields: dict[str, str] = {}
+    header: dict[str, object] = {}
+    topic = TOPICS[0] if rng.random() > 0.3 * odd else rng.choice((*TOPICS, "unknown", "ünknown"))
+    kind = rng.random() / odd
+    if kind < 0.2:
+        name = rng.choice("efghijm")
+        fields[name] = rng.choice(
+            ("", "-1", "4", "007", "+1", " 1", "1_0", "2147483648", "9" * 18, "9" * 19, "1.0")
+        )
+    elif kind < 0.25:
+        fields["f"] = rng.choice(("1", "4", "8", "12", "16", "32", "256", "-2147483648"))
+    elif kind < 0.3:
+        header["flag"] = rng.choice((1, 2, 3, 4))
+    elif kind < 0.33:
+        header["opaque"] = rng.choice((-1, 2**31 - 1, -(2**31), "7", None, 1.0))
+    elif kind < 0.36:
+        header |= rng.choice(({"remark": "x"}, {"language": "GO"}, {"language": 3}, {"new": 1}))
+    elif kind < 0.38:
+        header["extFields"] = rng.choice((None, {}, {"b": topic}, {"b": 7}))
+    elif kind < 0.40:
+        fields["longer"] = rng.choice(("name", "ü"))
+    elif kind < 0.45:
+        items = [
+            BatchItem(0, rng.randbytes(40), properties_of(rng, number * 100 + n, odd).encode())
+            for n in range(rng.randrange(6))
+        ]
+        ext = ext_of(topic, rng.randrange(4), properties_of(rng, number, odd), m="true")
+        return frame(rng.choice((310, 320)), ext, encode_batch(items), number)
+    elif kind < 0.47:
+        return frame(rng.choice((10, 34, 999)), {"clientID": "x"}, b"{}", number)
+    ext = ext_of(topic, rng.randrange(4), properties_of(rng, number, odd)) | fields
+    body = rng.randbytes(rng.choice((0, 1, 7, 8, 9, 100, 100, 100, 3_000)))
+    if rng.random() < 0.03 * odd:
+        body *= 700  # more than a message may have
+    return frame(310, ext, body, number, **header)
+
+
+def cuts(rng: random.Random, data: bytes) -> list[bytes]:
+    """Bytes as socket reads would bring them."""
+    reads = []
+    while data:
+        size = rng.choice((1, 10, 500, 3_000, 65_536))
+        reads.append(data[:size])
+        data = data[size:]
+    return reads
+
+
+async def _feed(connection: Connection, reads: Sequence[bytes]) -> bytes:
+    transport = FakeTransport()
+    connection.connection_made(cast("asyncio.BaseTransport", transport))
+    for read in reads:
+        if transport.is_closing():
+            break
+        connection.data_received(read)
+        while connection.is_reading_paused and not transport.is_closing():  # noqa: ASYNC110 - a slice is over
+            await asyncio.sleep(0)
+    await asyncio.sleep(0.02)
+    return b"".join(transport.writes) + b"!" * transport.is_closing()
+
+
+def outcome_of(
+    segments: Sequence[Sequence[bytes]],
+    properties: dict[str, str] | None = None,
+    prepare: Callable[[SimCluster], None] = lambda _: None,
+) -> Outcome:
+    """Feed a broker, each segment on a connection of its own, and look at all it leaves."""
+
+    async def scenario(cluster: SimCluster) -> Outcome:
+        for topic in TOPICS[:2]:
+            cluster.create_topic(topic)
+        broker = cluster.brokers[0].broker
+        store = broker.parts.store
+        arrivals: list[tuple[str, int, int, int]] = []
+        store.on_arrival = lambda *arrival: arrivals.append(arrival)
+        counts: dict[str, tuple[int, int]] = {}
+        server: Any = broker._servers[0]
+        selector = server._selectors[0]
+        handler = server._table.byte_handler
+        served = [0]
+
+        def counted(channel: Any, data: bytes) -> tuple[int, bytes]:
+            served_bytes, response = handler(channel, data)
+            served[0] += served_bytes
+            return served_bytes, response
+
+        if handler is not None:
+            server._table.byte_handler = counted
+        prepare(cluster)
+        responses = [await _feed(selector.new_connection("10.0.0.7"), each) for each in segments]
+        counts = {
+            topic: (count[0], count[1]) for topic, count in broker.parts.put_counter._topics.items()
+        }
+        stats = store._parts.stats
+        numbers = (stats.put_count, stats.put_bytes, stats.put_failed_count)
+        files = cluster.brokers[0].files
+        content = {
+            str(path): bytes(node.memory)
+            for path, node in files._names.items()
+            if node is not None and {"commitlog", "consumequeue", "index"} & set(Path(path).parts)
+        }
+        return Outcome(responses, content, arrivals, counts, numbers, served[0])
+
+    return run_simulation(scenario, properties=properties)
+
+
+def both_ways(
+    monkeypatch: Any,
+    segments: Sequence[Sequence[bytes]],
+    properties: dict[str, str] | None = None,
+    prepare: Callable[[SimCluster], None] = lambda _: None,
+) -> tuple[Outcome, Outcome]:
+    """Return what Python makes of frames, and what the compiled path does."""
+    monkeypatch.setenv("ROCKETPY_PURE", "1")
+    pure = outcome_of(segments, properties, prepare)
+    monkeypatch.delenv("ROCKETPY_PURE")
+    assert is_compiled()
+    return pure, outcome_of(segments, properties, prepare)
+
+
+def assert_same(pure: Outcome, compiled: Outcome) -> None:
+    """Fail with the first thing that differs."""
+    assert pure.served_bytes == 0
+    for number, (one, other) in enumerate(zip(pure.responses, compiled.responses, strict=True)):
+        assert one == other, f"responses of connection {number}"
+    assert pure.files.keys() == compiled.files.keys()
+    for path, content in pure.files.items():
+        assert content == compiled.files[path], path
+    assert pure.arrivals == compiled.arrivals
+    assert pure.counts == compiled.counts
+    assert pure.store == compiled.store
