@@ -68,8 +68,8 @@ sim: setup ## seeded simulation; SEED=n repeats one run
 test-long: setup ## 20,000 seeds of the store, 1,000 of each other world, with progress; SEEDS=n runs fewer
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),20000)
 
-test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a topic streams into Parquet; KILLS=n times
-	$(BIN)/python -m tests.spark.kills $(or $(KILLS),20)
+test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a topic streams into Parquet; KILLS=n times, JOB=archive
+	$(BIN)/python -m tests.spark.kills $(or $(KILLS),20) --job $(or $(JOB),example)
 
 bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minutes)
 	@$(BIN)/python -m bench
