@@ -7,13 +7,14 @@ without a row is one whose message is gone, unless a filter may have left it out
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from rocketpy.arrow import RecordDecoder, RowSchema, record_positions
+from rocketpy.arrow.lost_rows import lost_rows
 from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
 from rocketpy.spark.fetch import Pulled
 from rocketpy.spark.offsets import QueueRange
@@ -22,9 +23,6 @@ from rocketpy.spark.read_options import DataLoss
 logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
-
-LOST_UNTIL: Final = "LOST_UNTIL"
-"""Property of a row that marks lost messages: the offset after the last of them."""
 
 _QUEUE_OFFSET_AT: Final = 20
 _BIG_ENDIAN: Final = np.dtype(">i8")
@@ -79,7 +77,7 @@ class BatchMaker:
             self._note(each.start, each.end, each.lost)
         if self._policy == "mark" and self.lost:
             marks, self.lost = self.lost, []
-            yield marked_rows(marks, self._schema)
+            yield lost_rows(marks, self._schema)
 
     def _rows(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
         data = pulled[0].body if len(pulled) == 1 else b"".join([each.body for each in pulled])
@@ -139,22 +137,6 @@ def queue_offsets(data: bytes, positions: Int64s) -> Int64s:
         return np.empty(0, np.int64)
     words = np.ndarray((len(data) - 7,), _BIG_ENDIAN, data, strides=(1,))
     return words[positions + _QUEUE_OFFSET_AT].astype(np.int64)
-
-
-def marked_rows(lost: Sequence[QueueRange], schema: RowSchema) -> pa.RecordBatch:
-    """Return a row for each range: queue, first offset and the property `LOST_UNTIL`."""
-    values: dict[str, list[Any]] = {
-        "topic": [each.topic for each in lost],
-        "brokerName": [each.broker_name for each in lost],
-        "queueId": [each.queue_id for each in lost],
-        "queueOffset": [each.start for each in lost],
-        "properties": [[(LOST_UNTIL, str(each.end))] for each in lost],
-    }
-    columns = [
-        pa.array(values.get(name, [None] * len(lost)), field.type)
-        for name, field in zip(schema.names, schema.arrow, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 
 def _meant(

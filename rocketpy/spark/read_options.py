@@ -180,7 +180,81 @@ class RowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions(ConnectionOptions, RowOptions):
+class ChoiceOptions(RowOptions):
+    """Which messages are read, and by how many tasks; live reads and store reads have them."""
+
+    sub_expression: str = option(
+        "subExpression",
+        text,
+        SUB_ALL,
+        about="only these messages: tags as `a || b`, or SQL92; brokers leave out the others, "
+        "and reads of stores pass over other tags by the hash in their queue's entry",
+    )
+    expression_type: str = option(
+        "expressionType",
+        choice(EXPRESSION_TAG, EXPRESSION_SQL92),
+        EXPRESSION_TAG,
+        about="what `subExpression` is: `TAG` or `SQL92`",
+    )
+    starting_timestamp: int | None = option(
+        "startingTimestamp",
+        whole(0),
+        None,
+        about="begin with what was stored at or after this time, ms since 1970",
+    )
+    ending_timestamp: int | None = option(
+        "endingTimestamp",
+        whole(0),
+        None,
+        about="end before what was stored at or after this time, ms since 1970",
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        whole(1, 100_000),
+        None,
+        about="split large ranges until there are about so many; one a queue without it",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", whole(1), None, about="split ranges of more messages"
+    )
+    fail_on_data_loss: bool | None = option(
+        "failOnDataLoss",
+        boolean,
+        None,
+        about="fail when messages that were to be read are gone; `false` is `onDataLoss=skip`",
+        shown="true",
+    )
+    on_data_loss: DataLoss | None = option(  # noqa: RUF009 - a field
+        "onDataLoss",
+        choice("fail", "skip", "mark"),
+        None,
+        about="messages that are gone: `fail`, `skip`, or `mark` them by a row for each range: "
+        "its first offset, no body, and the property `LOST_UNTIL` with the offset after its last",
+        shown="fail",
+    )
+
+    def check_choice(self) -> None:
+        """Check what belongs together.
+
+        Raises:
+            ConfigError: a filter that is none, or options that exclude each other.
+        """
+        _given(failOnDataLoss=self.fail_on_data_loss, onDataLoss=self.on_data_loss)
+        try:
+            build_subscription("", self.sub_expression, self.expression_type)
+        except ValueError as error:
+            raise ConfigError(str(error), key="subExpression") from None
+
+    @property
+    def data_loss(self) -> DataLoss:
+        """What to do about messages that are gone."""
+        if self.on_data_loss is not None:
+            return self.on_data_loss
+        return "skip" if self.fail_on_data_loss is False else "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(ConnectionOptions, ChoiceOptions):
     """What batch and streaming reads share."""
 
     subscribe: tuple[str, ...] = option(
@@ -196,15 +270,6 @@ class ReadOptions(ConnectionOptions, RowOptions):
     assign: tuple[MessageQueue, ...] = option(
         "assign", parse_queues, (), about='exactly these queues: `{"T":{"broker-a":[0,1]}}`'
     )
-    sub_expression: str = option(
-        "subExpression", text, SUB_ALL, about="filter by the broker: tags as `a || b`, or SQL92"
-    )
-    expression_type: str = option(
-        "expressionType",
-        choice(EXPRESSION_TAG, EXPRESSION_SQL92),
-        EXPRESSION_TAG,
-        about="what `subExpression` is: `TAG` or `SQL92`",
-    )
     starting_offsets: Bound | None = option(  # noqa: RUF009 - a field
         "startingOffsets",
         _bound("earliest", "latest", "group"),
@@ -212,12 +277,6 @@ class ReadOptions(ConnectionOptions, RowOptions):
         about="`earliest`, `latest` (streams), `group`, or "
         f"{_BY_QUEUE} with -2 for earliest and -1 for latest (streams); a checkpoint goes first",
         shown="earliest (batch), latest (stream)",
-    )
-    starting_timestamp: int | None = option(
-        "startingTimestamp",
-        whole(0),
-        None,
-        about="begin with what was stored at or after this time, ms since 1970",
     )
     starting_times: Mapping[MessageQueue, int] | None = option(
         "startingOffsetsByTimestamp",
@@ -245,41 +304,11 @@ class ReadOptions(ConnectionOptions, RowOptions):
         about=f"`latest`, or {_BY_QUEUE} with -1 for latest; a stream goes no further",
         shown="latest (batch)",
     )
-    ending_timestamp: int | None = option(
-        "endingTimestamp",
-        whole(0),
-        None,
-        about="end before what was stored at or after this time, ms since 1970",
-    )
     ending_times: Mapping[MessageQueue, int] | None = option(
         "endingOffsetsByTimestamp",
         parse_times,
         None,
         about=f"the same by queue, {_BY_QUEUE} with times",
-    )
-    min_partitions: int | None = option(
-        "minPartitions",
-        whole(1, 100_000),
-        None,
-        about="split large ranges until there are about so many; one a queue without it",
-    )
-    max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", whole(1), None, about="split ranges of more messages"
-    )
-    fail_on_data_loss: bool | None = option(
-        "failOnDataLoss",
-        boolean,
-        None,
-        about="fail when messages that were to be read are gone; `false` is `onDataLoss=skip`",
-        shown="true",
-    )
-    on_data_loss: DataLoss | None = option(  # noqa: RUF009 - a field
-        "onDataLoss",
-        choice("fail", "skip", "mark"),
-        None,
-        about="messages that are gone: `fail`, `skip`, or `mark` them by a row for each range: "
-        "its first offset, no body, and the property `LOST_UNTIL` with the offset after its last",
-        shown="fail",
     )
     group: str = option(
         "group",
@@ -345,19 +374,12 @@ class ReadOptions(ConnectionOptions, RowOptions):
             endingTimestamp=self.ending_timestamp,
             endingOffsetsByTimestamp=self.ending_times,
         )
-        _given(failOnDataLoss=self.fail_on_data_loss, onDataLoss=self.on_data_loss)
         if (self.starting_offsets == "group") != bool(self.starting_group):
             reason = "goes with startingOffsets=group, and that with a group"
             raise ConfigError(reason, key="startingGroup")
         if isinstance(self.ending_offsets, Mapping) and EARLIEST in self.ending_offsets.values():
             raise ConfigError("cannot be the earliest (-2)", key="endingOffsets")
-        self._check_filter()
-
-    def _check_filter(self) -> None:
-        try:
-            build_subscription("", self.sub_expression, self.expression_type)
-        except ValueError as error:
-            raise ConfigError(str(error), key="subExpression") from None
+        self.check_choice()
 
     @property
     def is_filtered(self) -> bool:
@@ -365,26 +387,24 @@ class ReadOptions(ConnectionOptions, RowOptions):
         subscription = build_subscription("", self.sub_expression, self.expression_type)
         return not subscription.takes_all
 
-    @property
-    def data_loss(self) -> DataLoss:
-        """What to do about messages that are gone."""
-        if self.on_data_loss is not None:
-            return self.on_data_loss
-        return "skip" if self.fail_on_data_loss is False else "fail"
-
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(ReadOptions):
-    """`spark.read.format("rocketmq")`."""
+class PushdownOptions:
+    """Batches of topics and of stores have it."""
 
     pushdown: bool = option(
         "pushdown",
         boolean,
         default=False,
         about="let conditions on `topic`, `brokerName`, `queueId`, `queueOffset` and "
-        "`storeTimestamp` choose what is read; needs "
+        "`storeTimestamp` (of stores `tags`, too) choose what is read; needs "
         "`spark.sql.python.filterPushdown.enabled=true`",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(PushdownOptions, ReadOptions):
+    """`spark.read.format("rocketmq")`."""
 
     def __post_init__(self) -> None:
         """Check what belongs together.

@@ -18,6 +18,7 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
     topics: str | Sequence[str] = (),
     scan: Literal["queue", "log", "index"] = "queue",
     tags: str = "*",
+    sql: str = "",
     keys: str | Sequence[str] = (),
     starts: Mapping[tuple[str, int], int] | None = None,
     ends: Mapping[tuple[str, int], int] | None = None,
@@ -32,7 +33,8 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
     check_crc: bool = False,
     damaged: Literal["fail", "skip"] = "fail",
     on_damaged: "Callable[[CorruptRecordError], None] | None" = None,
-    on_data_loss: Literal["fail", "skip"] = "fail",
+    on_data_loss: Literal["fail", "skip", "mark"] = "fail",
+    index_slots: int | None = None,
     with_deleted: bool = False,
     batch_rows: int = 20_000,
     batch_bytes: int = 16 << 20,
@@ -56,6 +58,8 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
             of each queue; `log` by commit log, in the order in which they were stored; `index` by
             key.
         tags: only messages with such a tag, `a || b`.
+        sql: only messages whose properties meet this SQL92 condition, as brokers apply it (Python
+            for each row).
         keys: with `scan="index"`: one or several keys or message ids.
         starts: with `scan="queue"`: first offset of a queue, by (topic, queue id).
         ends: with `scan="queue"`: the offset to end before, by (topic, queue id).
@@ -71,7 +75,11 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
         check_crc: compare each body with its checksum.
         damaged: `fail` at a damaged record, or `skip` it.
         on_damaged: called with what is wrong for each record skipped.
-        on_data_loss: `fail` when offsets of `starts` and `ends` are gone, or `skip` them.
+        on_data_loss: `fail` when offsets of `starts` and `ends` are gone, or `skip` them;
+            with `scan="queue"` also `mark` them: a row for each range, with its first offset and
+            the property `LOST_UNTIL`.
+        index_slots: with `scan="index"`: hash slots of an index file (`maxHashSlotNum`); by
+            default a quarter of its entries.
         with_deleted: with `scan="log"`: also messages of deleted topics, which lie in the log until
             its files expire.
         batch_rows: most rows of a record batch.
@@ -86,6 +94,7 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
         StoreFormatError: the path is no store directory, or lacks what the scan needs.
         DataLossError: messages asked for by offset are gone.
         ValueError: an unknown topic, column or option; an empty tag expression.
+        ExpressionError: `sql` is no condition.
     """
     from rocketpy.arrow import row_schema  # noqa: PLC0415 - servers do without numpy
     from rocketpy.store.scan.reader import Wanted, batch_reader  # noqa: PLC0415 - the same
@@ -95,12 +104,14 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
     wanted = Wanted(
         topics=(topics,) if isinstance(topics, str) else tuple(topics),
         tags=tags,
+        sql=sql,
         keys=(keys,) if isinstance(keys, str) else tuple(keys),
         starts={QueueName(*queue): offset for queue, offset in (starts or {}).items()},
         ends={QueueName(*queue): offset for queue, offset in (ends or {}).items()},
         start_ms=start_ms,
         end_ms=end_ms,
         on_data_loss=on_data_loss,
+        index_slots=index_slots,
         with_deleted=with_deleted,
         schema=row_schema(columns=columns, include=include, style=style, value_format=value_format),
         broker_name=os.path.basename(root) if broker_name is None else broker_name,  # noqa: PTH119

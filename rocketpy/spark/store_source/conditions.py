@@ -57,8 +57,8 @@ class Conditions:
         """Return options that read no other tags than wanted, where a condition names them."""
         for values in self._allowed("tags"):
             is_plain = all(_is_tag(value) for value in values)
-            if options.tags == SUB_ALL and values and is_plain:
-                return replace(options, tags=" || ".join(values))
+            if options.tags == SUB_ALL and not options.sql and values and is_plain:
+                return replace(options, sub_expression=" || ".join(values))
         return options
 
     def narrow_tasks(self, tasks: Iterable[Task]) -> list[Task]:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rocketpy.errors import ConfigError
+from rocketpy.errors import ConfigError, ExpressionError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.subscription import SUB_ALL, build_subscription
+from rocketpy.proto.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, SUB_ALL
 from rocketpy.spark.offsets import EARLIEST, LATEST, parse_offsets
 from rocketpy.spark.options import boolean, choice, option, text, whole, words
-from rocketpy.spark.read_options import RowOptions
+from rocketpy.spark.read_options import ChoiceOptions, PushdownOptions
+from rocketpy.sql92.condition import compile_condition
 
 _BY_QUEUE = '`{"T":{"broker-a":{"0":23}}}`'
 
@@ -39,13 +40,8 @@ def _paths(value: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tags(value: str) -> str:
-    build_subscription("", value)
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
-class StoreOptions(RowOptions):
+class StoreOptions(PushdownOptions, ChoiceOptions):
     """What a read of store directories takes."""
 
     path: tuple[str, ...] = option(
@@ -77,13 +73,6 @@ class StoreOptions(RowOptions):
         about="the way to the messages: `queue`, a task a consume queue; `log`, a task a file of "
         "the commit log, whatever its topics; `index`, by `keys`",
     )
-    tags: str = option(
-        "subExpression",
-        _tags,
-        SUB_ALL,
-        about="tags, as `a || b`; other messages are passed over by the hash in their queue's "
-        "entry, before their bodies are touched",
-    )
     keys: tuple[str, ...] = option(
         "keys", words(), (), about="with `scan=index`: message keys or ids, with commas between"
     )
@@ -101,21 +90,6 @@ class StoreOptions(RowOptions):
         about=f"`latest`, or {_BY_QUEUE} with -1 for latest (`scan=queue`)",
         shown="latest",
     )
-    starting_timestamp: int | None = option(
-        "startingTimestamp", whole(0), None, about="stored at or after this time, ms since 1970"
-    )
-    ending_timestamp: int | None = option(
-        "endingTimestamp", whole(0), None, about="stored before this time, ms since 1970"
-    )
-    min_partitions: int | None = option(
-        "minPartitions",
-        whole(1, 100_000),
-        None,
-        about="split large queues until there are about so many tasks",
-    )
-    max_records_per_partition: int | None = option(
-        "maxRecordsPerPartition", whole(1), None, about="split queues of more messages"
-    )
     broker_name: tuple[str, ...] = option(
         "brokerName",
         words(),
@@ -131,24 +105,19 @@ class StoreOptions(RowOptions):
         about="where the commit log is (`storePathCommitLog`), for a single directory",
         shown="`commitlog/` in it",
     )
-    data_loss: Literal["fail", "skip"] = option(
-        "onDataLoss",
-        choice("fail", "skip"),
-        "fail",
-        about="offsets asked for that are gone, or files that expire while they are read",
-    )
     with_deleted: bool = option(
         "withDeleted",
         boolean,
         default=False,
         about="with `scan=log`: also messages of deleted topics, while the log has them",
     )
-    pushdown: bool = option(
-        "pushdown",
-        boolean,
-        default=False,
-        about="let conditions on topic, brokerName, queueId, queueOffset, storeTimestamp and tags "
-        "choose what is read; needs `spark.sql.python.filterPushdown.enabled=true`",
+    index_slots: int | None = option(
+        "maxHashSlotNum",
+        whole(1),
+        None,
+        about="with `scan=index`: hash slots of an index file, as the broker's setting of this "
+        "name says",
+        shown="a quarter of its entries",
     )
 
     def __post_init__(self) -> None:
@@ -157,6 +126,12 @@ class StoreOptions(RowOptions):
         Raises:
             ConfigError: options that exclude each other, or one that needs another.
         """
+        self.check_choice()
+        if self.sql:
+            try:
+                compile_condition(self.sql)
+            except ExpressionError as error:
+                raise ConfigError(str(error), key="subExpression") from None
         if not self.path and not self.paths:
             raise ConfigError("is required: load(directory)", key="path")
         if bool(self.keys) != (self.scan == "index"):
@@ -165,6 +140,8 @@ class StoreOptions(RowOptions):
         for name, given in offsets.items():
             if given and self.scan != "queue":
                 raise ConfigError("goes with scan=queue", key=name)
+        if self.data_loss == "mark" and self.scan != "queue":
+            raise ConfigError("mark goes with scan=queue", key="onDataLoss")
         if LATEST in (self.starting_offsets or {}).values():
             raise ConfigError("cannot be the latest (-1)", key="startingOffsets")
         if EARLIEST in (self.ending_offsets or {}).values():
@@ -194,6 +171,16 @@ class StoreOptions(RowOptions):
         if self.commit_log and len(found) > 1:
             raise ConfigError("is for a single directory", key="commitLogPath")
         return found
+
+    @property
+    def tags(self) -> str:
+        """The tags wanted, `a || b`; `*` for all."""
+        return self.sub_expression if self.expression_type == EXPRESSION_TAG else SUB_ALL
+
+    @property
+    def sql(self) -> str:
+        """The SQL92 condition; empty for none."""
+        return self.sub_expression if self.expression_type == EXPRESSION_SQL92 else ""
 
     def broker_names(self) -> list[str]:
         """Return the name for each directory: as given, else its own, else its path."""

@@ -70,11 +70,13 @@ def wanted_of(options: StoreOptions, schema: RowSchema, broker_name: str) -> Wan
     return Wanted(
         topics=options.topics,
         tags=options.tags,
+        sql=options.sql,
         starts=_of_broker(options.starting_offsets, broker_name, without=EARLIEST),
         ends=_of_broker(options.ending_offsets, broker_name, without=LATEST),
         start_ms=options.starting_timestamp,
         end_ms=options.ending_timestamp,
         keys=options.keys,
+        index_slots=options.index_slots,
         on_data_loss=options.data_loss,
         with_deleted=options.with_deleted,
         schema=schema,

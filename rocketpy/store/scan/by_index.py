@@ -35,7 +35,7 @@ def places(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[int]:
     known = directory.known_topics() or QueueTable(directory, log).topics
     topics = set(wanted.topics_of(known))
     deleted = directory.deleted_topics()
-    files = [_opened(path) for path in directory.index_files()]
+    files = [_opened(path, wanted.index_slots) for path in directory.index_files()]
     if not files:
         raise StoreFormatError(f"{directory.root} has no index; scan by queue or log")
     hasher = IndexKeyHasher()
@@ -97,23 +97,33 @@ class _ReadOnlyRegion:
         self.size_bytes = len(self.buffer)
 
 
-def _opened(path: Path) -> IndexFile:
-    """Map an index file; how many slots it has follows from its length.
+def _opened(path: Path, slots: int | None) -> IndexFile:
+    """Map an index file; its length and the number of slots give that of entries.
+
+    Args:
+        path: of the file.
+        slots: hash slots; None: a quarter of the entries, as by default.
 
     Raises:
-        StoreFormatError: it has not four entries a slot, as every default has.
+        StoreFormatError: no file with so many slots has this length.
     """
     region = _ReadOnlyRegion(path)
-    slots, rest = divmod(
-        region.size_bytes - HEADER_BYTES, SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES
-    )
-    if rest or slots <= 0:
-        raise StoreFormatError(
-            f"{path} has {region.size_bytes} bytes: no index of four entries a slot"
+    room = region.size_bytes - HEADER_BYTES
+    what = f"{slots} slots"
+    if slots is None:
+        what = "four entries a slot; give its maxHashSlotNum"
+        slots = room // (SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES)
+        entries, rest = (
+            slots * _ENTRIES_PER_SLOT,
+            room % (SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES),
         )
+    else:
+        entries, rest = divmod(room - slots * SLOT_BYTES, ENTRY_BYTES)
+    if rest or slots <= 0 or entries <= 0:
+        raise StoreFormatError(f"{path} has {region.size_bytes} bytes: no index of {what}")
     return IndexFile(
         path.name,
         region,  # type: ignore[arg-type]  # what writes is not called
         max_hash_slots=slots,
-        max_index_count=slots * _ENTRIES_PER_SLOT,
+        max_index_count=entries,
     )

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s
+from rocketpy.arrow.lost_rows import lost_rows
 from rocketpy.store.queue_entry import BLANK_SIZE
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue
@@ -22,13 +23,13 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a queue from one queue offset to before another."""
     name = QueueName(queue.topic, queue.queue_id)
-    wanted.lost(name, start, min(queue.begin, end))
+    yield from _lost(wanted, name, start, min(queue.begin, end))
     offset = max(start, queue.begin)
     while offset < end:
         entries = queue.entries(offset, min(end, offset + _ENTRIES_AT_ONCE))
         count = len(entries)
         if not count:
-            wanted.lost(name, offset, end)
+            yield from _lost(wanted, name, offset, end)
             return
         numbers = np.arange(offset, offset + count)
         offset += count
@@ -48,6 +49,14 @@ def read(
             wanted.lost(name, int(numbers[first]), int(numbers[last]) + 1)
 
         yield from _records(log, wanted, decoder, places, sizes, gone)
+
+
+def _lost(wanted: Wanted, queue: QueueName, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Do what was asked about messages that are gone: fail, or yield a row that marks them."""
+    wanted.lost(queue, start, end)
+    if wanted.on_data_loss == "mark" and end > start:
+        place = (queue.topic, wanted.broker_name, queue.queue_id, start, end)
+        yield lost_rows([place], wanted.schema)
 
 
 def read_places(

@@ -5,14 +5,17 @@ is read twice gives the same rows, also while a broker writes.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from rocketpy.errors import CorruptRecordError, StoreFormatError
+from rocketpy.sql92.condition import compile_condition
 from rocketpy.store.queue_entry import ENTRY_BYTES
 from rocketpy.store.scan import by_index, by_log, by_queue, log_walk
+from rocketpy.store.scan.by_condition import matching, with_properties
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queue_table import QueueTable, queue_of
@@ -90,6 +93,10 @@ def read(
         CorruptRecordError: a record is damaged, and the read is to fail then.
         DataLossError: messages of the piece are gone by now, and the read is to fail then.
     """
+    if wanted.sql:
+        condition = compile_condition(wanted.sql)
+        whole = replace(with_properties(wanted), sql="")
+        return matching(read(directory, whole, piece, on_damaged), wanted.schema, condition)
     log = Log(directory.log_files())
     decoder = wanted.decoder(on_damaged)
     if isinstance(piece, QueuePiece):
@@ -132,7 +139,9 @@ def bounds(queue: Queue, wanted: Wanted) -> tuple[int, int]:
     start, end = wanted.starts.get(name, queue.begin), wanted.ends.get(name, queue.end)
     wanted.lost(name, start, min(end, queue.begin))
     wanted.lost(name, max(start, queue.end), end)
-    start, end = max(start, queue.begin), min(end, queue.end)
+    end = min(end, queue.end)
+    if wanted.on_data_loss != "mark":
+        start = max(start, queue.begin)
     if wanted.start_ms is not None:
         start = max(start, queue.offset_by_time(wanted.start_ms))
     if wanted.end_ms is not None:

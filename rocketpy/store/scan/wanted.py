@@ -17,7 +17,7 @@ from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, is_system_topic
 
 ScanBy = Literal["queue", "log", "index"]
-DataLoss = Literal["fail", "skip"]
+DataLoss = Literal["fail", "skip", "mark"]
 _EXTENSION_BELOW: Final = -(1 << 31)
 """A smaller tags code is an address in Apache's consumequeue_ext, and says nothing."""
 
@@ -36,12 +36,15 @@ class Wanted:
     Attributes:
         topics: names, or patterns with `*` and `?`; empty: those that are not the system's.
         tags: an expression, `a || b`; `*` is everything.
+        sql: an SQL92 condition on properties, applied to each row; empty for none.
         starts: the first queue offset, by queue; others begin with their first message.
         ends: the queue offset to end before, by queue; others end with their last message.
         start_ms: only what was stored at or after this time, ms since 1970.
         end_ms: only what was stored before this time.
         keys: scan by index: message keys or unique ids.
-        on_data_loss: what is done when messages asked for by offset are gone.
+        index_slots: scan by index: hash slots of a file; None: a quarter of its entries.
+        on_data_loss: what is done when messages asked for by offset are gone; `mark` is for scans
+            by queue, and what is not there yet is left out by it.
         with_deleted: scan by log: also messages of deleted topics.
         schema: the columns.
         broker_name: for the column `brokerName`: no file of a store says whose it is.
@@ -53,11 +56,13 @@ class Wanted:
 
     topics: Sequence[str] = ()
     tags: str = SUB_ALL
+    sql: str = ""
     starts: Mapping[QueueName, int] = field(default_factory=dict)
     ends: Mapping[QueueName, int] = field(default_factory=dict)
     start_ms: int | None = None
     end_ms: int | None = None
     keys: Sequence[str] = ()
+    index_slots: int | None = None
     on_data_loss: DataLoss = "fail"
     with_deleted: bool = False
     schema: RowSchema = field(default_factory=row_schema)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from rocketpy.arrow import RecordDecoder, row_schema
+from rocketpy.arrow.lost_rows import LOST_UNTIL
 from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
-from rocketpy.spark.batches import LOST_UNTIL, BatchMaker
+from rocketpy.spark.batches import BatchMaker
 from rocketpy.spark.fetch import Pulled
 from rocketpy.spark.offsets import QueueRange
 from tests.unit.spark.queue_broker import record

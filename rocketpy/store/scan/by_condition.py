@@ -1,0 +1,58 @@
+"""Rows whose properties meet an SQL92 condition: one by one, in Python."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketpy.arrow.lost_rows import LOST_UNTIL
+from rocketpy.arrow.schema import PROPERTIES, RowSchema
+from rocketpy.sql92.condition import Condition
+from rocketpy.store.scan.wanted import Wanted
+
+_NAME = "properties"
+
+
+def with_properties(wanted: Wanted) -> Wanted:
+    """Return the same read with the column of properties, which a condition needs."""
+    schema = wanted.schema
+    if _NAME in schema.names:
+        return wanted
+    arrow = schema.arrow.append(pa.field(_NAME, PROPERTIES))
+    return replace(wanted, schema=RowSchema((*schema.names, _NAME), arrow))
+
+
+def matching(
+    batches: Iterable[pa.RecordBatch], schema: RowSchema, condition: Condition
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that meet a condition, and those that mark lost messages.
+
+    Args:
+        batches: of the schema that `with_properties` gives.
+        schema: of the batches that come out.
+        condition: on the properties, as brokers apply it.
+    """
+    at = schema.names.index(_NAME) if _NAME in schema.names else len(schema.names)
+    names = pa.array(sorted({*condition.names, LOST_UNTIL}), pa.string())
+    for batch in batches:
+        mask = [
+            LOST_UNTIL in found or condition.matches(found)
+            for found in _mentioned(batch.column(at), names)
+        ]
+        if any(mask):
+            kept = batch.filter(pa.array(mask, pa.bool_()))
+            yield kept.select(range(len(schema.names)))
+
+
+def _mentioned(column: pa.MapArray, names: pa.Array) -> list[dict[str, str]]:
+    """Return those properties of each row that are named and have a value."""
+    rows: list[dict[str, str]] = [{} for _ in range(len(column))]
+    chosen = np.flatnonzero(pc.is_in(column.keys, value_set=names).to_numpy(zero_copy_only=False))
+    owners = np.searchsorted(column.offsets.to_numpy(), chosen, side="right") - 1
+    keys, values = (each.take(pa.array(chosen)) for each in (column.keys, column.items))
+    for row, key, value in zip(owners.tolist(), keys.to_pylist(), values.to_pylist(), strict=True):
+        if value:
+            rows[row][key] = value
+    return rows
