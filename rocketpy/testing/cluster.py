@@ -45,7 +45,8 @@ class LocalCluster:
     Args:
         directory: store directories are made below it.
         brokers: how many masters; they are named ``broker-a``, ``broker-b``, ...
-        properties: broker.conf keys for every broker, over ``SMALL_STORE``.
+        properties: broker.conf keys for every broker, over ``SMALL_STORE``; ``tls.server.*`` are
+            the name server's, too.
         clock: time for all of them.
 
     Example:
@@ -82,7 +83,10 @@ class LocalCluster:
 
     async def start(self) -> None:
         """Start the name server, then the brokers, and wait until they are registered."""
-        server = RemotingServerConfig(bind_address=_LOOPBACK, listen_port=0)
+        keys = [f"{k}={v}" for k, v in self._properties.items() if k.startswith("tls.server.")]
+        loaded = load(Sources(overrides=tuple(keys)), [RemotingServerConfig])
+        tls = loaded.get(RemotingServerConfig).tls
+        server = RemotingServerConfig(bind_address=_LOOPBACK, listen_port=0, tls=tls)
         config = NamesrvConfig(data_dir=str(self._directory / "namesrv"), server=server)
         self._name_server = NameServer(config, clock=self._clock)
         await self._name_server.start()

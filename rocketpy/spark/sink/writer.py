@@ -32,7 +32,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 _SHOWN_QUEUES: Final = 32
 
 _checked: set[tuple[tuple[str, ...], str]] = set()
-"""Name servers and topics that this driver's process knows to exist."""
+"""Name servers with a namespace, and topics, that this driver's process knows to exist."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,14 @@ def _checked_write(options: Mapping[str, str], schema: StructType) -> tuple[Sink
     parsed = parse_options(options, SinkOptions)
     columns = find_columns(schema, parsed)
     topics = [topic for topic in (parsed.topic, parsed.dead_topic) if topic]
-    unknown = [topic for topic in topics if (parsed.nameservers, topic) not in _checked]
+    cluster = (*parsed.nameservers, parsed.namespace)
+    unknown = [topic for topic in topics if (cluster, topic) not in _checked]
     if unknown:
         client = SinkClient(parsed)
         try:
             for topic in unknown:
                 client.run(client.check_topic(topic))
-                _checked.add((parsed.nameservers, topic))
+                _checked.add((cluster, topic))
         finally:
             client.close()
     return parsed, columns

@@ -1,0 +1,209 @@
+"""Reads and writes over TLS and over connections that somebody meddles with; no Spark needed."""
+
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from rocketpy.errors import NoNameServerError, RocketPyError
+from rocketpy.spark.sink.writer import TaskReport, batch_writer
+from rocketpy.testing.cluster import ClusterThread
+from tests.integration.spark.engine import read_batch
+from tests.spark.fill import fill, stored
+
+# ---- TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Key and certificate of 127.0.0.1, made by openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl tool")
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    subprocess.run(
+        f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+        f" -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
+        f" -keyout {key} -out {cert}".split(),
+        check=True,
+        capture_output=True,
+    )
+    return key, cert
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory, certificate: Any) -> Iterator[ClusterThread]:
+    key, cert = certificate
+    properties = {"tls.server.keyPath": key, "tls.server.certPath": cert}
+    with ClusterThread(tmp_path_factory.mktemp("secret"), properties=properties) as running:
+        fill(running, "T", queues=2, count=60)
+        yield running
+
+
+def tls_options(cert: str) -> dict[str, str]:
+    return {
+        "tls.enable": "true", "tls.client.authServer": "true", "tls.client.trustCertPath": cert,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def in_task() -> Iterator[None]:
+    """As in a task of Spark's."""
+    TaskContext._getOrCreate()._partitionId = 0
+    yield
+    TaskContext._setTaskContext(None)
+
+
+def write(options: dict[str, str], topic: str, count: int) -> TaskReport:
+    schema = StructType([StructField("body", BinaryType()), StructField("keys", StringType())])
+    writer = batch_writer(options | {"topic": topic}, schema, overwrite=False)
+    bodies = [b"body-%d" % number for number in range(count)]
+    keys = [str(number) for number in range(count)]
+    return writer.write(iter([pa.RecordBatch.from_pydict({"body": bodies, "keys": keys})]))  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("in_task")
+def test_reads_and_writes_over_tls(secret: ClusterThread, certificate: tuple[str, str]) -> None:
+    options = tls_options(certificate[1])
+    assert read_batch(secret, subscribe="T", **options) == stored(secret, "T")
+    secret.create_topic("Written", 2)
+    report = write(options | {"nameservers": secret.namesrv}, "Written", 40)
+    assert report.rows == sum(each.rows for each in report.stored) == 40
+    assert read_batch(secret, subscribe="Written", **options) == stored(secret, "Written")
+    assert stored(secret, "Written").total() == 40
+
+
+@pytest.mark.usefixtures("in_task")
+def test_servers_of_another_authority_are_refused_by_the_driver(secret: ClusterThread) -> None:
+    """The connection is really TLS: with nothing to trust it is not made."""
+    options = {"tls.enable": "true", "tls.client.authServer": "true", "timeoutMs": "2000"}
+    with pytest.raises(NoNameServerError, match="certificate"):
+        read_batch(secret, subscribe="T", **options)
+    with pytest.raises(NoNameServerError, match="certificate"):
+        write(options | {"nameservers": secret.namesrv}, "Elsewhere", 1)
+
+
+# ---- meddling
+
+Meddle = Callable[[bytes], tuple[bytes, bool]]
+"""Takes a frame for the client; returns what it gets instead, and whether the connection stays."""
+
+
+class Meddler:
+    """Stands between a client and a server."""
+
+    def __init__(self, server: str, meddle: Meddle) -> None:
+        host, _, port = server.rpartition(":")
+        self._server = host, int(port)
+        self._meddle = meddle
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._server)
+                threading.Thread(target=self._ask, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
+
+    @staticmethod
+    def _ask(client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(1 << 16):
+                server.sendall(data)
+        server.close()
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError), server.makefile("rb") as frames, client:
+            while head := frames.read(4):
+                frame, stays = self._meddle(head + frames.read(struct.unpack(">i", head)[0]))
+                client.sendall(frame)
+                if not stays:
+                    client.shutdown(socket.SHUT_RDWR)
+                    return
+
+
+def cut(frame: bytes) -> tuple[bytes, bool]:
+    return frame[: len(frame) // 2], False
+
+
+def wrong_opaque(frame: bytes) -> tuple[bytes, bool]:
+    """The answer to a request that nobody made, of the same length."""
+    changed = re.sub(rb'"opaque":(\d+)', lambda found: b'"opaque":' + b"9" * len(found[1]), frame)
+    assert changed != frame
+    return changed, True
+
+
+@pytest.fixture
+def meddled(
+    cluster: ClusterThread,
+) -> Iterator[Callable[[Meddle], str]]:
+    """Puts somebody between the broker and its clients; returns the name server's address then."""
+    made: list[Meddler] = []
+
+    def between(meddle: Meddle) -> str:
+        broker = cluster.broker_addresses[0]
+        made.append(Meddler(broker, meddle))
+        inside, outside = (str(each).encode() for each in (broker.rpartition(":")[2], made[0].port))
+        assert len(inside) == len(outside), "a frame's length would change"
+        names = Meddler(cluster.namesrv, lambda frame: (frame.replace(inside, outside), True))
+        made.append(names)
+        return f"127.0.0.1:{names.port}"
+
+    yield between
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]:
+    with ClusterThread(tmp_path_factory.mktemp("cluster")) as running:
+        fill(running, "T", queues=1, count=300)
+        yield running
+
+
+def is_pull(frame: bytes) -> bool:
+    return b"nextBeginOffset" in frame
+
+
+@pytest.mark.parametrize("harm", [cut, wrong_opaque])
+def test_answers_that_are_spoilt_now_and_then_cost_no_rows(
+    harm: Meddle, cluster: ClusterThread, meddled: Callable[[Meddle], str]
+) -> None:
+    seen = 0
+
+    def now_and_then(frame: bytes) -> tuple[bytes, bool]:
+        nonlocal seen
+        seen += is_pull(frame)
+        return harm(frame) if is_pull(frame) and seen in {2, 5} else (frame, True)
+
+    options = {"subscribe": "T", "nameservers": meddled(now_and_then), "timeoutMs": "1000"}
+    assert read_batch(cluster, **options) == stored(cluster, "T")
+    assert seen > 5
+
+
+@pytest.mark.parametrize("harm", [cut, wrong_opaque])
+def test_answers_that_are_always_spoilt_fail_and_give_no_rows_too_few(
+    harm: Meddle, cluster: ClusterThread, meddled: Callable[[Meddle], str]
+) -> None:
+    def always(frame: bytes) -> tuple[bytes, bool]:
+        return harm(frame) if is_pull(frame) else (frame, True)
+
+    options = {"subscribe": "T", "nameservers": meddled(always), "fetch.timeoutMs": "1500"}
+    with pytest.raises(RocketPyError, match=r"T.*broker-a|broker-a.*T"):
+        read_batch(cluster, timeoutMs="1000", **options)
