@@ -37,6 +37,7 @@ QUEUES = 2
 MASTER = "local-cluster[2,1,1024]"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _CHUNK = 20
+_COLUMNS = ["brokerName", "queueId", "queueOffset", "body"]
 _FEED_PAUSE_S = 0.1
 _LONGEST_S = 6.0
 _START_S = 300.0
@@ -156,15 +157,10 @@ class Run:
     def written(self) -> Counter[Row]:
         """Return what a reader that is not Spark sees."""
         out = self._directory / "out"
-        columns = ["brokerName", "queueId", "queueOffset", "body"]
-        found: Counter[Row] = Counter()
-        if self._is_archive:
-            rows = ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=columns)
-            return Counter(map(_row, rows.to_pylist()))
-        for path in archive_files(out / "parquet"):
-            table = pq.read_table(path, columns=columns, partitioning=None)
-            found.update(map(_row, table.to_pylist()))
-        return found
+        if not self._is_archive:
+            return written(out / "parquet")
+        rows = ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=_COLUMNS)
+        return Counter(map(_row, rows.to_pylist()))
 
     @staticmethod
     def _kill_driver(job: Program) -> None:
@@ -188,6 +184,15 @@ def some_executors(job: Program) -> list[int]:
     while not (found := executors_of(job)):
         assert time.monotonic() < deadline, "no executor"
         time.sleep(0.05)
+    return found
+
+
+def written(directory: Path) -> Counter[Row]:
+    """Return what the Parquet sink has committed."""
+    found: Counter[Row] = Counter()
+    for path in archive_files(directory):
+        table = pq.read_table(path, columns=_COLUMNS, partitioning=None)
+        found.update(map(_row, table.to_pylist()))
     return found
 
 
