@@ -37,7 +37,10 @@ def across(rows: Rows, by: str, title: str, path: Path) -> None:
     axes = figure.add_subplot()
     bars = axes.barh(names, values, color=BAR, height=0.7)
     axes.bar_label(bars, fmt="%.1f", padding=4, color=MUTED)
-    axes.set_xlim(min(0, *values) * 1.15, max(1, *values) * 1.12)
+    low, high = min(0, *values), max(1, *values)
+    room = (high - low) * 0.1  # for a bar's own number
+    axes.set_xlim(low - room if low < 0 else 0, high + room)
+    axes.margins(y=0.02)
     finish(figure, axes, title, "mean delay at departure, minutes", path, "x")
 
 
@@ -49,7 +52,7 @@ def upright(rows: Rows, by: str, title: str, label: str, path: Path) -> None:
     axes.bar(places, [row["mean_delay"] for row in rows], color=BAR, width=0.75, label="mean")
     nineties = [row["p90_delay"] for row in rows]
     axes.plot(places, nineties, color=LATE, marker="o", markersize=4, label="one in ten is later")
-    axes.set_ylim(0, max(1, *nineties) * 1.3)
+    axes.set_ylim(min(0, *(row["mean_delay"] for row in rows)) * 1.3, max(1, *nineties) * 1.3)
     axes.legend(frameon=False, loc="upper left", ncols=2)
     axes.set_xlabel(label)
     finish(figure, axes, title, "delay at departure, minutes", path, "y")
@@ -102,7 +105,8 @@ def write(folder: Path, facts: Mapping[str, int], results: Mapping[str, Rows]) -
     hours = [row for row in results["hour"] if row["flights"] > 1]
     upright(hours, "hour", CHARTS["hour"], "scheduled hour of departure", folder / "hour.png")
     across(results["weather"], "weather", CHARTS["weather"], folder / "weather.png")
-    upright(results["age"], "age", CHARTS["age"], "years, in steps of five", folder / "age.png")
+    steps = "years, in steps of five; the last one: 30 and more"
+    upright(results["age"], "age", CHARTS["age"], steps, folder / "age.png")
     page = folder / "report.html"
     page.write_text(html_of(folder, facts, results), encoding="utf-8")
     return page

@@ -130,6 +130,11 @@ class RouteTable:
             raise NoRouteError(f"no broker serves topic {topic}, and none creates it")
         return queues
 
+    def is_static(self, topic: str) -> bool:
+        """Whether a topic whose route is known is a static one: its queues move between brokers."""
+        route = self._routes.get(topic)
+        return route is not None and bool(route.topic_queue_mapping_by_broker)
+
     async def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the readable queues, empty while nobody serves the topic."""
         if topic not in self._subscribe:

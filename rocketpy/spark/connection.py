@@ -14,7 +14,7 @@ from rocketpy.admin.servers import Servers
 from rocketpy.client.broker_api import BrokerApi
 from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.name_servers import NameServers
-from rocketpy.errors import ConnectError, RocketPyError
+from rocketpy.errors import ConfigError, ConnectError, RocketPyError
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.socket_network import new_event_loop
 from rocketpy.runtime.clock import Clock, SystemClock
@@ -62,6 +62,15 @@ class Connection:
             self.run(self.servers.close())
         finally:
             self._loop.close()
+
+
+def refused_static(topic: str) -> ConfigError:
+    """Return the error for a static topic, whose offsets are not those of its brokers' queues."""
+    return ConfigError(
+        f"{topic} is a static topic (its queues move between brokers), which is neither read nor "
+        "written here; read the brokers' store directories with format rocketmq.store",
+        key="topic",
+    )
 
 
 async def with_retries(operation: Callable[[], Awaitable[T]], *, retries: int, pause_ms: int) -> T:

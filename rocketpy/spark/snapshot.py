@@ -26,7 +26,7 @@ from rocketpy.proto.headers.topic import GetTopicStatsInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import EXPRESSION_TAG, build_subscription
-from rocketpy.spark.connection import Connection
+from rocketpy.spark.connection import Connection, refused_static
 from rocketpy.spark.read_options import ReadOptions
 
 
@@ -83,6 +83,7 @@ async def take_snapshot(
 
     Raises:
         NoNameServerError: none answers; names each one that was tried.
+        ConfigError: a static topic is among them.
         RocketPyError: a broker that serves one of the topics does not answer.
     """
     names = await _topics(servers, options)
@@ -90,6 +91,9 @@ async def take_snapshot(
         zip(names, await asyncio.gather(*(_route(servers, n) for n in names)), strict=True)
     )
     found = {topic: route for topic, route in routes.items() if route is not None}
+    for topic, route in sorted(found.items()):
+        if route.topic_queue_mapping_by_broker:
+            raise refused_static(topic)
     unreachable: dict[str, str] = {}
     tables = await asyncio.gather(
         *(

@@ -20,6 +20,7 @@ from rocketpy.client.send_transport import SendTransport
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.clock import SystemClock
+from rocketpy.spark.connection import refused_static
 from rocketpy.spark.sink.options import SinkOptions
 
 T = TypeVar("T")
@@ -73,10 +74,14 @@ class SinkClient:
         """Make sure that messages can be sent to a topic.
 
         Raises:
+            ConfigError: it is a static topic.
             NoRouteError: there is none, and no broker creates it.
             NoNameServerError: no name server answers.
         """
-        await self.instance.routes.publish_queues(wrap_namespace(self._namespace, topic))
+        name = wrap_namespace(self._namespace, topic)
+        await self.instance.routes.publish_queues(name)
+        if self.instance.routes.is_static(name):
+            raise refused_static(topic)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the loop and return a future of its result."""

@@ -15,7 +15,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from rocketpy.errors import NoNameServerError, RocketPyError
+from rocketpy.errors import ConfigError, NoNameServerError, RocketPyError
 from rocketpy.spark.sink.writer import TaskReport, batch_writer
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.spark.engine import read_batch
@@ -207,3 +207,24 @@ def test_answers_that_are_always_spoilt_fail_and_give_no_rows_too_few(
     options = {"subscribe": "T", "nameservers": meddled(always), "fetch.timeoutMs": "1500"}
     with pytest.raises(RocketPyError, match=r"T.*broker-a|broker-a.*T"):
         read_batch(cluster, timeoutMs="1000", **options)
+
+
+def as_static(frame: bytes) -> tuple[bytes, bool]:
+    """The route of a static topic, as name servers of Apache's give it."""
+    head_end = 8 + (int.from_bytes(frame[4:8], "big") & 0xFFFFFF)
+    body = frame[head_end:]
+    if b'"queueDatas"' in body:
+        mapping = b'"topicQueueMappingByBroker":{"broker-a":{"topic":"T","totalQueues":1}},'
+        body = b"{" + mapping + body[1:]
+    rest = frame[4:head_end] + body
+    return len(rest).to_bytes(4, "big") + rest, True
+
+
+def test_a_static_topic_is_refused_by_the_driver(cluster: ClusterThread) -> None:
+    names = Meddler(cluster.namesrv, as_static)
+    namesrv = f"127.0.0.1:{names.port}"
+    with pytest.raises(ConfigError, match="T is a static topic"):
+        read_batch(cluster, subscribe="T", nameservers=namesrv)
+    with pytest.raises(ConfigError, match="T is a static topic"):
+        write({"nameservers": namesrv}, "T", 1)
+    names.close()
