@@ -9,6 +9,7 @@ TransactionalMessageBridge.renewHalfMessageInner (5.4.0).
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from rocketpy.broker.property_outlines import PropertyOutline, filled
 from rocketpy.proto.message import MessageExt, host_to_bytes
 from rocketpy.proto.properties import (
     PROPERTY_KEYS,
@@ -16,6 +17,7 @@ from rocketpy.proto.properties import (
     PROPERTY_UNIQ_KEY,
     encode_properties,
 )
+from rocketpy.proto.raw_record import RawRecord
 from rocketpy.proto.tags import tags_code
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 
@@ -63,6 +65,38 @@ def copy_of(
         stored.reconsume_times,
         stored.prepared_transaction_offset,
         store_host=host_to_bytes(stored.store_host),
+    )
+
+
+def copy_of_raw(
+    stored: RawRecord, topic: str, queue_id: int, outline: PropertyOutline, uniq_key: bytes
+) -> PutMessage:
+    """Return a stored message as one to store again, as `copy_of` does, without decoding it.
+
+    Args:
+        stored: as it was stored.
+        topic: where to.
+        queue_id: queue within the topic.
+        outline: of the new message's properties.
+        uniq_key: what goes into it, from `PropertyOutlines`.
+    """
+    properties, key = filled(outline, uniq_key)
+    return PutMessage(
+        topic,
+        queue_id,
+        stored.body,
+        properties,
+        stored.born_host,
+        stored.flag,
+        stored.sys_flag,
+        stored.born_timestamp_ms,
+        outline.tags_code,
+        key,
+        outline.keys,
+        outline.tags,
+        stored.reconsume_times,
+        stored.prepared_transaction_offset,
+        store_host=stored.store_host,
     )
 
 

@@ -23,6 +23,7 @@ from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.put_transforms import RetryRedirect
+from rocketpy.broker.operation.rewrites import Rewrites
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
 from rocketpy.broker.operation.send_back import SendBack
@@ -145,7 +146,7 @@ class BrokerParts:
         self.postponement = Postponement(self.delays_ms, clock, timer_limits(configs.store))
         self.timer_put = TimerPut(self.internal_put, self.postponement)
         self.features = self._build_features(document, rng, files)
-        self.sends = self._build_sends(rng)
+        self.sends, self._rewrites = self._build_sends(rng)
         self.pulls = self._build_pulls()
         self.clients = self._build_clients()
         for listener in (
@@ -158,6 +159,7 @@ class BrokerParts:
         for feature in self.features:
             if feature.configure is not None:
                 configs.add_listener(feature.configure)
+        configs.add_listener(self._transforms_changed)
 
     @property
     def config(self) -> BrokerConfig:
@@ -289,7 +291,7 @@ class BrokerParts:
         )
         return build_send_back(send_back, sync_flush=self.configs.store.is_sync_flush)
 
-    def _build_sends(self, rng: random.Random) -> SendMessageProcessor:
+    def _build_sends(self, rng: random.Random) -> tuple[SendMessageProcessor, Rewrites]:
         config, store = self.configs.broker, self.store
         admission = SendAdmission(
             self.topics,
@@ -348,7 +350,7 @@ class BrokerParts:
 
         self.topics.on_delete = topic_deleted
         self.configs.add_listener(configure)
-        return processor
+        return processor, sends.rewrites
 
     def _build_pulls(self) -> PullMessageProcessor:
         config = self.configs.broker
@@ -379,6 +381,9 @@ class BrokerParts:
             filters=self.filters,
             clock=self.clock,
         )
+
+    def _transforms_changed(self, _config: BrokerConfig) -> None:
+        self._rewrites.clear()
 
     def _settings_changed(self, _config: BrokerConfig) -> None:
         self.store.configure(self.configs.store)

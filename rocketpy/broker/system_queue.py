@@ -3,12 +3,14 @@
 Source: TransactionalMessageBridge.getMessage, ScheduleMessageService, PopReviveService (5.4.0).
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.raw_record import RawRecord, split_record
 from rocketpy.store.results import GetMessageResult, MessageFilter
 
 _log = structlog.get_logger(__name__)
@@ -43,6 +45,16 @@ class SystemRead(NamedTuple):
     next_offset: int
 
 
+class RawRead(NamedTuple):
+    """What one read found, not decoded; see `SystemRead`."""
+
+    records: list[RawRecord]
+    next_offset: int
+
+
+_T = TypeVar("_T")
+
+
 class SystemQueue:
     """Reads one queue from any offset on.
 
@@ -75,11 +87,20 @@ class SystemQueue:
             max_count: messages at most; the store's transfer limits hold as well.
             max_bytes: bytes at most; one message is read whatever its size.
         """
+        return SystemRead(*self._read(offset, max_count, max_bytes, _decoded))
+
+    def read_raw(self, offset: int, max_count: int = 32, max_bytes: int = 1 << 20) -> RawRead:
+        """Read messages as `read` does, without decoding them."""
+        return RawRead(*self._read(offset, max_count, max_bytes, split_record))
+
+    def _read(
+        self, offset: int, max_count: int, max_bytes: int, decode: Callable[[memoryview], _T]
+    ) -> tuple[list[_T], int]:
         found = self._store.get_message(self.topic, self.queue_id, offset, max_count, max_bytes)
         messages = []
         for record in found.buffers:
             try:
-                messages.append(decode_message(record, inflate=False))
+                messages.append(decode(record))
             except CorruptRecordError as error:
                 _log.error(
                     "a damaged message of the system is passed over",
@@ -87,4 +108,8 @@ class SystemQueue:
                     queue_id=self.queue_id,
                     error=str(error),
                 )
-        return SystemRead(messages, found.next_begin_offset)
+        return messages, found.next_begin_offset
+
+
+def _decoded(record: memoryview) -> MessageExt:
+    return decode_message(record, inflate=False)

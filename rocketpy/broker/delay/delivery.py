@@ -22,11 +22,17 @@ import structlog
 
 from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.durable_progress import DurableProgress
-from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
+from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of, copy_of_raw
+from rocketpy.broker.property_outlines import PropertyOutline, PropertyOutlines, outline_of
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import SCHEDULE_QUEUE_NUMS
 from rocketpy.proto.message import MessageExt
-from rocketpy.proto.properties import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC
+from rocketpy.proto.properties import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    parse_properties,
+)
+from rocketpy.proto.raw_record import RawRecord
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, PutMessageStatus
@@ -63,19 +69,30 @@ class _Store(Protocol):
     def max_offset(self, topic: str, queue_id: int) -> int: ...
 
 
+def _real_place(properties: Mapping[str, str]) -> tuple[str, int] | str:
+    """Read from its properties where a message belongs, or why it cannot be stored there."""
+    topic = properties.get(PROPERTY_REAL_TOPIC, "")
+    queue_id = properties.get(PROPERTY_REAL_QUEUE_ID, "")
+    if not topic or not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > 9:
+        return "it does not say where it belongs"
+    if topic == TRANS_HALF_TOPIC:
+        return "a half message cannot be delayed"
+    return topic, int(queue_id)
+
+
+def _outlined(properties: dict[str, str], _: object) -> tuple[str, int, PropertyOutline] | str:
+    place = _real_place(properties)
+    return place if isinstance(place, str) else (*place, outline_of(properties))
+
+
 def delivered(stored: MessageExt) -> PutMessage | str:
     """Return a message as it is stored where it belongs, or why that cannot be.
 
     Args:
         stored: from a topic of the system; its properties stay as they are.
     """
-    topic = stored.properties.get(PROPERTY_REAL_TOPIC, "")
-    queue_id = stored.properties.get(PROPERTY_REAL_QUEUE_ID, "")
-    if not topic or not queue_id.isascii() or not queue_id.isdigit() or len(queue_id) > 9:
-        return "it does not say where it belongs"
-    if topic == TRANS_HALF_TOPIC:
-        return "a half message cannot be delayed"
-    return copy_of(stored, topic, int(queue_id), stored.properties)
+    place = _real_place(stored.properties)
+    return place if isinstance(place, str) else copy_of(stored, *place, stored.properties)
 
 
 class _Level:
@@ -136,6 +153,7 @@ class DelayDelivery:
         self._quiet_until_ms = 0
         self._turn = 0
         self._delivered = 0
+        self._places = PropertyOutlines(_outlined)
 
     def step(self, now_ms: int) -> int:
         """Deliver what is due; see `rocketpy.runtime.service.Service.step`."""
@@ -177,19 +195,19 @@ class DelayDelivery:
         if count == 0:
             return wait_ms
         progress = level.progress
-        found, end = level.queue.read(progress.position, count), progress.position + count
-        for stored in found.messages:
+        found, end = level.queue.read_raw(progress.position, count), progress.position + count
+        for stored in found.records:
             phy_end = self._deliver_one(stored, now_ms)
             if phy_end is None:
                 return _RETRY_MS
             # Its own place, too: what a power cut takes is used by another message.
-            own_end = stored.phy_offset + stored.store_size_bytes
+            own_end = stored.phy_offset + stored.size_bytes
             progress.advance(stored.queue_offset + 1, max(phy_end, own_end))
-        self._delivered += len(found.messages)
-        self._offsets.count(len(found.messages))
+        self._delivered += len(found.records)
+        self._offsets.count(len(found.records))
         if progress.position < found.next_offset <= end:
             progress.advance(found.next_offset)  # there is no message any more
-        elif not found.messages:
+        elif not found.records:
             return _IDLE_MS
         return wait_ms if progress.position == end else 0
 
@@ -225,15 +243,16 @@ class DelayDelivery:
                 return min(wait_ms, _LONGEST_WAIT_MS), count
         return 0, len(entries)
 
-    def _deliver_one(self, stored: MessageExt, now_ms: int) -> int | None:
+    def _deliver_one(self, stored: RawRecord, now_ms: int) -> int | None:
         """Store one message where it belongs.
 
         Returns:
             Physical offset after it, 0 when it is passed over, None when it must be tried again.
         """
-        message = delivered(stored)
-        if isinstance(message, str):
-            return self._passed_over(stored, message)
+        uniq_key, place = self._places.of(stored.properties)
+        if isinstance(place, str):
+            return self._passed_over(stored, place)
+        message = copy_of_raw(stored, *place, uniq_key)
         if not self._topic_exists(message.topic):
             return self._passed_over(stored, "its topic was deleted")
         result = self._put.put(message)
@@ -251,11 +270,11 @@ class DelayDelivery:
         return None
 
     @staticmethod
-    def _passed_over(stored: MessageExt, reason: str) -> int:
+    def _passed_over(stored: RawRecord, reason: str) -> int:
         _log.error(
             "a delayed message is passed over",
             phy_offset=stored.phy_offset,
-            properties=_short(stored.properties),
+            properties=_short(parse_properties(stored.properties)),
             reason=reason,
         )
         return 0

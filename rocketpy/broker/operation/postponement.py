@@ -126,7 +126,10 @@ class Postponement:
             or message.topic == TRANS_HALF_TOPIC
         ):
             return None
-        properties = parse_properties(message.properties)
+        encoded = message.properties
+        if b"DELAY" not in encoded and b"TIMER_DELIVER_MS" not in encoded:
+            return None  # nothing to parse them for: none of the four names is there
+        properties = parse_properties(encoded)
         level = delay_level(properties)
         if isinstance(level, Refusal):
             return level

@@ -22,6 +22,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.operation.rewrites import Rewrites
 from rocketpy.broker.operation.send_admission import SendAdmission, TopicSendPolicy
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.errors import BadBodyError
@@ -98,6 +99,10 @@ class SendOperation:
             topic is answered then, because a consumer that starts right after looks for the route.
         clock: time.
         rng: chooses a queue for those who leave it to the broker.
+
+    Attributes:
+        known: what is sent where, by topic.
+        rewrites: what the transforms make of messages; forgotten when their settings change.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that a send needs
@@ -119,6 +124,7 @@ class SendOperation:
         self._put = store.put_message
         self._admission = admission
         self._transforms = tuple(transforms)
+        self.rewrites = Rewrites(transforms, self._completed)
         self._count = count
         self._stored_elsewhere = stored_elsewhere
         self._sync_flush = sync_flush
@@ -142,6 +148,7 @@ class SendOperation:
         }
         self._own_bytes = encode_properties(self._own)
         self._broker_name = config.broker_name
+        self.rewrites.clear()
 
     @property
     def own_properties(self) -> bytes:
@@ -171,7 +178,7 @@ class SendOperation:
         born_timestamp_ms: int,
         reconsume_times: int,
     ) -> Sent | Refusal | None:
-        """Store an ordinary message of a topic that was sent to before.
+        """Store an ordinary message, a half or a delayed one, of a topic that was sent to before.
 
         The short way; whatever differs in any respect takes the long one, `send`.
 
@@ -202,7 +209,15 @@ class SendOperation:
             or len(body) > self._admission.max_body_bytes
             or len(stored) > MAX_PROPERTIES_BYTES
         ):
-            return None
+            if shape.is_plain or reconsume_times or not 0 <= queue_id < policy.queue_limit:
+                return None
+            rewritten = self.rewrites.message(
+                topic, queue_id, body, properties, born_host, flag, sys_flag | policy.sys_flag,
+                born_timestamp_ms,
+            )  # fmt: skip
+            if rewritten is None or len(body) > self._admission.max_body_bytes:
+                return None
+            return self._store_any(policy, rewritten, topic, queue_id, uniq_key)
         message = PutMessage(
             topic, queue_id, body, stored, born_host, flag, sys_flag | policy.sys_flag,
             born_timestamp_ms, shape.tags_code, uniq_key, keys, shape.tags, reconsume_times, 0,
@@ -289,13 +304,19 @@ class SendOperation:
                 refused = transform(message, full, request)
                 if refused is not None:
                     return refused
+        return self._store_any(policy, message, request.topic, queue_id, uniq_key)
+
+    def _store_any(
+        self, policy: TopicSendPolicy, message: PutMessage, topic: str, queue_id: int, uniq_key: str
+    ) -> Sent | Refusal:
+        """Put a message that was sent to `topic`, and is perhaps stored elsewhere."""
         sent = self._store_one(policy, message, queue_id, uniq_key)
-        if message.topic != request.topic and isinstance(sent, Sent):
+        if message.topic != topic and isinstance(sent, Sent):
             told = self._stored_elsewhere.get(message.topic)
             if told is not None:
-                told(request.topic)
+                told(topic)
             if message.topic == TIMER_TOPIC:
-                return sent._replace(recall_handle=self._recall_handle(message, request.topic))
+                return sent._replace(recall_handle=self._recall_handle(message, topic))
         return sent
 
     def _store_one(

@@ -42,7 +42,7 @@ class AskProducer:
 
     def __call__(self, half: MessageExt) -> None:
         """Ask about a half message; nothing happens when nobody can be asked now."""
-        place = real_place(half)
+        place = real_place(half.properties)
         group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
         member = self._next_member(group)
         if member is None or place is None:

@@ -218,7 +218,7 @@ class CheckBack:
         checks = check_times(half)
         if checks >= config.transaction_check_max or age_ms > self._reserved_ms():
             return self._give_up(half, checks)
-        immune_ms = immunity_ms(half, config.transaction_time_out)
+        immune_ms = immunity_ms(half.properties, config.transaction_time_out)
         # A negative age: the clock was set back. Then it is asked about now rather than much later.
         if immune_ms is None and 0 <= age_ms <= config.transaction_time_out:
             self._is_in_round = False

@@ -13,10 +13,13 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.property_outlines import PropertyOutlines
 from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.half import (
+    HalfOutline,
     committed_message,
+    half_outline,
     immunity_ms,
     real_place,
     resumed_half,
@@ -27,7 +30,8 @@ from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.message_id import decode_message_id
-from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC
+from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
+from rocketpy.proto.raw_record import RawRecord, split_record
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
@@ -40,6 +44,7 @@ Done = Callable[[Refusal | None], None]
 Postpone = Callable[[PutMessage], Refusal | None]
 """Sends a message that asks for a delay the way of delays, in place."""
 
+_HALF_TOPIC: Final = TRANS_HALF_TOPIC.encode()
 _NOT_FOUND: Final = Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 _ANSWERS: Final = {
     Claim.OTHER: Refusal(
@@ -69,6 +74,14 @@ class TransactionEnd(NamedTuple):
     phy_offset: int
     decision: int
     is_from_check: bool
+
+
+class _Half(NamedTuple):
+    """A half that an end names, and its properties without their id."""
+
+    stored: RawRecord
+    uniq_key: bytes
+    outline: HalfOutline
 
 
 class _Store(Protocol):
@@ -115,6 +128,7 @@ class EndTransactions:
         self._counts = counts
         self._timeout_ms = config.transaction_time_out
         self._clock = clock
+        self._outlines = PropertyOutlines(half_outline)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
@@ -160,7 +174,7 @@ class EndTransactions:
         if (
             stored is None
             or stored.topic not in {TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC}
-            or real_place(stored) is None
+            or real_place(stored.properties) is None
         ):
             return _NOT_FOUND
         result = self._put.put(resumed_half(stored))
@@ -169,22 +183,26 @@ class EndTransactions:
         remark = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
         return Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
-    def _find(self, end: TransactionEnd) -> MessageExt | Refusal:
-        half = self._look(end.phy_offset)
-        if half is None or half.topic != TRANS_HALF_TOPIC:
+    def _find(self, end: TransactionEnd) -> _Half | Refusal:
+        record = self._store.look_message(end.phy_offset)
+        if record is None:
             return _NOT_FOUND
-        immune_ms = immunity_ms(half, self._timeout_ms)
+        half = split_record(record)
+        if half.topic != _HALF_TOPIC:
+            return _NOT_FOUND
+        uniq_key, outline = self._outlines.of(half.properties)
+        immune_ms = immunity_ms(outline.properties, self._timeout_ms)
         if immune_ms is not None and not end.is_from_check:
             age_ms = self._clock.time_ms() - half.born_timestamp_ms
             if age_ms > immune_ms:
                 remark = "the time in which it was not to be checked is over: wait for the check"
                 return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
-        if half.properties.get(PROPERTY_PRODUCER_GROUP) != end.producer_group:
+        if outline.properties.get(PROPERTY_PRODUCER_GROUP) != end.producer_group:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != end.half_offset:
             remark = "The transaction state table offset wrong"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        return half
+        return _Half(half, uniq_key, outline)
 
     def _look(self, phy_offset: int) -> MessageExt | None:
         record = self._store.look_message(phy_offset)
@@ -196,16 +214,17 @@ class EndTransactions:
             _log.error("a damaged half message", phy_offset=phy_offset, error=str(error))
             return None
 
-    def _roll_back(self, half: MessageExt, done: Done) -> None:
-        claim, places = self._ledger.claim(half.queue_offset, HalfState.ROLLED_BACK)
+    def _roll_back(self, half: _Half, done: Done) -> None:
+        claim, places = self._ledger.claim(half.stored.queue_offset, HalfState.ROLLED_BACK)
         if claim is Claim.YES:
             self._ops.add(places)
             self._ledger.settle(places)
-            self._counts.add(half.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
+            place = half.outline.place
+            self._counts.add(place.topic if place else "", -1)
         done(_ANSWERS.get(claim))
 
-    def _commit(self, half: MessageExt, done: Done) -> None:
-        place = real_place(half)
+    def _commit(self, half: _Half, done: Done) -> None:
+        place = half.outline.place
         if place is None:
             done(_NOT_FOUND)
             return
@@ -213,11 +232,11 @@ class EndTransactions:
             remark = f"topic[{place.topic}] not exist: it was deleted"
             done(Refusal(ResponseCode.TOPIC_NOT_EXIST, remark))
             return
-        claim, places = self._ledger.claim(half.queue_offset, HalfState.COMMITTED)
+        claim, places = self._ledger.claim(half.stored.queue_offset, HalfState.COMMITTED)
         if claim is not Claim.YES:
             done(_ANSWERS.get(claim))
             return
-        message = committed_message(half, place)
+        message = committed_message(half.stored, place, half.outline.committed, half.uniq_key)
         refused = self._postpone(message)
         if refused is None:
             result = self._put.put(message)

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.internal_put import copy_of
+from rocketpy.broker.internal_put import copy_of, copy_of_raw
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.broker.property_outlines import PropertyOutline, outline_of
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.properties import (
@@ -28,8 +29,8 @@ from rocketpy.proto.properties import (
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     encode_properties,
-    parse_properties,
 )
+from rocketpy.proto.raw_record import RawRecord
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
 from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
@@ -76,7 +77,7 @@ class HalfMessages:
         self._rejects = config.reject_transaction_message
 
     def __call__(
-        self, message: PutMessage, properties: Mapping[str, str], _request: SendRequest
+        self, message: PutMessage, properties: dict[str, str], _request: SendRequest
     ) -> Refusal | None:
         """See `rocketpy.broker.operation.put_transforms.PutTransform`."""
         if not is_half_message(properties, message.reconsume_times):
@@ -91,15 +92,13 @@ class HalfMessages:
         if not properties.get(PROPERTY_PRODUCER_GROUP):
             remark = "a transactional message needs property PGROUP: its producer's group"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
-        # As they are stored: with what the broker adds to every message.
-        own = parse_properties(message.properties)
         for name in _BROKERS_OWN:
-            own.pop(name, None)
+            properties.pop(name, None)
         if message.uniq_key:
-            own[PROPERTY_TRANSACTION_ID] = message.uniq_key
-        own[PROPERTY_REAL_TOPIC] = message.topic
-        own[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
-        message.properties = encode_properties(own)
+            properties[PROPERTY_TRANSACTION_ID] = message.uniq_key
+        properties[PROPERTY_REAL_TOPIC] = message.topic
+        properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+        message.properties = encode_properties(properties)
         if len(message.properties) > _MAX_BYTES:
             remark = f"the properties of a half message exceed {_MAX_BYTES} bytes"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -115,28 +114,58 @@ class RealPlace(NamedTuple):
     queue_id: int
 
 
-def real_place(half: MessageExt) -> RealPlace | None:
+def real_place(properties: Mapping[str, str]) -> RealPlace | None:
     """Where a half message goes when it is committed; None when it does not say."""
-    topic = half.properties.get(PROPERTY_REAL_TOPIC)
-    queue_id = as_int(half.properties.get(PROPERTY_REAL_QUEUE_ID), -1)
+    topic = properties.get(PROPERTY_REAL_TOPIC)
+    queue_id = as_int(properties.get(PROPERTY_REAL_QUEUE_ID), -1)
     return RealPlace(topic, queue_id) if topic and queue_id >= 0 else None
 
 
-def immunity_ms(half: MessageExt, timeout_ms: int) -> int | None:
-    """How long its producer wants it not to be checked, ms; None when it does not say."""
-    text = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME)
+def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
+    """How long its producer wants a half not to be checked, ms; None when it does not say."""
+    text = properties.get(PROPERTY_CHECK_IMMUNITY_TIME)
     if not text:
         return None
     seconds = as_int(text, -1)
     return timeout_ms if seconds == -1 else seconds * 1000
 
 
-def committed_message(half: MessageExt, place: RealPlace) -> PutMessage:
-    """The message that consumers see once a half is committed."""
-    properties = half.properties.copy()
+class HalfOutline(NamedTuple):
+    """What the end of a transaction needs of its half's properties.
+
+    Attributes:
+        properties: those of the half that an end looks at.
+        place: where it goes when it is committed, if it says so.
+        committed: the properties it has there.
+    """
+
+    properties: Mapping[str, str]
+    place: RealPlace | None
+    committed: PropertyOutline
+
+
+def half_outline(properties: dict[str, str], _: object = None) -> HalfOutline:
+    """Read a half's properties; for `PropertyOutlines`."""
+    wanted = (PROPERTY_PRODUCER_GROUP, PROPERTY_CHECK_IMMUNITY_TIME)
+    kept = {name: properties[name] for name in wanted if name in properties}
+    place = real_place(properties)
     properties.pop(PROPERTY_REAL_TOPIC, None)
     properties.pop(PROPERTY_REAL_QUEUE_ID, None)
-    message = copy_of(half, place.topic, place.queue_id, properties)
+    return HalfOutline(kept, place, outline_of(properties))
+
+
+def committed_message(
+    half: RawRecord, place: RealPlace, properties: PropertyOutline, uniq_key: bytes
+) -> PutMessage:
+    """The message that consumers see once a half is committed.
+
+    Args:
+        half: as it is stored.
+        place: where it goes.
+        properties: see `HalfOutline`.
+        uniq_key: what goes into them.
+    """
+    message = copy_of_raw(half, place.topic, place.queue_id, properties, uniq_key)
     message.sys_flag = (half.sys_flag & ~TRANSACTION_MASK) | TRANSACTION_COMMIT
     message.prepared_transaction_offset = half.phy_offset
     return message

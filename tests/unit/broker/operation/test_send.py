@@ -81,7 +81,7 @@ def test_the_short_way_leaves_the_unusual_alone() -> None:
     assert kit.send_plain(queue_id=4) is None
     assert kit.send_plain(queue_id=-1) is None
     assert kit.send_plain(properties=b"A\x01b\x02") is None
-    assert kit.send_plain(properties=PLAIN + b"DELAY\x013\x02") is None
+    assert kit.send_plain(properties=PLAIN + b"TIMER_DELAY_SEC\x013\x02") is None
     assert kit.send_plain(properties=PLAIN + b"A\x01" + b"x" * 33_000 + b"\x02") is None
     assert kit.store.puts == []
 

@@ -6,18 +6,21 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.broker.property_outlines import PropertyOutlines
 from rocketpy.broker.transaction.half import (
     HalfMessages,
     committed_message,
     given_up,
+    half_outline,
     immunity_ms,
     is_half_message,
     real_place,
     renewed_half,
     resumed_half,
 )
-from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message import MessageExt, encode_message
 from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.raw_record import split_record
 from rocketpy.store.results import PutMessage
 
 REQUEST = SendRequest("T", 3, b"x", b"", b"", "", 0, 4, 0)
@@ -38,8 +41,9 @@ def _message(properties: dict[str, str], **more: object) -> PutMessage:
 
 
 def test_it_goes_to_the_half_topic_and_remembers_its_own() -> None:
-    message = _message({**SENT, "TRANSACTION_CHECK_TIMES": "15", "TRAN_PREPARED_QUEUE_OFFSET": "0"})
-    assert HalfMessages(BrokerConfig(), "a")(message, SENT, REQUEST) is None
+    properties = {**SENT, "TRANSACTION_CHECK_TIMES": "15", "TRAN_PREPARED_QUEUE_OFFSET": "0"}
+    message = _message(properties)
+    assert HalfMessages(BrokerConfig(), "a")(message, properties, REQUEST) is None
     assert (message.topic, message.queue_id) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
     assert message.sys_flag == 0x301
     assert parse_properties(message.properties) == {
@@ -48,6 +52,7 @@ def test_it_goes_to_the_half_topic_and_remembers_its_own() -> None:
         "REAL_QID": "3",
         "__transactionId__": "U",
     }
+    assert parse_properties(message.properties) == properties  # the next transform gets these
 
 
 def test_an_ordinary_message_passes_as_it_is() -> None:
@@ -83,11 +88,11 @@ def test_properties_that_grow_too_long_are_refused() -> None:
 
 def test_reject_transaction_message_is_live() -> None:
     halves = HalfMessages(BrokerConfig(reject_transaction_message=True), "10.0.0.2")
-    refused = halves(_message(SENT), SENT, REQUEST)
+    refused = halves(_message(SENT), dict(SENT), REQUEST)
     assert refused is not None
     assert refused == (16, "the broker[10.0.0.2] sending transaction message is forbidden")
     halves.configure(BrokerConfig())
-    assert halves(_message(SENT), SENT, REQUEST) is None
+    assert halves(_message(SENT), dict(SENT), REQUEST) is None
 
 
 def test_a_committed_message_that_an_old_client_sends_back_is_no_half() -> None:
@@ -110,9 +115,11 @@ def _half(**properties: str) -> MessageExt:
 
 
 def test_the_committed_message_is_what_apache_stores() -> None:
-    place = real_place(_half())
-    assert place == ("T", 3)
-    message = committed_message(_half(), place)
+    half = split_record(encode_message(_half()))
+    uniq_key, outline = PropertyOutlines(half_outline).of(half.properties)
+    assert outline.place == ("T", 3)
+    assert outline.properties == {"PGROUP": "p"}
+    message = committed_message(half, outline.place, outline.committed, uniq_key)
     assert (message.topic, message.queue_id, message.sys_flag) == ("T", 3, 0x309)
     assert message.prepared_transaction_offset == 900
     assert parse_properties(message.properties) == SENT  # TRAN_MSG stays, as on Apache's disk
@@ -120,8 +127,8 @@ def test_the_committed_message_is_what_apache_stores() -> None:
 
 
 def test_a_half_that_names_no_queue_goes_nowhere() -> None:
-    assert real_place(_half(REAL_QID="x")) is None
-    assert real_place(_half(REAL_TOPIC="")) is None
+    assert real_place(_half(REAL_QID="x").properties) is None
+    assert real_place(_half(REAL_TOPIC="").properties) is None
 
 
 def test_each_move_keeps_the_first_place_and_counts_the_checks() -> None:
@@ -144,7 +151,7 @@ def test_given_up_and_resumed() -> None:
 
 def test_the_time_without_checks() -> None:
     name = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-    assert immunity_ms(_half(), 6_000) is None
-    assert immunity_ms(_half(**{name: "60"}), 6_000) == 60_000
-    assert immunity_ms(_half(**{name: "-1"}), 6_000) == 6_000
-    assert immunity_ms(_half(**{name: "soon"}), 6_000) == 6_000
+    assert immunity_ms(_half().properties, 6_000) is None
+    assert immunity_ms(_half(**{name: "60"}).properties, 6_000) == 60_000
+    assert immunity_ms(_half(**{name: "-1"}).properties, 6_000) == 6_000
+    assert immunity_ms(_half(**{name: "soon"}).properties, 6_000) == 6_000
