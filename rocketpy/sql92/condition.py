@@ -3,6 +3,7 @@
 Source: ExpressionMessageFilter.isMatchedByCommitLog, MessageEvaluationContext (5.4.0).
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,6 +16,13 @@ MAX_EXPRESSION_CHARS: Final = 16 * 1024
 
 _NODE_BYTES: Final = 100
 """Estimated memory of what becomes of one character."""
+_MOST_ANSWERS: Final = 4_096
+_MOST_VALUE_BYTES: Final = 64
+_MOST_VALUES: Final = 8
+
+_numbers = itertools.count()
+_answers: dict[tuple[int | bytes, ...], bool] = {}
+"""Answers by condition and values, which repeat from message to message; 2 MiB at the most."""
 
 
 class Condition:
@@ -27,7 +35,7 @@ class Condition:
             whole expression is the condition.
     """
 
-    __slots__ = ("_evaluate", "_keys", "expression", "ignored_from", "names")
+    __slots__ = ("_evaluate", "_keys", "_names", "_number", "expression", "ignored_from", "names")
 
     def __init__(self, expression: str) -> None:
         if len(expression) > MAX_EXPRESSION_CHARS:
@@ -38,8 +46,10 @@ class Condition:
         self.expression = expression
         self.names = frozenset(parser.names)
         self._evaluate = node.evaluate
-        keys = [(name, b"\x02%b\x01" % name.encode()) for name in sorted(self.names)]
-        self._keys = [(name, key, len(key)) for name, key in keys]
+        self._names = sorted(self.names)
+        keys = [b"\x02%b\x01" % name.encode() for name in self._names]
+        self._keys = [(key, len(key)) for key in keys]
+        self._number = next(_numbers)
 
     @property
     def size_bytes(self) -> int:
@@ -64,20 +74,36 @@ class Condition:
     def matches_stored(self, properties: bytes) -> bool:
         """The same, by the properties as a record stores them: only those it mentions are read."""
         searched = b"\x02%b\x02" % properties
-        found: dict[str, str] = {}
-        for name, key, key_bytes in self._keys:
+        found: list[int | bytes] = [self._number]
+        for key, key_bytes in self._keys:
             at = searched.rfind(key)
+            value = b""
             while at >= 0:  # the last one that has a value counts
                 start = at + key_bytes
                 value = searched[start : searched.index(b"\x02", start)]
                 if value:
-                    found[name] = value.decode("utf-8", "replace")
                     break
                 at = searched.rfind(key, 0, at)
-        try:
-            return self._evaluate(found.get) is True
-        except MismatchError:
-            return False
+            found.append(value)
+        values = tuple(found)
+        answer = _answers.get(values)
+        return self._answer(values) if answer is None else answer
+
+    def _answer(self, values: tuple[int | bytes, ...]) -> bool:
+        pairs = [
+            (name, value)
+            for name, value in zip(self._names, values[1:], strict=True)
+            if isinstance(value, bytes) and value
+        ]
+        answer = self.matches({name: value.decode("utf-8", "replace") for name, value in pairs})
+        if (
+            sum(len(value) for _, value in pairs) <= _MOST_VALUE_BYTES
+            and len(values) <= _MOST_VALUES
+        ):
+            if len(_answers) >= _MOST_ANSWERS:
+                _answers.clear()
+            _answers[values] = answer
+        return answer
 
 
 def compile_condition(expression: str) -> Condition:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rocketpy.sql92 import condition
 from rocketpy.sql92.condition import Condition, compile_condition
 
 
@@ -34,10 +35,23 @@ def test_what_a_condition_says(expression: str, properties: dict[str, str], expe
 
 
 def test_only_what_is_mentioned_is_read_of_the_stored_properties() -> None:
-    condition = Condition("a = '1' AND b = '2'")
-    assert condition.names == {"a", "b"}
-    assert condition.matches_stored(b"aa\x019\x02a\x011\x02ba\x013\x02b\x012\x02")
-    assert condition.matches_stored(b"a\x019\x02b\x012\x02a\x011"), "the last one counts"
-    assert not condition.matches_stored(b"c\x01a\x01\x02b\x012\x02")
-    assert condition.matches_stored(b"a\x011\x02b\x012\x02a\x01\x02"), "no value is none at all"
-    assert not condition.matches_stored(b"")
+    both = Condition("a = '1' AND b = '2'")
+    assert both.names == {"a", "b"}
+    assert both.matches_stored(b"aa\x019\x02a\x011\x02ba\x013\x02b\x012\x02")
+    assert both.matches_stored(b"a\x019\x02b\x012\x02a\x011"), "the last one counts"
+    assert not both.matches_stored(b"c\x01a\x01\x02b\x012\x02")
+    assert both.matches_stored(b"a\x011\x02b\x012\x02a\x01\x02"), "no value is none at all"
+    assert not both.matches_stored(b"")
+
+
+def test_remembered_answers_are_those_of_the_values() -> None:
+    one, other = Condition("a > 5 AND b IS NULL"), Condition("a <= 5 AND b IS NULL")
+    for _ in range(2):  # computed, and remembered
+        for number in range(3_000):
+            stored = b"UNIQ_KEY\x01%d\x02a\x01%d\x02" % (number, number)
+            assert one.matches_stored(stored) is (number > 5)
+            assert other.matches_stored(stored) is (number <= 5)
+            assert not one.matches_stored(stored + b"b\x01%d\x02" % number)
+            assert len(condition._answers) <= 4_096
+    assert not one.matches_stored(b"a\x01" + b"9" * 500 + b"\x02"), "no whole number"
+    assert b"9" * 500 not in {value for values in condition._answers for value in values}
