@@ -47,6 +47,26 @@ def test_an_end_that_does_not_match(world: World, field: str, value: str, decisi
         assert peer.bodies(topic) == [b"half"]
 
 
+@pytest.mark.parametrize("group", ["DEFAULT_GROUP", "DEFAULT_PRODUCER"])
+def test_a_group_that_everybody_shares(world: World, group: str) -> None:
+    """A broker takes it, as Apache's does; our client refuses to begin."""
+    topic = f"Shared{group}"
+    with world.staying_well(), world.peer() as peer:
+        half = peer.send(b"half", topic, i=f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02", f="4")
+        assert half.code == 0
+        end = {
+            "producerGroup": group,
+            "tranStateTableOffset": half.ext_fields["queueOffset"],
+            "commitLogOffset": str(decode_message_id(half.ext_fields["msgId"]).phy_offset),
+            "commitOrRollback": COMMIT,
+            "msgId": half.ext_fields["transactionId"],
+            "fromTransactionCheck": "false",
+        }
+        assert peer.call(37, {**end, "producerGroup": "P"}).code == 1
+        assert peer.call(37, end).code == 0
+        assert peer.bodies(topic) == [b"half"]
+
+
 def test_an_end_for_a_message_that_is_no_half(world: World) -> None:
     with world.staying_well(), world.peer() as peer:
         end = _half(peer, "EndPlain")

@@ -245,6 +245,13 @@ CLIENT: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
 }
 
 
+def test_routes_are_fetched_anew_every_thirty_seconds() -> None:
+    async def main(cluster: Cluster) -> Any:
+        return await route_pause(cluster, {})
+
+    assert run_sim(main, queues=1) == 30
+
+
 @pytest.mark.parametrize("option", sorted(CLIENT))
 def test_option_of_the_client(option: str) -> None:
     one, two, observe, seen_one, seen_two = CLIENT[option]

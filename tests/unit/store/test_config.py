@@ -2,14 +2,24 @@
 
 import pytest
 
+from rocketpy.runtime.config import Sources, load
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 
 
 def test_delay_levels() -> None:
     assert parse_delay_levels("1s 2m 3h 4d") == (1_000, 120_000, 10_800_000, 345_600_000)
     levels = parse_delay_levels(MessageStoreConfig().message_delay_level)
-    assert len(levels) == 18
-    assert (levels[0], levels[2], levels[17]) == (1_000, 10_000, 7_200_000)
+    minutes = [*range(1, 11), 20, 30, 60, 120]
+    assert levels == (1_000, 5_000, 10_000, 30_000, *(each * 60_000 for each in minutes))
+
+
+def test_the_pool_of_buffers_that_is_not_needed_is_a_warning() -> None:
+    sources = Sources(text="transientStorePoolEnable = true", name="broker.conf")
+    [warning] = load(sources, [MessageStoreConfig]).warnings
+    assert str(warning) == (
+        "broker.conf:1: transientStorePoolEnable: has no effect: there is no off-heap buffer "
+        "between a message and its file"
+    )
 
 
 @pytest.mark.parametrize("text", ["1x", "s", "-1s", "1.5s", "1s 2"])
