@@ -13,7 +13,7 @@ import binascii
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
 from rocketpy.broker.pop.checks import bad_queue, no_topic
@@ -219,6 +219,8 @@ class AckOperation:
         with self._locks.held(queue):
             committed = self._offsets.query(group, topic, queue_id)
             if queue_offset < committed:
+                return None
+            if committed == NO_OFFSET:  # its topic was deleted; another one may have its name
                 return None
             next_offset = self._order.acked(queue, queue_offset, pop_time_ms)
             if next_offset == NOT_POPPED:

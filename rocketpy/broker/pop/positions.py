@@ -107,9 +107,13 @@ class PopPositions:
         """Where the next pop begins; nothing is changed."""
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
         if committed == NO_OFFSET:
-            committed = self._first(queue, init_mode)
+            return self._first(queue, init_mode)
         ahead = self._ahead.get(queue)
         return committed if ahead is None else max(committed, ahead.next_offset)
+
+    def is_known(self, queue: GroupQueue) -> bool:
+        """Whether the group has an offset; not when its topic, or it, was deleted since."""
+        return self._offsets.query(queue.group, queue.topic, queue.queue_id) != NO_OFFSET
 
     def take_reset(self, queue: GroupQueue) -> int | None:
         """Go where an operator reset the group to; None when nobody did."""
@@ -124,7 +128,9 @@ class PopPositions:
     def begin(self, queue: GroupQueue, init_mode: int) -> int:
         """Where this pop begins; a group's first position in a queue is committed."""
         topic, group, queue_id = queue
-        if self._offsets.query(group, topic, queue_id) == NO_OFFSET:
+        if not self.is_known(queue):
+            with self._lock:
+                self._ahead.pop(queue, None)
             self._offsets.commit(group, topic, queue_id, self._first(queue, init_mode))
         return self.of(queue, init_mode)
 
@@ -194,6 +200,9 @@ class PopPositions:
             offset = advances.popleft().offset
         if self._ahead.get(queue) is not ahead:
             return  # the group was reset meanwhile
+        if not self.is_known(queue):  # the next topic of its name begins anew
+            del self._ahead[queue]
+            return
         if not advances:
             offset = max(offset, ahead.next_offset)
             del self._ahead[queue]

@@ -103,9 +103,9 @@ class QueueTaker:
             return
         try:
             offset = self._positions.take_reset(queue)
-            if offset is not None:
-                self._order.clear(queue)
-            else:
+            if offset is not None or not self._positions.is_known(queue):
+                self._order.clear(queue)  # what is in hand is of before
+            if offset is None:
                 offset = self._positions.begin(queue, wanted.init_mode)
             if wanted.is_ordered and self._order.is_blocked(queue, wanted.attempt_id):
                 return

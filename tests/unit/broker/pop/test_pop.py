@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.pop.kit import Popper, PopResponse, after, send, simulate
 
@@ -207,3 +209,38 @@ def test_retry_topics_are_of_the_second_kind_and_named_when_asked_for() -> None:
 
     found = simulate(case, enableRetryTopicV2="true", popResponseReturnActualRetryTopic="true")
     assert found == "%RETRY%g+T"
+
+
+@pytest.mark.parametrize("order", ["false", "true"])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_the_next_topic_of_a_name_is_popped_from_its_beginning(order: str, flush: str) -> None:
+    """Whatever of the one before, or of the group, is still in hand."""
+
+    async def case(cluster: SimCluster, popper: Popper) -> None:
+        await send(cluster, 4)
+        before = await popper.pop(order=order, invisibleTime=60_000)
+        assert len(before.bodies) == 4
+        assert (await popper.ask(215, topic="T")).code == 0
+        cluster.create_topic("T", 1)
+        await send(cluster, 3, 10)
+        for message in before.messages:
+            assert (await popper.ack(message)).code == 0, "there is nothing to ack any more"
+        after_it = await popper.pop(order=order, invisibleTime=60_000)
+        assert after_it.bodies == [b"10", b"11", b"12"]
+        for message in after_it.messages:
+            assert (await popper.ack(message)).code == 0
+        await after(200)
+        assert cluster.brokers[0].broker.parts.offsets.query("g", "T", 0) == 3
+        assert (await popper.pop(order=order)).bodies == []
+
+    simulate(case, queues=1, flushDiskType=flush)
+
+
+def test_a_group_that_was_deleted_with_its_offsets_begins_anew() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
+        await send(cluster, 3)
+        assert len((await popper.pop(invisibleTime=60_000)).bodies) == 3
+        assert (await popper.ask(207, groupName="g", cleanOffset="true")).code == 0
+        return (await popper.pop()).bodies
+
+    assert simulate(case, queues=1) == [b"0", b"1", b"2"]
