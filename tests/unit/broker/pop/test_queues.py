@@ -116,7 +116,9 @@ def test_there_is_a_message_until_it_is_popped() -> None:
     assert kit.queues.has_message(Wanted())
     assert kit.queues.has_message(Wanted(queue_id=2))
     assert not kit.queues.has_message(Wanted(queue_id=1))
-    kit.positions.advance(GroupQueue("T", GROUP, 2), 1, phy_end=1 << 40)
+    queue = GroupQueue("T", GROUP, 2)
+    kit.positions.begin(queue, INIT_MIN)
+    kit.positions.advance(queue, 1, phy_end=1 << 40)
     assert not kit.queues.has_message(Wanted()), "popped, though its check point is not on disk"
 
 
