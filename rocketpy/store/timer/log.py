@@ -338,12 +338,15 @@ class TimerLog:
         finally:
             file.close()
 
+    def may_begin_at(self, position: int) -> bool:
+        """Whether a unit may begin at a position, of this log or beyond."""
+        return position % self._file_bytes % UNIT_BYTES == 0
+
     def unit_boundary(self, position: int) -> int:
         """Return the position itself when a unit may begin there, else the file's beginning."""
         if position > self.end:
             return self._bases[-1] if self._bases else 0
-        in_file = position % self._file_bytes
-        return position if in_file % UNIT_BYTES == 0 else position - in_file
+        return position if self.may_begin_at(position) else self._base_of(position)
 
     def scan(self, start: int) -> Iterator[tuple[int, TimerUnit]]:
         """Yield position and unit from a position on, to the first bytes that are none.

@@ -96,15 +96,10 @@ class TimerState:
         self.is_cut_short = end < self.marks.log_position
         if self.is_cut_short:
             logger.error("the timer log ends too early: its messages are read again: end=%d", end)
-        self.pending_count = 0
-        first, beyond = None, []
-        for slot in self._wheel.slots():
-            if slot.tick < read_tick:
-                continue
-            self.pending_count += max(0, slot.num)
-            first = slot.tick if first is None else min(first, slot.tick)
-            if slot.last >= end:
-                beyond.append(slot)
+        first, beyond = self._survey(read_tick, end)
+        if self._wheel.damaged_pages:
+            self._make_again(read_tick)
+            first, beyond = self._survey(read_tick, end)
         if beyond:
             self._mend(beyond, end)
         logger.info(
@@ -137,6 +132,34 @@ class TimerState:
             self._wheel.put(Slot(tick, position, position, _count(unit)))
         elif position > slot.last:
             self._wheel.put(slot._replace(last=position, num=slot.num + _count(unit)))
+
+    def _survey(self, read_tick: int, end: int) -> tuple[int | None, list[Slot]]:
+        """Return the first moment that waits, and the slots that end beyond the log's end."""
+        self.pending_count = 0
+        first, beyond = None, []
+        for slot in self._wheel.slots():
+            if slot.tick < read_tick:
+                continue
+            if not self._log.may_begin_at(slot.last):
+                self._wheel.damaged_pages.add(self._wheel.page_of(slot.tick))
+                continue
+            self.pending_count += max(0, slot.num)
+            first = slot.tick if first is None else min(first, slot.tick)
+            if slot.last >= end:
+                beyond.append(slot)
+        return first, beyond
+
+    def _make_again(self, read_tick: int) -> None:
+        """Make damaged pages of the wheel from the whole log."""
+        wheel, pages = self._wheel, self._wheel.damaged_pages
+        logger.error("pages of the timer wheel are damaged and made again: pages=%d", len(pages))
+        for number in pages:
+            wheel.erase(number)
+        for position, unit in self._log.scan(self._log.begin):
+            tick = wheel.tick(unit.due_ms)
+            if tick >= read_tick and wheel.page_of(tick) in pages:
+                self._revise(position, unit)
+        pages.clear()
 
     def _mend(self, beyond: Iterable[Slot], end: int) -> None:
         """Let slots end where the log does: the wheel was written, and the log was not."""

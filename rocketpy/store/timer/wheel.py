@@ -61,6 +61,9 @@ class TimerWheel:
         path: the file.
         precision_ms: time of one slot.
         files: the file system.
+
+    Attributes:
+        damaged_pages: where `slots` found something that no broker writes.
     """
 
     def __init__(self, path: Path, precision_ms: int, files: StoreFiles) -> None:
@@ -71,6 +74,7 @@ class TimerWheel:
         self._pages: dict[int, bytearray] = {}
         self._dirty: set[int] = set()
         self._in_flush: set[int] = set()
+        self.damaged_pages: set[int] = set()
 
     def load(self) -> bool:
         """Open the file; return whether there is one. A new one is made by the first flush.
@@ -168,7 +172,11 @@ class TimerWheel:
             self._pages.pop(number, None)
 
     def slots(self) -> Iterator[Slot]:
-        """Yield every slot that is set, in the file and in memory; keeps none of them."""
+        """Yield every slot that is set, in the file and in memory; keeps none of them.
+
+        One whose moment does not belong to its place, or that ends before it begins, is left out,
+        and its page is noted as damaged.
+        """
         for start in range(0, _PAGES, _READ_PAGES):
             block, at = b"", start * _PAGE_BYTES
             size_bytes = _READ_PAGES * _PAGE_BYTES
@@ -178,9 +186,21 @@ class TimerWheel:
                 at = (number - start) * _PAGE_BYTES
                 page = self._pages.get(number) or block[at : at + _PAGE_BYTES]
                 if page and page != _EMPTY_PAGE:
-                    for tick, first, last, num, _ in SLOT.iter_unpack(page):
-                        if tick > 0 and last >= 0:
+                    for index, (tick, first, last, num, _) in enumerate(SLOT.iter_unpack(page)):
+                        is_in_place = tick % SLOTS == number * _PAGE_SLOTS + index
+                        if tick > 0 and last >= 0 and is_in_place and first <= last:
                             yield Slot(tick, first, last, num)
+                        elif (tick > 0 and not is_in_place) or tick < -1 or first > last:
+                            self.damaged_pages.add(number)
+
+    def page_of(self, tick: int) -> int:
+        """The page that a moment's slot lies in."""
+        return tick % SLOTS // _PAGE_SLOTS
+
+    def erase(self, number: int) -> None:
+        """Empty a page."""
+        self._pages[number] = bytearray(_PAGE_BYTES)
+        self._dirty.add(number)
 
     # -- the file --------------------------------------------------------------------------
 

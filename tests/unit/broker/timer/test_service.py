@@ -9,6 +9,7 @@ import pytest
 from rocketpy.errors import DiskFullError, ResourceShortError
 from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
+from rocketpy.store.timer.wheel import SLOT_BYTES, SLOTS
 from tests.unit.broker.timer.timer_kit import Kit
 
 _LONG_MAX = str((1 << 63) - 1)
@@ -374,6 +375,31 @@ def test_what_was_delivered_of_a_slot_is_not_delivered_again(way: str) -> None:
     assert sorted(kit.bodies()) == sorted(
         [b"first", b"late", b"last", *([b"other"] if way != "clean stop" else [])]
     )
+
+
+@pytest.mark.parametrize("bit", [0, 20, 63, 64, 66, 120, 128, 140, 191])
+def test_a_flipped_bit_of_the_wheel_costs_no_message(bit: int) -> None:
+    """In the moment, the first or the last unit of a slot; the log says what was there."""
+    kit = Kit()
+    for later_ms in (60_000, 61_000, 62_000):
+        kit.send(b"%d" % later_ms, **kit.at(later_ms))
+        kit.send(b"%d again" % later_ms, **kit.at(later_ms))
+    wanted = sorted(
+        b"%d%s" % (each, more) for each in (60_000, 61_000, 62_000) for more in (b"", b" again")
+    )
+    tick = kit.clock.time_ms() // kit.precision_ms + 60
+    kit.run(2_000)
+    kit.stop()
+    wheel = kit.files.open_file(Path("/store/timerwheel"))
+    at = tick % SLOTS * SLOT_BYTES
+    slot = bytearray(wheel.read(at, SLOT_BYTES))
+    assert any(slot)
+    slot[bit // 8] ^= 0x80 >> bit % 8
+    wheel.write(at, slot)
+    wheel.close()
+    kit.start()
+    kit.run(120_000)
+    assert sorted(kit.bodies()) == wanted
 
 
 @pytest.mark.parametrize("operation", [0, 1, 2])
