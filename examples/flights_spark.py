@@ -41,7 +41,7 @@ TOPIC = "departures"
 RESULTS = "departure-delays"
 QUEUES = 8
 CLUSTER = "local-cluster[2,1,1024]"
-PATIENCE_S = 300
+PATIENCE_S = 900
 TABLES = ("weather", "planes", "airlines")
 
 

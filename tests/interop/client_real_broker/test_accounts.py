@@ -1,15 +1,22 @@
 """Our client and our tools at the real broker with access control on."""
 
+import asyncio
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import rocketpy
 import rocketpy.admin
 from rocketpy.errors import BrokerError
+from rocketpy.spark.batch import batch_reader
+from rocketpy.spark.schema import default_schema
+from rocketpy.spark.sink.writer import batch_writer
 from tests.interop.client_real_broker.conftest import PEER, _free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
@@ -59,6 +66,42 @@ async def test_a_signed_client_is_served(namesrv: str) -> None:
                     break
         assert sorted(got) == [b"one", b"three", b"two"]
         assert sent.msg_id
+
+
+def spark_write(options: dict[str, str], bodies: list[bytes]) -> None:
+    """Write rows as a task of Spark's does."""
+    schema = StructType([StructField("body", BinaryType())])
+    writer = batch_writer(options, schema, overwrite=False)
+    TaskContext._getOrCreate()._partitionId = 0
+    try:
+        writer.write(iter([pa.RecordBatch.from_pydict({"body": bodies})]))
+    finally:
+        TaskContext._setTaskContext(None)
+
+
+def spark_read(options: dict[str, str]) -> list[bytes]:
+    reader = batch_reader(options, default_schema(options))
+    parts = reader.partitions()
+    return [row["body"] for part in parts for b in reader.read(part) for row in b.to_pylist()]
+
+
+async def test_spark_reads_and_writes_with_an_account(namesrv: str) -> None:
+    async with rocketpy.admin.connect(namesrv, credentials=USER) as admin:
+        await admin.create_topic("spark-accounts", queues=2)
+    servers = {"nameservers": namesrv}
+    account = servers | {"accessKey": USER.access_key, "secretKey": USER.secret_key}
+    topic, subscribe = {"topic": "spark-accounts"}, {"subscribe": "spark-accounts"}
+    bodies = [b"body-%d" % number for number in range(50)]
+
+    await asyncio.to_thread(spark_write, account | topic, bodies)
+
+    assert sorted(await asyncio.to_thread(spark_read, account | subscribe)) == sorted(bodies)
+    wrong = account | {"secretKey": "wrong"}
+    for given in (servers, wrong):
+        with pytest.raises(BrokerError):
+            await asyncio.to_thread(spark_read, given | subscribe)
+        with pytest.raises(BrokerError):
+            await asyncio.to_thread(spark_write, given | topic, [b"x"])
 
 
 @pytest.mark.parametrize(
