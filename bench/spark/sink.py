@@ -39,12 +39,12 @@ def ratios() -> list[Ratio]:
 
 def sink(context: Context, body_bytes: int) -> float:
     """Write rows, each a request of its own."""
-    return _written(context, body_bytes, "0")
+    return _written(context, _rows(context), body_bytes, "0")
 
 
 def sink_of_batches(context: Context, body_bytes: int) -> float:
     """Write rows as the sink does by default."""
-    return _written(context, body_bytes, "256k")
+    return _written(context, _rows(context, 4), body_bytes, "256k")
 
 
 def producer(context: Context, body_bytes: int) -> float:
@@ -64,28 +64,26 @@ def producer(context: Context, body_bytes: int) -> float:
 
 def producer_of_batches(context: Context, body_bytes: int) -> float:
     """Send as many messages in batches, some at a time."""
-    rows, namesrv, body = _rows(context), context.live(0), b"x" * body_bytes
+    rows, namesrv, body = _rows(context, 4), context.live(0), b"x" * body_bytes
 
     async def send() -> None:
         async with rocketpy.connect(namesrv, group="bench") as client:
             sending = client.producer()
-            for _ in range(0, rows, BATCH * BATCHES_IN_FLIGHT):
-                await asyncio.gather(
-                    *(
-                        sending.send_batch(TOPIC, [body] * BATCH, keys="k", tag="A")
-                        for _ in range(BATCHES_IN_FLIGHT)
-                    )
-                )
+            for start in range(0, rows, BATCH * BATCHES_IN_FLIGHT):
+                firsts = range(start, start + BATCH * BATCHES_IN_FLIGHT, BATCH)
+                batches = [[_message(body, first + n) for n in range(BATCH)] for first in firsts]
+                await asyncio.gather(*(sending.send_batch(TOPIC, each) for each in batches))
 
     return _rate(rows, lambda: asyncio.run(send()))
 
 
-def _rows(context: Context) -> int:
-    return int(ROWS * context.scale)
+def _rows(context: Context, times: int = 1) -> int:
+    """Return how many rows are sent, a whole number of rounds of batches."""
+    step = BATCH * BATCHES_IN_FLIGHT
+    return max(step, int(ROWS * times * context.scale) // step * step)
 
 
-def _written(context: Context, body_bytes: int, batch_bytes: str) -> float:
-    rows = _rows(context)
+def _written(context: Context, rows: int, body_bytes: int, batch_bytes: str) -> float:
     frame = _in_memory(context.spark, rows, body_bytes)
     writer = frame.write.format("rocketmq").mode("append")
     writer.option("nameservers", context.live(0)).option("inflight", IN_FLIGHT)
@@ -109,3 +107,7 @@ def _in_memory(spark: SparkSession, rows: int, body_bytes: int) -> DataFrame:
     frame = frame.cache()
     frame.count()
     return frame
+
+
+def _message(body: bytes, number: int) -> rocketpy.Message:
+    return rocketpy.Message(topic=TOPIC, body=body, tag="A", keys=str(number))

@@ -19,6 +19,7 @@ from rocketpy.client.msg_ids import MsgIds
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
+from rocketpy.remoting.socket_network import new_event_loop
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.spark.connection import refused_static
 from rocketpy.spark.sink.options import SinkOptions
@@ -42,7 +43,7 @@ class SinkClient:
 
     def __init__(self, options: SinkOptions) -> None:
         self._namespace = options.namespace
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="rocketpy-sink", daemon=True
         )
