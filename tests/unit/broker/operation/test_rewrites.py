@@ -10,6 +10,7 @@ from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import Sent
 from rocketpy.broker.transaction.half import HalfMessages
 from rocketpy.proto.properties import encode_properties, parse_properties
+from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
 from tests.unit.broker.fakes import FakeClock
 from tests.unit.broker.operation.test_send import HOST, UNIQ, Kit
 
@@ -100,6 +101,15 @@ def test_a_body_or_queue_that_cannot_be_is_left_to_the_long_way() -> None:
     assert not kit.short(encoded, queue_id=4)
     assert kit.operation.send_plain(known, "T", 0, b"x" * 1_001, encoded, HOST, 0, 0, 5, 0) is None
     assert kit.store.puts == []
+
+
+def test_who_counts_halves_is_told_of_their_own_topic() -> None:
+    kit = _Kit()
+    told: list[str] = []
+    kit.operation._stored_elsewhere = {TRANS_HALF_TOPIC: told.append}
+    assert kit.short(encode_properties(HALF), 4)
+    assert kit.short(encode_properties(DELAYED))
+    assert told == ["T"]
 
 
 def test_changed_settings_count_at_once() -> None:
