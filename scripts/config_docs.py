@@ -164,7 +164,9 @@ def file_table(config_class: type) -> str:
         apache = APACHE.get(each.key, "")
         what = describe(owner, each.path[-1]) + (f" *{apache}.*" if apache else "")
         if each.only_with:
-            what += f" Without effect, and a warning, while `{camel_case(each.only_with[-1])}` is 0."
+            what += (
+                f" Without effect, and a warning, while `{camel_case(each.only_with[-1])}` is 0."
+            )
         live = "yes" if each.live else ""
         cells = (f"`{each.key}`", default_text(each), allowed_text(each), live, what)
         lines.append("| " + " | ".join(cells) + " |")
