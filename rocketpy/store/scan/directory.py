@@ -84,9 +84,13 @@ class StoreDirectory:
         """Return where a queue's files are."""
         return self.root / "consumequeue" / topic / str(queue_id)
 
-    def batch_topics(self) -> set[str]:
-        """Return topics with batch consume queues, which only Apache's brokers serve."""
-        return {topic for topic, _ in self._walk("batchconsumequeue")}
+    def batch_queues(self) -> dict[str, list[int]]:
+        """Return the ids of batch consume queues, which only Apache's brokers serve, by topic."""
+        return {topic: ids for topic, ids in self._walk("batchconsumequeue") if ids}
+
+    def batch_queue_directory(self, topic: str, queue_id: int) -> Path:
+        """Return where a batch consume queue's files are."""
+        return self.root / "batchconsumequeue" / topic / str(queue_id)
 
     def _walk(self, name: str) -> Iterator[tuple[str, list[int]]]:
         for topic in _directories(self.root / name):
@@ -113,7 +117,7 @@ class StoreDirectory:
         table = self.table("topics.json").get("topicConfigTable")
         if not isinstance(table, dict):
             return None
-        return {*table, *self.queues(), *self.batch_topics()}
+        return {*table, *self.queues(), *self.batch_queues()}
 
     def table(self, name: str) -> Mapping[str, Any]:
         """Return a JSON file of `config/`, its `.bak` when it cannot be read, else nothing."""

@@ -4,17 +4,19 @@ A plan freezes what is read: how far each queue, or the log, went when it was ma
 is read twice gives the same rows, also while a broker writes.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rocketpy.errors import CorruptRecordError, StoreFormatError
+from rocketpy.errors import CorruptRecordError
 from rocketpy.sql92.condition import compile_condition
 from rocketpy.store.queue_entry import ENTRY_BYTES
 from rocketpy.store.scan import by_index, by_log, by_queue, log_walk
+from rocketpy.store.scan.batch_queues import places as batch_places
 from rocketpy.store.scan.by_condition import matching, with_properties
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log
@@ -23,6 +25,7 @@ from rocketpy.store.scan.queues import Queue
 from rocketpy.store.scan.tails import ENTRIES
 from rocketpy.store.scan.wanted import QueueName, ScanBy, Wanted
 
+_PLACES_AT_ONCE: Final = 100_000
 OnDamaged = Callable[[CorruptRecordError], None]
 
 
@@ -113,12 +116,13 @@ def read(
 
 def _plan_queues(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[Piece]:
     table = QueueTable(directory, log)
-    for topic in directory.batch_topics().intersection(wanted.topics).difference(table.topics):
-        raise StoreFormatError(
-            f"{topic} has batch consume queues, which are not read by queue; scan by log"
-        )
+    batch_queues = directory.batch_queues()
     pieces: list[Piece] = []
-    for topic in wanted.topics_of(table.topics):
+    for topic in wanted.topics_of({*table.topics, *batch_queues}):
+        for queue_id in batch_queues.get(topic, ()):
+            found = batch_places(directory, QueueName(topic, queue_id), log, wanted)
+            while some := tuple(itertools.islice(found, _PLACES_AT_ONCE)):
+                pieces.append(PlacesPiece(some))
         for queue_id in table.ids(topic):
             queue = table.get(topic, queue_id)
             assert queue is not None

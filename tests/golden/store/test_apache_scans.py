@@ -8,6 +8,7 @@ import pytest
 
 from rocketpy.arrow import row_schema
 from rocketpy.arrow.slow_rows import slow_rows
+from rocketpy.errors import StoreFormatError
 from rocketpy.proto.message import decode_message
 from rocketpy.store import to_arrow
 from tests.golden.store.test_apache_stores import NAMES, unpack
@@ -26,7 +27,7 @@ def record_at(root: Path, phy_offset: int, size: int) -> bytes:
 
 
 def in_queues(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    queues = [queue for queue in manifest["queues"] if queue["type"] == "SimpleCQ"]
+    queues = manifest["queues"]
     return [{**message, "queue": queue} for queue in queues for message in queue["messages"]]
 
 
@@ -113,9 +114,22 @@ def test_tags_are_those_of_the_messages(tags: str, tmp_path: Path) -> None:
     assert [row[1] for row in rows if row[0] in wanted] == found["body"].to_pylist()
 
 
-def test_a_topic_with_batch_queues_is_read_from_the_log_only(tmp_path: Path) -> None:
+def test_a_topic_with_batch_queues_has_a_row_for_each_record(tmp_path: Path) -> None:
     unpack("store-small", tmp_path)
+    topic = "VecBatchCq"
 
-    assert to_arrow(tmp_path, topics="VecBatchCq", scan="log").read_all().num_rows > 0
-    with pytest.raises(Exception, match=r"VecBatchCq has batch consume queues.*scan by log"):
-        to_arrow(tmp_path, topics="VecBatchCq")
+    by_log = to_arrow(tmp_path, topics=topic, scan="log").read_all()
+    found = to_arrow(tmp_path, topics=topic).read_all()
+
+    assert found.num_rows == 4
+    assert found.equals(by_log)
+    assert found["queueOffset"].to_pylist()[:2] == [0, 7]
+    middle = to_arrow(tmp_path, topics=topic, starts={(topic, 0): 1}, ends={(topic, 0): 8})
+    assert middle.read_all()["queueOffset"].to_pylist() == [7]
+    times = [int(each.timestamp() * 1000) for each in found["storeTimestamp"].to_pylist()]
+    later = to_arrow(tmp_path, topics=topic, start_ms=times[1]).read_all()
+    assert later.num_rows == sum(time >= times[1] for time in times) < 4
+    path = next((tmp_path / "batchconsumequeue" / topic / "0").iterdir())
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StoreFormatError, match="no file of a batch consume queue"):
+        to_arrow(tmp_path, topics=topic)
