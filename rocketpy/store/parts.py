@@ -102,15 +102,7 @@ class StoreParts:
             index=self.index,
             stats=self.stats,
         )
-        self.replica = ReplicaWriter(
-            self.append_lock,
-            gate=self.gate,
-            log=self.log,
-            offsets=self.offsets,
-            dispatchers=self.dispatchers,
-            rebuilder=self.rebuilder,
-            delays_ms=self.delays_ms,
-        )
+        self.replica = self._make_replica()
         self.flusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
         self.group = GroupCommitService(self.flusher, self.offsets)
         self.flush_queues = FlushConsumeQueueService(
@@ -124,6 +116,17 @@ class StoreParts:
         )
         self.clean_log = self._make_clean_log()
         self.services = self._make_services()
+
+    def _make_replica(self) -> ReplicaWriter:
+        return ReplicaWriter(
+            self.append_lock,
+            gate=self.gate,
+            log=self.log,
+            offsets=self.offsets,
+            dispatchers=self.dispatchers,
+            rebuilder=self.rebuilder,
+            delays_ms=self.delays_ms,
+        )
 
     def _make_index(self) -> IndexService:
         return IndexService(
