@@ -6,7 +6,7 @@ Handlers fail now and then. Judged:
 
 - "early": nothing is stored in its topic before it is due;
 - "was seen": a message whose transaction was not committed never is;
-- "is lost": what was acknowledged, and what was committed, is handled (and acked, where popped);
+- "is lost": what was acknowledged, and what was committed, is handled;
 - "comes for ever": once everything is, nothing is delivered any more.
 """
 
@@ -157,12 +157,11 @@ class Features:
 
     async def _handle_popped(self, message: PoppedMessage) -> None:
         self._deliver(message.body)
+        self.handled.add(message.body)  # its broker may honour an ack whose response is lost
         try:
             await message.ack()
         except RocketPyError:
             self.counts["ack failed"] += 1
-            return
-        self.handled.add(message.body)
 
     def _deliver(self, body: bytes) -> None:
         kind = body.partition(b"/")[0].decode()

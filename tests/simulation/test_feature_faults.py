@@ -43,6 +43,19 @@ def fails(operation: int, error: Exception) -> Break:
     return lambda broker: at_operation(broker, operation, lambda kind: _may(kind, error), fail)
 
 
+def outage(path_part: str, error: Exception) -> Break:
+    """Every operation on some files fails, until all is mended."""
+
+    def arm(broker: SimBroker) -> None:
+        def on_operation(kind: str, path: Path) -> None:
+            if path_part in str(path) and _may(kind, error):
+                raise error
+
+        broker.files.on_operation = on_operation
+
+    return arm
+
+
 def at_operation(
     broker: SimBroker, operation: int, counts: Callable[[str], bool], then: Callable[[], None]
 ) -> None:
@@ -118,7 +131,7 @@ async def _try_to_start(broker: SimBroker) -> None:
 
 
 async def _mend(broker: SimBroker) -> None:
-    broker.files.on_operation = None
+    broker.files.on_operation = broker.files.capacity_bytes = None
     broker.files.start_process()
     if broker.is_running and not broker.broker.parts.store.is_writable:
         await broker.stop()
@@ -199,3 +212,29 @@ def run_fault(name: str, operation: int, flush: str) -> None:
 def test_a_fault_at_any_operation_costs_nothing(name: str, flush: str) -> None:
     for operation in range(STEP // 2, operations_of(name, flush), STEP):
         run_fault(name, operation, flush)
+
+
+FILES = (
+    "config/delayOffset.json",
+    "config/timercheck",
+    "timerlog",
+    "timerwheel",
+    "config/consumerOffset.json",
+)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["disk", "space"])
+@pytest.mark.parametrize("path_part", FILES)
+def test_files_that_cannot_be_written_for_a_while_cost_nothing(path_part: str, name: str) -> None:
+    run(outage(path_part, ERRORS[name]()))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_full_disk_refuses_and_costs_nothing(flush: str) -> None:
+    def fill(broker: SimBroker) -> None:
+        broker.files.capacity_bytes = broker.files.used_bytes + 8_192
+
+    features = run(fill, flush)
+    assert features.counts["failed"]
