@@ -155,6 +155,8 @@ class RecordDecoder:
             others, messages = np.concatenate((others, more)), messages + of_more
             order = np.argsort(others)
             others, messages = others[order], [messages[each] for each in order.tolist()]
+        if not messages:
+            return batch, taken
         slow = slow_rows(messages, self.schema, broker_name)
         return _merged(batch, chosen, slow, others), taken
 
