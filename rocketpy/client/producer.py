@@ -271,6 +271,7 @@ class Producer(Closes):
     async def recall(self, topic: str, handle: str) -> str:
         """Call a message back that was sent with `delay` or `deliver_at` and is not due yet.
 
+        Messages with a `delay_level` have no handle, nor has a transactional one.
         The broker allows it with ``recallMessageEnable=true`` only. A recall that comes a moment
         before the message is due may be too late.
 
@@ -300,7 +301,8 @@ class Producer(Closes):
     ) -> Transaction:
         """Return a transaction: a message that consumers get if the block of code goes well.
 
-        The half message is sent when the block is entered, once.
+        The half message is sent when the block is entered, once. `Transaction` says how it ends:
+        with a commit, after an exception with a rollback, or when the broker has asked.
 
         Args:
             topic: where to, or a whole `Message`.

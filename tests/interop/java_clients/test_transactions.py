@@ -63,3 +63,21 @@ def _all_are_noted(servers: Servers, begin: int) -> None:
         return set(halves) - named - moved
 
     wait_for(lambda: not open_halves())
+
+
+def test_a_timed_transaction_waits_from_its_commit_on(
+    java: JavaClient, servers: Servers, topic: str, group: str
+) -> None:
+    """The Java client takes a delay level off a transactional message, but not a moment."""
+    producer = java.producer(kind="transaction")
+    java.send(java.producer(), topic, body="plain")
+    java.send(producer, topic, body="commit", mode="transaction", TIMER_DELAY_MS="1500")
+    java.send(producer, topic, body="rollback", mode="transaction", TIMER_DELAY_MS="1500")
+    consumer = java.push(group, topic)
+    got = java.receive(consumer, 2)
+    assert bodies(got) == ["commit-0", "plain-0"]
+    [timed] = [one for one in got if one["body"] == "commit-0"]
+    assert timed["stored"] >= timed["born"] + 1_500
+    assert servers.stored(topic) == 2
+    java.stop(consumer)
+    java.stop(producer)
