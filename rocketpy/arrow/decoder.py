@@ -160,6 +160,11 @@ class RecordDecoder:
         slow = slow_rows(messages, self.schema, broker_name)
         return _merged(batch, chosen, slow, others), taken
 
+    @property
+    def skips_damaged(self) -> bool:
+        """Whether damaged records are left out."""
+        return self._damaged == "skip"
+
     def report(self, error: CorruptRecordError) -> None:
         """Do what was asked about a damaged record: count it and tell of it, or raise.
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from rocketpy.arrow.gather import Int64s
 from rocketpy.arrow.heads import Bytes
+from rocketpy.errors import CorruptRecordError
+from rocketpy.proto.message import decode_message
 from rocketpy.proto.record import (
     MAGIC_AT,
     MAGIC_V1,
@@ -50,6 +52,30 @@ def record_positions(data: ReadBuffer) -> Int64s:
     walked = iter_records(view, stop, len(view))
     rest = [at for at, _, kind in walked if kind is RecordKind.MESSAGE]
     return np.concatenate((positions, np.array(rest, np.int64)))
+
+
+def whole_record_positions(data: ReadBuffer) -> Int64s:
+    """Return where whole records begin, whatever lies between them; slower than following them.
+
+    Args:
+        data: as for `record_positions`, damaged.
+
+    Returns:
+        int64, shape (records,), ascending.
+    """
+    view = memoryview(data)
+    raw = np.frombuffer(view, np.uint8)
+    whole: list[int] = []
+    end = 0
+    for at in _magics(raw, 0, len(raw)).tolist():
+        if at < end:
+            continue
+        try:
+            end = at + decode_message(view, at, inflate=False).store_size_bytes
+        except CorruptRecordError:
+            continue
+        whole.append(at)
+    return np.array(whole, np.int64)
 
 
 def follow(raw: Bytes, start: int, end: int) -> tuple[Int64s, int]:

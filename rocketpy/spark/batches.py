@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from rocketpy.arrow import RecordDecoder, RowSchema, record_positions
 from rocketpy.arrow.lost_rows import lost_rows
+from rocketpy.arrow.positions import whole_record_positions
 from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
 from rocketpy.spark.fetch import Pulled
 from rocketpy.spark.offsets import QueueRange
@@ -84,10 +85,13 @@ class BatchMaker:
         try:
             positions = record_positions(data)
         except CorruptRecordError as error:
-            raise BadBodyError(
-                f"what broker {self._wanted.broker_name} gave of {self._wanted} from offset "
-                f"{pulled[0].start} on are no records: {error}"
-            ) from error
+            positions = whole_record_positions(data)
+            if not self._decoder.skips_damaged or not len(positions):
+                raise BadBodyError(
+                    f"what broker {self._wanted.broker_name} gave of {self._wanted} from offset "
+                    f"{pulled[0].start} on are no records: {error}"
+                ) from error
+            self._decoder.report(error)
         offsets = queue_offsets(data, positions)
         mask = _meant(pulled, positions, offsets)
         if mask is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 
+from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.executor import QueuePartition, read_partition
 from rocketpy.spark.jobs.archive_files import ArchiveFile, Piece, write_pieces
@@ -29,6 +30,7 @@ FORMAT: Final = "rocketmq.archive"
 ROOT: Final = "archive.root"
 COMPRESSION: Final = "archive.compression"
 INCLUDE: Final = "hosts,properties,msgId"
+_NOT_OF_ARCHIVES: Final = ("include", "columns", "valueFormat", "schemaStyle")
 
 PIECES: Final = pa.schema(
     [
@@ -72,14 +74,22 @@ class ArchiveReader(StreamReader):
 
     Args:
         options: of a stream of `rocketmq`, and `archive.root`, `archive.compression`.
+
+    Raises:
+        ConfigError: an option that is none, or that would leave out or change columns.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         ours = {name.lower(): value for name, value in options.items()}
+        for name in _NOT_OF_ARCHIVES:
+            if name.lower() in ours:
+                raise ConfigError("an archive has all columns, as they are", key=name)
         self.root = Path(ours.pop(ROOT))
         self.compression = ours.pop(COMPRESSION)
         ours["include"] = INCLUDE
         super().__init__(ours, default_schema(ours))
+        if self.options.data_loss == "mark":
+            raise ConfigError("an archive has no rows for what is lost: skip it", key="onDataLoss")
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Return where the archive ends, for the queues it has; where options say, for others."""

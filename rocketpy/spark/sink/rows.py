@@ -166,10 +166,10 @@ class RowReader:
         pairs: dict[str, str] = {}
         if properties:
             pairs = {k: v for k, v in properties if k and v and k not in _DROPPED}
-        if tags:
-            pairs[PROPERTY_TAGS] = tags.strip()
-        if keys:
-            pairs[PROPERTY_KEYS] = _keys_text(keys)
+        if tags and (tag := tags.strip()):
+            pairs[PROPERTY_TAGS] = tag
+        if keys and (text := _keys_text(keys)):
+            pairs[PROPERTY_KEYS] = text
         if order_key is None:
             order_key = pairs.get(PROPERTY_SHARDING_KEY)
         else:
@@ -181,6 +181,8 @@ class RowReader:
         if self._options.namespace:
             pairs[PROPERTY_INSTANCE_ID] = self._options.namespace
         pairs[SPARK_ID] = f"{self._id_prefix}/{self._number}"
+        if msg_id and (NAME_SEPARATOR in msg_id or PAIR_SEPARATOR in msg_id):
+            raise IllegalMessageError("msgId must not contain \\x01 or \\x02")
         msg_id = msg_id or self._next_id()
         text = id_properties(msg_id) + _checked_text(pairs)
         _check_size(text)

@@ -27,7 +27,8 @@ def places(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[int]:
 
     Raises:
         ValueError: no key is given, or an unknown topic.
-        StoreFormatError: there is no index, or one of other proportions than Apache's default.
+        StoreFormatError: there is no index, or one of other proportions than Apache's default; or
+            a key has more than `MAX_FOUND` places.
     """
     if not wanted.keys:
         msg = "a scan by index needs keys"
@@ -51,7 +52,7 @@ def places(directory: StoreDirectory, wanted: Wanted, log: Log) -> list[int]:
 def _look_up(files: list[IndexFile], key_hash: int, wanted: Wanted) -> list[int]:
     lookup = IndexLookup(
         key_hash,
-        MAX_FOUND,
+        MAX_FOUND + 1,
         0 if wanted.start_ms is None else wanted.start_ms,
         _NO_LIMIT if wanted.end_ms is None else wanted.end_ms,
         max_steps=_NO_LIMIT,
@@ -59,6 +60,8 @@ def _look_up(files: list[IndexFile], key_hash: int, wanted: Wanted) -> list[int]
     )
     for file in reversed(files):
         lookup.look_into(file)
+    if len(lookup.phy_offsets) > MAX_FOUND:
+        raise StoreFormatError(f"a key has more than {MAX_FOUND} messages: scan by queue")
     return lookup.phy_offsets
 
 

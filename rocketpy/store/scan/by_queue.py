@@ -9,6 +9,7 @@ import pyarrow as pa
 from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s
 from rocketpy.arrow.lost_rows import lost_rows
+from rocketpy.arrow.heads import Mask
 from rocketpy.store.queue_entry import BLANK_SIZE
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue
@@ -35,10 +36,11 @@ def read(
         offset += count
         places = entries["phy_offset"].astype(np.int64)
         sizes = entries["size_bytes"].astype(np.int64)
-        for lost in np.flatnonzero(sizes == LOST_SIZE).tolist():
+        is_lost = (sizes == LOST_SIZE) | _leads_back(places, sizes)
+        for lost in np.flatnonzero(is_lost).tolist():
             wanted.lost(name, int(numbers[lost]), int(numbers[lost]) + 1)
         chosen = wanted.tags_mask(queue.topic, entries["tags_code"].astype(np.int64))
-        is_whole = (sizes != BLANK_SIZE) & (sizes != LOST_SIZE)
+        is_whole = (sizes != BLANK_SIZE) & ~is_lost
         if not is_whole.all():
             whole = np.flatnonzero(is_whole)
             chosen = whole if chosen is None else np.intersect1d(chosen, whole)
@@ -57,6 +59,19 @@ def _lost(wanted: Wanted, queue: QueueName, start: int, end: int) -> Iterator[pa
     if wanted.on_data_loss == "mark" and end > start:
         place = (queue.topic, wanted.broker_name, queue.queue_id, start, end)
         yield lost_rows([place], wanted.schema)
+
+
+def _leads_back(places: Int64s, sizes: Int64s) -> Mask:
+    """Return which entries lead to before the last two: a queue's messages lie in its order.
+
+    A damaged entry, or what damage made of one that was never written, leads to a message of
+    another offset.
+    """
+    found = np.zeros(len(places), np.bool_)
+    there = np.flatnonzero((sizes != BLANK_SIZE) & (sizes != LOST_SIZE))
+    at = places[there]
+    found[there[2:]] = (at[2:] <= at[1:-1]) & (at[2:] <= at[:-2])
+    return found
 
 
 def read_places(

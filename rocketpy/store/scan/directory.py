@@ -52,8 +52,11 @@ class StoreDirectory:
             raise StoreFormatError(f"{self.root} {what}: a store directory was expected")
         is_new = not commit_log and any((self.root / name).exists() for name in _SIGNS)
         if not self._commit_log.is_dir() and not is_new:
+            below = self.root / "store"
+            hint = f"; {below} has one" if (below / "commitlog").is_dir() else ""
             raise StoreFormatError(
                 f"{self.root} is no store directory: there is no {self._commit_log.name}/ in it"
+                + hint
             )
 
     def log_files(self) -> list[LogFile]:

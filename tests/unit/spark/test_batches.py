@@ -109,6 +109,25 @@ def test_a_damaged_record_is_told_by_its_place_or_left_out() -> None:
             assert decoder.damaged_count == 1
 
 
+@pytest.mark.parametrize("at", [3, 5])
+def test_a_record_of_no_size_is_a_lost_message_where_damaged_ones_are_left_out(at: int) -> None:
+    """Apache's brokers give what the consume queue says, whatever the log has."""
+    flipped = bytearray(record(1))
+    flipped[at] ^= 8  # size or magic
+    body = record(0) + bytes(flipped) + record(2)
+    schema = row_schema()
+    decoder = RecordDecoder(schema, damaged="skip")
+
+    with pytest.raises(DataLossError, match=r"\[1, 2\)"):
+        offsets(
+            BatchMaker(WANTED, schema, decoder, is_filtered=False, policy="fail"),
+            Pulled(0, 3, body, 3),
+        )
+    skipping = BatchMaker(WANTED, schema, decoder, is_filtered=False, policy="skip")
+    assert offsets(skipping, Pulled(0, 3, body, 3)) == [0, 2]
+    assert skipping.lost == [WANTED._replace(start=1, end=2)]
+
+
 def test_names_of_a_namespace_are_the_users() -> None:
     made = maker(topic="orders")
 

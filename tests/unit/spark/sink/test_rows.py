@@ -192,3 +192,20 @@ def test_a_bad_row_as_a_message() -> None:
     assert (found["DLQ_ORIGIN_TOPIC"], found["_spark_error"]) == ("orders", "too   bad")
     assert found["_spark_id"] == "q/4"
     assert bare.message.body == b"the body is null"
+
+
+@pytest.mark.parametrize("msg_id", ["id\x02DELAY\x011", "id\x01"])
+def test_an_id_brings_no_properties_with_it(msg_id: str) -> None:
+    (row,) = read({"topic": "a", "body": b"1", "msgId": msg_id}, messageId="column")
+
+    assert reason(row) == "msgId must not contain \\x01 or \\x02"
+
+
+def test_blank_tags_and_keys_are_none() -> None:
+    types: dict[str, pa.DataType] = {"keys": pa.list_(pa.string())}
+    (row,) = read({"topic": "a", "body": b"1", "tags": "  ", "keys": [None, ""]}, types=types)
+
+    assert properties(row).keys() == {"UNIQ_KEY", "WAIT", "_spark_id"}
+    assert isinstance(row, SinkRow)
+    assert "TAGS" not in row.message.properties
+    assert "KEYS" not in row.message.properties

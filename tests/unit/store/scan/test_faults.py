@@ -129,6 +129,22 @@ def test_a_queue_file_that_is_deleted_while_it_is_looked_at(
     assert offsets(tmp_path, starts={("T", 1): 50}) == list(range(20, 50))
 
 
+@pytest.mark.parametrize("number", [2, 7, 9])
+def test_an_entry_that_leads_to_an_earlier_message_is_not_followed(
+    number: int, tmp_path: Path
+) -> None:
+    written(tmp_path, 10, queues=1)
+    path = tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    stored = bytearray(path.read_bytes())
+    stored[number * 20 : number * 20 + 12] = stored[:12]
+    path.write_bytes(stored)
+
+    with pytest.raises(DataLossError, match=f"messages {number} to {number} of T, queue 0"):
+        offsets(tmp_path)
+    kept = [each for each in range(10) if each != number]
+    assert offsets(tmp_path, on_data_loss="skip") == kept
+
+
 @pytest.mark.parametrize("where", ["commitlog", "consumequeue", "index", "checkpoint"])
 def test_any_flipped_bit_is_a_typed_error_or_costs_no_other_message(
     where: str, tmp_path: Path

@@ -16,6 +16,7 @@ from rocketpy.errors import CorruptRecordError, DataLossError, StoreFormatError
 from rocketpy.proto.compression import deflate
 from rocketpy.proto.sys_flag import CompressionType, with_compression
 from rocketpy.store import to_arrow
+from rocketpy.store.scan import by_index
 from tests.unit.store.scan.kit import LOG_FILE_BYTES, Written, log_path, overwrite, written
 
 
@@ -130,6 +131,18 @@ def test_keys_by_the_index(tmp_path: Path) -> None:
     assert numbers(tmp_path, scan="index", keys="none") == []
     with pytest.raises(ValueError, match="needs keys"):
         to_arrow(tmp_path, scan="index")
+
+
+def test_a_key_of_too_many_messages_is_an_error_and_no_part_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 20)
+    monkeypatch.setattr(by_index, "MAX_FOUND", 1)
+
+    assert numbers(tmp_path, scan="index", keys="k3") == [3]
+    monkeypatch.setattr(by_index, "MAX_FOUND", 0)
+    with pytest.raises(StoreFormatError, match="more than 0 messages: scan by queue"):
+        to_arrow(tmp_path, scan="index", keys="k3")
 
 
 def test_records_of_every_layout(tmp_path: Path) -> None:
@@ -310,6 +323,7 @@ def test_a_topic_that_apache_deleted_is_told_by_what_the_configuration_knows(
 def test_what_is_no_store_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "data" / "store" / "commitlog").mkdir(parents=True)
     odd = tmp_path / "odd"
     (odd / "commitlog").mkdir(parents=True)
     (odd / "commitlog" / "notes.txt").write_text("x")
@@ -318,6 +332,7 @@ def test_what_is_no_store_is_told_of(tmp_path: Path) -> None:
         ("nowhere", "does not exist"),
         ("file", "is a file"),
         ("empty", "is no store directory"),
+        ("data", "there is no commitlog/ in it; .*data/store has one"),
         ("odd", "not named by an offset"),
     ):
         with pytest.raises(StoreFormatError, match=words):
