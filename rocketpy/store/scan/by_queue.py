@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s
-from rocketpy.arrow.lost_rows import lost_rows
 from rocketpy.arrow.heads import Mask
+from rocketpy.arrow.lost_rows import lost_rows
 from rocketpy.store.queue_entry import BLANK_SIZE
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue
@@ -38,7 +38,7 @@ def read(
         sizes = entries["size_bytes"].astype(np.int64)
         is_lost = (sizes == LOST_SIZE) | _leads_back(places, sizes)
         for lost in np.flatnonzero(is_lost).tolist():
-            wanted.lost(name, int(numbers[lost]), int(numbers[lost]) + 1)
+            yield from _lost(wanted, name, int(numbers[lost]), int(numbers[lost]) + 1)
         chosen = wanted.tags_mask(queue.topic, entries["tags_code"].astype(np.int64))
         is_whole = (sizes != BLANK_SIZE) & ~is_lost
         if not is_whole.all():
@@ -47,8 +47,8 @@ def read(
         if chosen is not None:
             places, sizes, numbers = places[chosen], sizes[chosen], numbers[chosen]
 
-        def gone(first: int, last: int, numbers: Int64s = numbers) -> None:
-            wanted.lost(name, int(numbers[first]), int(numbers[last]) + 1)
+        def gone(first: int, last: int, numbers: Int64s = numbers) -> Iterator[pa.RecordBatch]:
+            return _lost(wanted, name, int(numbers[first]), int(numbers[last]) + 1)
 
         yield from _records(log, wanted, decoder, places, sizes, gone)
 
@@ -80,8 +80,9 @@ def read_places(
     """Yield the records at physical offsets, which ascend."""
     places = np.array(phy_offsets, np.int64)
 
-    def gone(first: int, last: int) -> None:
+    def gone(first: int, last: int) -> Iterator[pa.RecordBatch]:
         wanted.lost_of_log(int(places[first]), int(places[last]) + 1)
+        return iter(())
 
     return _records(log, wanted, decoder, places, np.zeros(len(places), np.int64), gone)
 
@@ -92,7 +93,7 @@ def _records(
     decoder: RecordDecoder,
     places: Int64s,
     sizes: Int64s,
-    gone: Callable[[int, int], None],
+    gone: Callable[[int, int], Iterator[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records at places, in their order, in batches of one file each.
 
@@ -103,7 +104,7 @@ def _records(
         number = int(numbers[start])
         mapped = log.open(number) if number >= 0 else None
         if mapped is None:
-            gone(start, end - 1)
+            yield from gone(start, end - 1)
             continue
         yield from decoder.batches(
             mapped.data,

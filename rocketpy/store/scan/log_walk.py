@@ -54,7 +54,7 @@ def stretches(
                 following = log.next_record(mapped.base + last + 1)
                 if following is None:  # the log was torn within it
                     positions, position = positions[:-1], end
-                else:
+                elif mapped.check(last).state is RecordState.BROKEN:  # not just being written
                     position = following - mapped.base
             if len(positions):
                 yield positions
@@ -69,6 +69,8 @@ def stretches(
         following = log.next_record(mapped.base + position + 1)
         if following is None:
             return
+        if mapped.check(position).state is not found.state:  # it was just being written
+            continue
         told.report(CorruptRecordError(mapped.base + position, "it is no record"))
         position = following - mapped.base
 

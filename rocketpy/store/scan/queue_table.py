@@ -17,15 +17,17 @@ class QueueTable:
         """
         self._directory = directory
         self._log = log
+        # Before the queues are looked at: entries that it vouches for are in their files then.
+        vouched = vouched_phy_offset(directory.root)
         self._queues = {
             (topic, queue_id): queue_of(directory, topic, queue_id, log)
             for topic, ids in directory.queues().items()
             for queue_id in ids
         }
-        self._add_tails()
+        self._add_tails(vouched)
 
-    def _add_tails(self) -> None:
-        start = vouched_phy_offset(self._directory.root)
+    def _add_tails(self, vouched: int | None) -> None:
+        start = vouched
         if start is None:
             start = max((queue.phy_end() for queue in self._queues.values()), default=0)
         found = tails(
@@ -34,6 +36,7 @@ class QueueTable:
             {key: queue.end for key, queue in self._queues.items()},
             self._directory.deleted_topics(),
             self._directory.known_topics(),
+            is_vouched=vouched is not None,
         )
         for key, (first, entries) in found.items():
             if key not in self._queues:

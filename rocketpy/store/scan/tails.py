@@ -87,6 +87,8 @@ def tails(
     ends: Mapping[QueueKey, int],
     deleted: Mapping[str, int],
     known: Collection[str] | None,
+    *,
+    is_vouched: bool = True,
 ) -> dict[QueueKey, tuple[int, Entries]]:
     """Return the entries that the files of queues lack.
 
@@ -96,6 +98,8 @@ def tails(
         ends: of the queues that have files: the offset after their last entry.
         deleted: physical offsets before which topics are deleted.
         known: every topic there is; None when that is not known.
+        is_vouched: whether all entries before `start` were in the files when `ends` were found.
+            Else a queue may have got some between its look and another's: it ends before them.
 
     Returns:
         By queue: the queue offset of the first entry, and the entries, which follow one another
@@ -126,6 +130,8 @@ def tails(
         if first is None:  # a queue of which no entry is on disk
             first = int(found.queue_offset[rows[0]]) if len(rows) else 0
         rows = rows[found.queue_offset[rows] >= first]
+        if not is_vouched and len(rows) and int(found.queue_offset[rows[0]]) > first:
+            continue
         rows = _in_order(found, rows, first, start)
         if len(rows):
             places = found.queue_offset[rows] - first

@@ -9,6 +9,7 @@ import pytest
 from rocketpy.errors import CorruptRecordError, DataLossError, RocketPyError
 from rocketpy.store import to_arrow
 from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.log import Log
 from tests.unit.store.scan.kit import Written, overwrite, written
 
 SIZE = slice(0, 4)
@@ -56,6 +57,7 @@ def test_damage_of_what_no_queue_file_knows_yet_costs_one_message(
     with pytest.raises(DataLossError, match="messages 10 to 10 of T, queue 0, are gone"):
         offsets(tmp_path)
     assert offsets(tmp_path, on_data_loss="skip") == [*range(10), *range(11, 16)]
+    assert offsets(tmp_path, on_data_loss="mark") == list(range(16))
     store.close()
 
 
@@ -77,6 +79,28 @@ def test_a_wrong_size_costs_no_record_behind_it(times: int, topics: str, tmp_pat
 
     assert found == [*range(10), *range(11, 16)]
     assert [each.phy_offset for each in bad] == [places[4]]
+
+
+@pytest.mark.parametrize("at", [0, 4])
+def test_a_record_that_is_just_being_written_is_not_passed_over(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is whole once there is one behind it."""
+    store, places = live(tmp_path)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    whole = path.read_bytes()[places[4] + at : places[4] + at + 4]
+    overwrite(tmp_path, places[4] + at, b"\x01\x02\x03\x04")
+    search = Log.next_record
+
+    def write_and_search(log: Log, phy_offset: int) -> int | None:
+        if phy_offset == places[4] + 1:
+            overwrite(tmp_path, places[4] + at, whole)
+        return search(log, phy_offset)
+
+    monkeypatch.setattr(Log, "next_record", write_and_search)
+
+    assert offsets(tmp_path, scan="log") == list(range(16))
+    store.close()
 
 
 def test_a_record_within_a_body_is_no_record(tmp_path: Path) -> None:

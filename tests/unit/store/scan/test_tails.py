@@ -2,15 +2,18 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rocketpy.store.scan import queue_table
 from rocketpy.store.scan import tails as module
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queue_table import QueueTable
+from rocketpy.store.scan.tails import tails
 from tests.unit.store.scan.kit import Written
 
 
@@ -92,3 +95,46 @@ def test_nothing_is_searched_after_a_clean_end(tmp_path: Path) -> None:
     assert vouched is not None
     assert log.is_behind_end(vouched)
     assert os.path.exists(tmp_path / "consumequeue" / "T" / "0")
+
+
+def test_entries_that_reach_the_files_while_queues_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint vouches for them then, and the queues looked at before have them not."""
+    store = Written(tmp_path)
+    store.fill("T", 40)
+    store.flush()
+    store.fill("T", 20)
+    looked = queue_table.queue_of
+
+    def look_and_flush(*given: Any) -> Any:
+        found = looked(*given)
+        monkeypatch.setattr(queue_table, "queue_of", looked)
+        store.flush()
+        store.fill("T", 10)
+        return found
+
+    monkeypatch.setattr(queue_table, "queue_of", look_and_flush)
+
+    found = table(tmp_path).get("T", 0)
+
+    assert found is not None
+    assert found.end >= 30
+    assert (found.entries(20, found.end)["size_bytes"] > 0).all()
+    store.close()
+
+
+def test_beside_apache_a_queue_ends_before_what_came_while_others_were_looked_at(
+    tmp_path: Path,
+) -> None:
+    store = Written(tmp_path)
+    first = store.put("T", 0, b"0")
+    for number in range(1, 5):
+        store.put("T", 0, b"%d" % number)
+    directory = StoreDirectory(tmp_path)
+    start = first + 300
+
+    found = tails(Log(directory.log_files()), start, {("T", 0): 1}, {}, None, is_vouched=False)
+
+    assert found == {}
+    store.close()
