@@ -395,7 +395,7 @@ def test_a_flipped_bit_of_the_wheel_costs_no_message(bit: int) -> None:
     slot = bytearray(wheel.read(at, SLOT_BYTES))
     assert any(slot)
     slot[bit // 8] ^= 0x80 >> bit % 8
-    wheel.write(at, slot)
+    wheel.write(at, bytes(slot))
     wheel.close()
     kit.start()
     kit.run(120_000)
