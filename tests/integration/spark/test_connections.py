@@ -93,6 +93,17 @@ def test_servers_of_another_authority_are_refused_by_the_driver(secret: ClusterT
         write(options | {"nameservers": secret.namesrv}, "Elsewhere", 1)
 
 
+@pytest.mark.usefixtures("in_task")
+def test_a_namespace_is_written_and_read_by_the_users_names(cluster: ClusterThread) -> None:
+    cluster.create_topic("ns%W", 2)
+    cluster.create_topic("W", 2)
+    options = {"namespace": "ns", "nameservers": cluster.namesrv}
+    assert write(options, "W", 30).rows == 30
+    assert stored(cluster, "ns%W").total() == 30
+    assert not stored(cluster, "W")
+    assert read_batch(cluster, subscribe="W", namespace="ns") == stored(cluster, "ns%W")
+
+
 # ---- meddling
 
 Meddle = Callable[[bytes], tuple[bytes, bool]]
