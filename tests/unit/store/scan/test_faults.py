@@ -99,7 +99,7 @@ def test_a_record_that_is_just_being_written_is_not_passed_over(
 
     monkeypatch.setattr(Log, "next_record", write_and_search)
 
-    assert offsets(tmp_path, scan="log") == list(range(16))
+    assert offsets(tmp_path) == list(range(16))
     store.close()
 
 
