@@ -15,7 +15,7 @@ def test_files_queues_and_index_of_a_store(tmp_path: Path) -> None:
 
     assert [file.base for file in log] == [file.size_bytes * n for n, file in enumerate(log)]
     assert directory.queues() == {"T": [0, 1]}
-    assert directory.batch_topics() == set()
+    assert directory.batch_queues() == {}
     assert directory.index_files() == sorted((tmp_path / "index").iterdir())
 
 
