@@ -80,7 +80,7 @@ bench-quick: setup jdk ## the same in about 2 minutes, for a first look
 bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption
 	@$(BIN)/python -m bench --features
 
-bench-spark: setup-spark jdk ## the data pipeline beside what bounds it: Arrow ceiling, Kafka source, Parquet writer, producer (about 15 minutes)
+bench-spark: setup-spark jdk ## the data pipeline beside what bounds it: Arrow ceiling, Kafka source, Parquet writer, producer (about 10 minutes)
 	@$(BIN)/python -m bench.spark
 
 public-api: setup ## write the public names and signatures down anew, after a change on purpose

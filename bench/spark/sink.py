@@ -44,7 +44,7 @@ def sink(context: Context, body_bytes: int) -> float:
 
 def sink_of_batches(context: Context, body_bytes: int) -> float:
     """Write rows as the sink does by default."""
-    return _written(context, _rows(context, 4), body_bytes, "256k")
+    return _written(context, _rows(context, 2), body_bytes, "256k")
 
 
 def producer(context: Context, body_bytes: int) -> float:
@@ -64,7 +64,7 @@ def producer(context: Context, body_bytes: int) -> float:
 
 def producer_of_batches(context: Context, body_bytes: int) -> float:
     """Send as many messages in batches, some at a time."""
-    rows, namesrv, body = _rows(context, 4), context.live(0), b"x" * body_bytes
+    rows, namesrv, body = _rows(context, 2), context.live(0), b"x" * body_bytes
 
     async def send() -> None:
         async with rocketpy.connect(namesrv, group="bench") as client:
