@@ -377,6 +377,27 @@ def test_what_was_delivered_of_a_slot_is_not_delivered_again(way: str) -> None:
     )
 
 
+def test_a_stop_amid_many_messages_of_a_moment_flushes_each_file_once() -> None:
+    kit = Kit()
+    moment = kit.at(5_000)
+    for number in range(400):
+        kit.send(b"%03d" % number, **moment)
+    kit.run(1_000)
+    kit.clock.advance(10_000)
+    while kit.timer.dequeued_count < 200:
+        kit.step()
+    log_files = len(kit.files.list_files(Path("/store/timerlog")))
+    assert log_files > 4
+    before = kit.files.flush_count
+    kit.timer.persist()
+    assert kit.files.flush_count - before <= log_files + 4
+    assert 200 <= kit.timer.dequeued_count < 400
+    kit.store.close()
+    kit.start()
+    kit.run(5_000)
+    assert kit.bodies() == [b"%03d" % number for number in range(400)]
+
+
 @pytest.mark.parametrize("bit", [0, 20, 63, 64, 66, 120, 128, 140, 191])
 def test_a_flipped_bit_of_the_wheel_costs_no_message(bit: int) -> None:
     """In the moment, the first or the last unit of a slot; the log says what was there."""
