@@ -157,7 +157,7 @@ async def _feed(connection: Connection, reads: Sequence[bytes]) -> bytes:
         connection.data_received(read)
         while connection.is_reading_paused and not transport.is_closing():  # noqa: ASYNC110 - a slice is over
             await asyncio.sleep(0)
-    await asyncio.sleep(0.02)
+    await asyncio.wait([connection.gone], timeout=0.02)  # in simulated time
     return b"".join(transport.writes) + b"!" * transport.is_closing()
 
 

@@ -52,7 +52,7 @@ def some_segments(rng: random.Random, count: int = 200) -> list[list[bytes]]:
 def test_any_frames_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     pure, compiled = both_ways(monkeypatch, some_segments(random.Random(seed)))
     assert_same(pure, compiled)
-    assert compiled.served_bytes > 100_000
+    assert compiled.served_bytes > 40_000
     assert len(pure.arrivals) > 400
 
 
@@ -77,7 +77,7 @@ def test_a_store_without_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch, some_segments(random.Random(7)), {"messageIndexEnable": "false"}
     )
     assert_same(pure, compiled)
-    assert compiled.served_bytes > 100_000
+    assert compiled.served_bytes > 40_000
 
 
 @needs_compiled
