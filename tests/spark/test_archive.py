@@ -67,7 +67,9 @@ def test_every_message_once_and_then_what_is_new(
     assert run(spark, cluster, tmp_path, "N").messages == 0
     # Without Spark's own mark of its last batch, which is repeated then.
     commits = (tmp_path / "_checkpoint" / "commits").glob("[0-9]*")
-    max(commits, key=lambda path: int(path.name)).unlink()
+    last = max(commits, key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()  # else Spark takes it for another query's
     assert run(spark, cluster, tmp_path, "N").messages == 0
     assert in_archive(tmp_path) == places(cluster, "N")
     # Without its checkpoint it goes on by the manifests.
