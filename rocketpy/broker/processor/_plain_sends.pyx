@@ -5,12 +5,13 @@ It does for leading frames what these do one by one, and nothing else; whatever 
 ends the run, and Python serves the rest:
 
     read_json_header     proto/json_header.py    decode_json_header
+    read_binary_header   proto/binary_header.py  decode_binary_header
     read_properties      operation/property_shapes.py    PropertyScanner.scan
     string_hash          proto/tags.py           java_string_hash, IndexKeyHasher.hash
     write_record         proto/record.py         pack_record, body_crc
     write_queue_entry    store/consume_queue.py  ConsumeQueue.put
     write_index_entries  store/index_file.py     IndexFile.put
-    write_response       processor/send_response.py      SendResponses.frame
+    write_response, write_binary_response   processor/send_response.py   SendResponses.frame
 
 Three steps: leading frames are read and checked without touching anything (`plan`); the store makes
 room under its append lock (`DirectAppend.begin`), where whatever can fail fails; then bytes are
@@ -54,8 +55,12 @@ cdef enum:
     MAX_HEADER_BYTES = 65536
     MAX_NUMBER_DIGITS = 18
     RESPONSE_PARTS = 7
+    BINARY_PARTS = 6
+    BINARY_FIXED_BYTES = 17
+    JSON = 0
+    ROCKETMQ = 1
     MOST_KEPT_BYTES = 2097152
-    MOST_RESPONSE_NUMBERS = 96  # two words, and four decimal numbers and one in hexadecimal
+    MOST_RESPONSE_NUMBERS = 128  # words, lengths, four decimal numbers and one in hexadecimal
     ONEWAY = 2
     V4_HOST_BYTES = 8
     QUEUE_ENTRY_BYTES = 20
@@ -89,7 +94,7 @@ cdef struct Send:
     int first_key, key_count
     int place
     int64_t flag, sys_flag, born_ms, reconsume_times, opaque
-    bint oneway
+    bint oneway, binary
     uint32_t crc
     int64_t tags_code
     int64_t size  # of the record
@@ -316,6 +321,52 @@ cdef bint read_json_header(Bytes p, Bytes end, Header* header) noexcept nogil:
             return False
         p += 1
 
+cdef inline bint is_ascii(Bytes p, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef uint8_t seen = 0
+    for i in range(size):
+        seen |= p[i]
+    return seen < 0x80
+
+cdef bint read_binary_header(Bytes p, Bytes end, Header* header) noexcept nogil:
+    """Read the header of a plain send in ROCKETMQ's form; False when it is anything else."""
+    cdef Py_ssize_t size
+    cdef Text name, value
+    cdef int letter, count = 0
+    for letter in range(26):
+        header.ext[letter].at = NULL
+    # Code, language, version, opaque, flag, no remark, and ext fields to the end.
+    if end - p < BINARY_FIXED_BYTES + 4 or <int64_t>((p[0] << 8) | p[1]) != send_code:
+        return False
+    header.code = send_code
+    header.opaque = <int32_t>get_int(p + 5)
+    header.flag = <int32_t>get_int(p + 9)
+    size = <Py_ssize_t>get_int(p + BINARY_FIXED_BYTES)
+    if get_int(p + 13) != 0 or size != end - p - BINARY_FIXED_BYTES - 4:
+        return False
+    p += BINARY_FIXED_BYTES + 4
+    name.escaped = value.escaped = False
+    while p < end:
+        if end - p < 2 or count == MAX_EXT_FIELDS:
+            return False
+        name.at, name.size = p + 2, (<Py_ssize_t>p[0] << 8) | p[1]
+        if name.size > end - name.at - 4:
+            return False
+        p = name.at + name.size
+        value.at, value.size = p + 4, <Py_ssize_t>get_int(p)
+        if value.size > end - value.at:
+            return False
+        p = value.at + value.size
+        if not is_ascii(name.at, name.size) or not is_ascii(value.at, value.size):
+            return False
+        count += 1
+        if name.size == 1 and c'a' <= name.at[0] <= c'z':
+            letter = name.at[0] - c'a'
+            if header.ext[letter].at != NULL:
+                return False
+            header.ext[letter] = value
+    return True
+
 cdef bint ext_number(Header* header, char letter, int64_t* value) noexcept nogil:
     """Read an ext field that is a number and nothing else; False when it is absent or not one."""
     cdef Text* text = &header.ext[letter - c'a']
@@ -434,6 +485,12 @@ cdef uint8_t* add_decimal(uint8_t* p, int64_t value) noexcept nogil:
         if left == 0:
             return add(p, digits + at, 20 - at)
 
+cdef uint8_t* add_counted_decimal(uint8_t* p, int64_t value) noexcept nogil:
+    """Write a number as text, and its length before it."""
+    cdef uint8_t* end = add_decimal(p + 4, value)
+    put_int(p, <uint32_t>(end - p - 4))
+    return end
+
 cdef uint8_t* add_hex(uint8_t* p, uint64_t value) noexcept nogil:
     cdef int i
     for i in range(15, -1, -1):
@@ -492,10 +549,11 @@ cdef class PlainSends:
 
     cdef object processor, direct, rules, known
     cdef bytes own_properties, uniq_key_name, keys_name, tags_name
-    cdef list special_names, response_parts
+    cdef list special_names, response_parts, binary_parts
     cdef bint is_busy, has_index
     cdef Py_ssize_t max_frame_size, max_body_size
     cdef Text part[RESPONSE_PARTS]
+    cdef Text binary_part[BINARY_PARTS]
     cdef Py_ssize_t parts_size
     # One run.
     cdef Send* sends
@@ -576,12 +634,16 @@ cdef class PlainSends:
         self.max_body_size = rules.max_body_bytes
         self.special_names = [name.encode() for name in rules.special_properties]
         self.response_parts = list(rules.response_parts)
-        if len(self.response_parts) != RESPONSE_PARTS:
+        self.binary_parts = list(rules.binary_parts)
+        if len(self.response_parts) != RESPONSE_PARTS or len(self.binary_parts) != BINARY_PARTS:
             raise ValueError("the response's template has other fields")
         self.parts_size = 0
         for i in range(RESPONSE_PARTS):
             self.part[i] = text_of(self.response_parts[i])
             self.parts_size += self.part[i].size
+        for i in range(BINARY_PARTS):
+            self.binary_part[i] = text_of(self.binary_parts[i])
+            self.parts_size += self.binary_part[i].size
         self.rules = rules
         return 0
 
@@ -590,20 +652,26 @@ cdef class PlainSends:
     cdef int plan(self, Bytes base, Py_ssize_t end) except -1:
         """Read leading frames, up to the first one that is no plain send."""
         cdef Py_ssize_t position = 0, size, header_size
-        cdef uint32_t length, word
+        cdef uint32_t length, word, kind
         cdef Header header
         cdef Bytes header_at
         while self.send_count < MAX_SENDS and end - position >= 8:
             length, word = get_int(base + position), get_int(base + position + 4)
-            # A word within the limit says JSON, too: the kind of header is its first byte.
+            kind, word = word >> 24, word & 0xFFFFFF
             if length < 4 or word > MAX_HEADER_BYTES:
                 break
             size, header_size = <Py_ssize_t>length, <Py_ssize_t>word
             if size > end - position - 4 or size > self.max_frame_size - 4 or header_size > size - 4:
                 break
             header_at = base + position + 8
-            if not read_json_header(header_at, header_at + header_size, &header):
+            if kind == JSON:
+                if not read_json_header(header_at, header_at + header_size, &header):
+                    break
+            elif kind != ROCKETMQ or not read_binary_header(
+                header_at, header_at + header_size, &header
+            ):
                 break
+            self.sends[self.send_count].binary = kind == ROCKETMQ
             if position == 0:
                 # What is read of all frames has room: no text is longer than its escaped form.
                 self.arena = enlarged(self.arena, &self.arena_room, end)
@@ -916,7 +984,10 @@ cdef class PlainSends:
             writer.position += send.size
             writer.last_phy_offset = phy_offset
             if not send.oneway:
-                self.write_response(send, place, phy_offset)
+                if send.binary:
+                    self.write_binary_response(send, place, phy_offset)
+                else:
+                    self.write_response(send, place, phy_offset)
         return self.send_count
 
     cdef void write_record(
@@ -969,6 +1040,32 @@ cdef class PlainSends:
         size = p - start - 8
         put_int(start, <uint32_t>(size + 4))
         put_int(start + 4, <uint32_t>size)
+        self.out_size += size + 8
+
+    cdef void write_binary_response(
+        self, Send* send, Place* place, int64_t phy_offset
+    ) noexcept nogil:
+        cdef uint8_t* start = self.out + self.out_size
+        cdef uint8_t* p = start + 8
+        cdef uint8_t* ext
+        cdef Py_ssize_t size
+        p = add(p, self.binary_part[0].at, self.binary_part[0].size)
+        put_int(p, <uint32_t>send.opaque)
+        p = add(p + 4, self.binary_part[1].at, self.binary_part[1].size)
+        ext = p + 4
+        p = add(ext, self.binary_part[2].at, self.binary_part[2].size)
+        p = add_hex(p, <uint64_t>phy_offset)
+        p = add(p, self.binary_part[3].at, self.binary_part[3].size)
+        p = add_counted_decimal(p, place.queue_id)
+        p = add(p, self.binary_part[4].at, self.binary_part[4].size)
+        p = add_counted_decimal(p, send.queue_offset)
+        p = add(p, self.binary_part[5].at, self.binary_part[5].size)
+        put_int(p, <uint32_t>send.uniq_key_size)
+        p = add(p + 4, self.arena + send.uniq_key, send.uniq_key_size)
+        put_int(ext - 4, <uint32_t>(p - ext))
+        size = p - start - 8
+        put_int(start, <uint32_t>(size + 4))
+        put_int(start + 4, <uint32_t>(size | (ROCKETMQ << 24)))
         self.out_size += size + 8
 
     cdef int announce(self, int done) except -1:

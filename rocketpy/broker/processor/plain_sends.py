@@ -30,6 +30,9 @@ class PlainSendRules(NamedTuple):
         max_body_bytes: limit of a body.
         response_parts: a response's JSON header around code, physical offset (16 hexadecimal
             digits), queue id, queue offset, UNIQ_KEY and opaque.
+        binary_parts: the same of a ROCKETMQ header: before opaque, up to the length of the ext
+            fields, then before physical offset, queue id, queue offset and UNIQ_KEY, the last three
+            as text behind its length.
     """
 
     known: Mapping[str, TopicSendPolicy]
@@ -38,6 +41,7 @@ class PlainSendRules(NamedTuple):
     own_properties: bytes
     max_body_bytes: int
     response_parts: tuple[bytes, ...]
+    binary_parts: tuple[bytes, ...]
 
 
 class KnowsRules(Protocol):

@@ -73,6 +73,7 @@ class SendMessageProcessor:
             operation.own_properties,
             operation.max_body_bytes,
             self._responses.json_parts,
+            self._responses.binary_parts,
         )
 
     def process(self, channel: Channel, request: RemotingCommand) -> Response:

@@ -90,6 +90,13 @@ class SendResponses:
         parts = re.split(rb"%(?:d|b|016X)", self._json.replace(b"%%", b"\0"))
         return tuple(part.replace(b"\0", b"%") for part in parts)
 
+    @property
+    def binary_parts(self) -> tuple[bytes, ...]:
+        """What stands around the values of a ROCKETMQ header: see `_binary`."""
+        fixed = _BINARY_FIXED.pack(0, _LANGUAGE, RPC_VERSION, 0, _RESPONSE_FLAG, 0, 0)
+        names = (b"\0\7queueId", b"\0\x0bqueueOffset", b"\0\x0dtransactionId")
+        return (fixed[:5], fixed[9:17], self._binary_tail, *names)
+
     def msg_id(self, phy_offset: int) -> str:
         """The offset message id of a record."""
         return f"{self._ids}{phy_offset:016X}"

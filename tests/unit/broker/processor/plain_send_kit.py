@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.proto.binary_header import encode_binary_header
 from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.remoting.connection import Connection
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
@@ -43,6 +44,12 @@ def frame(code: int, ext: dict[str, str], body: bytes, opaque: int, /, **header:
     }
     text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
     return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def binary_frame(code: int, ext: dict[str, str], body: bytes, opaque: int, flag: int = 0) -> bytes:
+    """The same with a header in ROCKETMQ's form."""
+    head = encode_binary_header(code, 0, 493, opaque, flag, None, ext)
+    return struct.pack(">ii", 4 + len(head) + len(body), 1 << 24 | len(head)) + head + body
 
 
 def ext_of(topic: str, queue_id: int, properties: str, **fields: str) -> dict[str, str]:
@@ -135,6 +142,8 @@ def some_send(rng: random.Random, number: int, odd: float) -> bytes:
     body = rng.randbytes(rng.choice((0, 1, 7, 8, 9, 100, 100, 100, 3_000)))
     if rng.random() < 0.03 * odd:
         body *= 700  # more than a message may have
+    if rng.random() < 0.4 and not header.keys() - {"flag"}:
+        return binary_frame(310, ext, body, number, cast("int", header.get("flag", 0)))
     return frame(310, ext, body, number, **header)
 
 
