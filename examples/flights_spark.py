@@ -109,7 +109,11 @@ class Job:
 
     def wait(self) -> None:
         """Wait for its end; raises SystemExit with its last lines when it failed."""
-        code = self._process.wait(timeout=PATIENCE_S)
+        try:
+            code = self._process.wait(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise SystemExit(f"{self._name} has not ended within {PATIENCE_S} s") from None
         self._log.close()
         if code:
             lines = Path(self._log.name).read_text().splitlines()[-30:]
