@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Self
 
 import pyspark
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "examples" / "spark_archive.py"
@@ -58,13 +59,6 @@ def environment(home: Path) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
     }
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 class Program:

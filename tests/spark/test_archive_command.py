@@ -122,6 +122,7 @@ def test_delta_without_its_jar_or_with_another_ones(
     code, _, err = run(capsys, cluster, tmp_path, "pay-eu", "--format", "delta")
     assert code == 1
     assert f"Delta's jar was made for another Spark than {spark.version}" in err
+    assert spark.sql("SELECT 1").count() == 1, "the session goes on without Delta"
 
 
 @pytest.mark.parametrize("words", [[], ["a", "--pattern", "b"]])

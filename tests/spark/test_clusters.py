@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from rocketpy.testing.cluster import ClusterThread
+from tests.ports import free_port
 from tests.spark.fill import fill
 from tests.spark.kills import QUEUES, TOPIC, in_store, written
-from tests.spark.local_spark import ARCHIVE, Program, free_port, make_home, standalone
+from tests.spark.local_spark import ARCHIVE, Program, make_home, standalone
 from tests.spark.sink_kit import stored
 
 COUNT = 2000

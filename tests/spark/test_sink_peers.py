@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rocketpy.testing.cluster import ClusterThread
 from tests.interop.java_clients.jvm import JavaClient
-from tests.spark.local_spark import free_port
+from tests.ports import free_port
 from tests.spark.sink_kit import write
 
 PEER = Path(__file__).parents[1] / "peer" / "peer.sh"

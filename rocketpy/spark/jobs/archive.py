@@ -339,11 +339,13 @@ def _delta(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
     spark = spark_session("archive", master=master, conf=of_delta | dict(settings))
-    _need_delta(spark)
-    progress("Spark is there")
     try:
+        _need_delta(spark)
+        progress("Spark is there")
         return archive_to_delta(spark, wanted, progress)
     except JobError as error:
+        # Without its jar this catalog fails every query of the session, which may be the caller's.
+        spark.conf.unset("spark.sql.catalog.spark_catalog")
         if _OTHER_SPARK.search(str(error.__cause__)):
             raise JobError(
                 f"Delta's jar was made for another Spark than {spark.version}: give the version "

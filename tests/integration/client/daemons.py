@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import json
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,23 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocketpy.testing.cluster import SMALL_STORE
+from tests.ports import free_port
 
 _START_LIMIT_S = 60.0
 _INSIDE = "127.0.0.2"  # where a broker listens whose clients come through a proxy
-
-
-def free_port() -> int:
-    """Return a port free on all of loopback, below those that the system gives to connections.
-
-    A broker that was killed finds it free again.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server(("0.0.0.0", port)),
-        ):
-            return port
 
 
 class Daemon:

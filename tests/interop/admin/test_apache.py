@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from rocketpy.errors import (
     TopicNotExistError,
 )
 from rocketpy.proto.message_queue import MessageQueue
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -28,28 +28,12 @@ PEER = Path(__file__).resolve().parents[2] / "peer" / "peer.sh"
 BROKER = "apache-a"
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports whose neighbour two below is free, too: Apache's broker listens there as well."""
-    found: list[int] = []
-    while len(found) < count:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            try:
-                other.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
-        if port not in found and port - 2 not in found:
-            found.append(port)
-    return found
-
-
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("needs a JDK and Maven")
     home = tmp_path_factory.mktemp("apache")
-    namesrv_port, port, ha_port = free_ports(3)
+    namesrv_port, port, ha_port = free_port(), free_port(), free_port()
     environment = {"PEER_NS_PORT": str(namesrv_port), "PEER_PORT": str(port), "PEER_HEAP": "512m"}
     settings = [f"haListenPort={ha_port}", "mappedFileSizeCommitLog=67108864"]
 

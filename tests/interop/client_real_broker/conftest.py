@@ -2,20 +2,15 @@
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 PEER = Path(__file__).parents[2] / "peer" / "peer.sh"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +18,11 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("needs a JDK and Maven")
     home = tmp_path_factory.mktemp("apache")
-    port = _free_port()
+    port = free_port()
     env = {
         **os.environ,
         "PEER_NS_PORT": str(port),
-        "PEER_PORT": str(_free_port()),
+        "PEER_PORT": str(free_port()),
         "PEER_HEAP": "1g",
     }
     # The servers inherit the output, so it goes to a file: a pipe would never end.

@@ -17,7 +17,8 @@ from rocketpy.errors import BrokerError
 from rocketpy.spark.batch import batch_reader
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.sink.writer import batch_writer
-from tests.interop.client_real_broker.conftest import PEER, _free_port
+from tests.interop.client_real_broker.conftest import PEER
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -36,8 +37,8 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("needs a JDK and Maven")
     home = tmp_path_factory.mktemp("apache")
-    port = _free_port()
-    ports = {"PEER_NS_PORT": str(port), "PEER_PORT": str(_free_port()), "PEER_HEAP": "512m"}
+    port = free_port()
+    ports = {"PEER_NS_PORT": str(port), "PEER_PORT": str(free_port()), "PEER_HEAP": "512m"}
     with (home / "start.log").open("wb") as log:
         try:
             subprocess.run(

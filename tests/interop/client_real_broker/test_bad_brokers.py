@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.client.daemons import free_port
 from tests.integration.client.load import Load
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 

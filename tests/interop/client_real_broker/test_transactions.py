@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from rocketpy.namesrv.server import NameServer
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -39,7 +39,7 @@ class Place:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.ports = [_free_port(), _free_port()]
+        self.ports = [free_port(), free_port()]
 
     @property
     def namesrv(self) -> str:
@@ -88,12 +88,6 @@ class Place:
         finally:
             await broker.stop()
             await name_server.stop()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 @pytest.fixture

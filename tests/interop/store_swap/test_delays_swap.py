@@ -7,7 +7,6 @@ deliver, once each and not early.
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from rocketpy.namesrv.server import NameServer
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -33,18 +33,12 @@ TOPIC = "later"
 CLOCK = SystemClock()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
 class Kit:
     """One directory, the brokers that have it in turn, and what came out."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.namesrv_port, self.port = _free_port(), _free_port()
+        self.namesrv_port, self.port = free_port(), free_port()
         self.namesrv = f"127.0.0.1:{self.namesrv_port}"
         self.due_ms: dict[bytes, int] = {}
         self.came: Counter[bytes] = Counter()

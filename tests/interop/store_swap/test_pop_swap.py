@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 import rocketpy
 from rocketpy import PoppedMessage
 from rocketpy.testing.cluster import SMALL_STORE, LocalCluster
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 PEER = Path(__file__).parents[2] / "peer" / "peer.sh"
@@ -26,17 +26,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
 @contextmanager
 def apache(home: Path) -> Iterator[str]:
     """Apache's name server and broker on a store below a directory."""
-    port = _free_port()
-    ports = {"PEER_NS_PORT": str(port), "PEER_PORT": str(_free_port()), "PEER_HEAP": "1g"}
+    port = free_port()
+    ports = {"PEER_NS_PORT": str(port), "PEER_PORT": str(free_port()), "PEER_HEAP": "1g"}
     env = {**os.environ, **ports}
     sizes = [f"{key}={value}" for key, value in SMALL_STORE.items()]
     with (home / "start.log").open("ab") as log:
