@@ -301,7 +301,10 @@ class ReviveQueue:
         point.revive_offset = message.queue_offset
         key = key_of(point)
         if key in self._points:
-            return  # over a kill the timer delivers twice; those in between must not be passed
+            # Over a kill the timer delivers twice. Those in between must not be passed; with the
+            # last of them this one is dealt with, too, and is not given back after another kill.
+            next(reversed(self._points.values())).revive_offset = message.queue_offset
+            return
         self._points[key] = point
         point.note_acked(self._early.pop(key, ()))
 

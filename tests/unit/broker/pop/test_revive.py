@@ -293,6 +293,20 @@ def test_a_check_point_that_is_read_twice_keeps_its_place_and_its_acks() -> None
     assert kit.committed == 0, "the one in between is still to be dealt with"
 
 
+def test_a_check_point_that_is_read_twice_is_not_given_back_by_the_next_process() -> None:
+    kit = Kit()
+    kit.check_point(0)
+    kit.check_point(1)
+    for _ in range(2):
+        kit.check_point(0)  # again: over a kill the timer delivered it twice
+    kit.clock.now_ms += 10_000
+    assert kit.run() == [(0, [0]), (1, [0])]
+    kit.run()
+    assert kit.committed == 3, "nothing else lies in the queue"
+    kit.start()
+    assert kit.run() == []
+
+
 def test_a_queue_that_is_shorter_than_its_offset_is_read_from_its_end_on() -> None:
     kit = Kit()
     kit.offsets.commit(REVIVE_GROUP, kit.queue.topic, 3, 40)
