@@ -22,7 +22,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.timer.checkpoint import TimerCheckpoint, TimerMarks
 from rocketpy.store.timer.log import MAGIC_DELETE, UNIT_BYTES, TimerLog, TimerUnit
-from rocketpy.store.timer.wheel import Slot, TimerWheel
+from rocketpy.store.timer.wheel import SLOTS, Slot, TimerWheel
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ class TimerState:
         # Queue offset and position of the units whose messages the checkpoint has not passed.
         self._recent: deque[tuple[int, int]] = deque(maxlen=_MOST_RECENT)
         self._can_flush = True
+        # Slots before this one may still be set, by a process that ended before it emptied them.
+        self._left_before = 0
 
     # -- life ------------------------------------------------------------------------------
 
@@ -87,6 +89,7 @@ class TimerState:
         has_wheel = self._wheel.load()
         self._log.load()
         read_tick = self._wheel.tick(self.marks.read_ms)
+        self._left_before = read_tick
         start = self.marks.log_position if has_wheel else 0
         end = self._recover_log(start, read_tick, max_phy_offset)
         self._log.cut(end)
@@ -119,10 +122,11 @@ class TimerState:
             if unit.phy_offset + unit.size_bytes > max_phy_offset:
                 break  # a power cut took the message
             end = position + UNIT_BYTES
+            if wheel.tick(unit.due_ms) < read_tick:
+                continue  # added when a clock was set back, its slot is passed: it gets another
             if position >= self.marks.log_position:
                 self._logged.add(unit.phy_offset)
-            if wheel.tick(unit.due_ms) >= read_tick:
-                self._revise(position, unit)
+            self._revise(position, unit)
         return end
 
     def _revise(self, position: int, unit: TimerUnit) -> None:
@@ -212,6 +216,8 @@ class TimerState:
             DiskFullError: no space for another file; nothing changed.
         """
         tick = self._wheel.tick(unit.due_ms)
+        if tick < self._left_before:
+            self._clear_left(tick)
         slot = self._wheel.get(tick)
         if slot is None:
             position = self._log.append(unit._replace(prev_position=-1))
@@ -222,6 +228,19 @@ class TimerState:
         self.pending_count += _count(unit)
         self._recent.append((queue_offset, position))
         return position
+
+    def _clear_left(self, tick: int) -> None:
+        """The clock went back: empty the slots from a moment on that were left at the start.
+
+        What they name was delivered before the last end, or gets its unit again.
+        """
+        end = self._left_before
+        at = max(tick, end - SLOTS)  # a wheel holds no more, however far it went back
+        while at < end:
+            at, _ = self._wheel.first_from(at, end - 1)
+            self._wheel.clear(at)
+            at += 1
+        self._left_before = tick
 
     def write(self) -> None:
         """Hand what was added to the system.
