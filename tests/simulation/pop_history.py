@@ -6,7 +6,9 @@ So the log itself says what may repeat, and why:
 - a message lies in the way of the next pop once. Its place is popped again only after a broker
   ended before it had written how far the group had come;
 - a check point brings a message back once, when its invisible time is over and it was not acked
-  before that. Twice only after an end before it was written that the check point was dealt with;
+  before that. Twice only after an end before it was written that the check point was dealt with.
+  One that the timer delivered twice, over an end, stands in the revive queue twice: the offset
+  passes the second place only with what lies between them, a little later;
 - an ack that the broker confirmed is in the log.
 """
 
@@ -59,17 +61,20 @@ class End(NamedTuple):
 
     Attributes:
         forgotten: from here to `end` its log tells of what it had perhaps not written elsewhere.
+        forgotten_again: the same for what came back by a check point that was delivered twice.
         end: the end of its log.
         kept: what lies before this is certainly there after it; what comes later lies behind.
     """
 
     forgotten: int
+    forgotten_again: int
     end: int
     kept: int
 
-    def excuses(self, earlier: int, later: int) -> bool:
+    def excuses(self, earlier: int, later: int, *, again: bool) -> bool:
         """Whether what lies at `later` repeats what was forgotten at `earlier`."""
-        return self.forgotten <= earlier < self.end and self.kept <= later
+        forgotten = self.forgotten_again if again else self.forgotten
+        return forgotten <= earlier < self.end and self.kept <= later
 
 
 @dataclass
@@ -80,11 +85,13 @@ class Trail:
         messages: every message of the topic and of the group's retry topics.
         points: every message of every check point, in the order of the log.
         acked_ms: when an ack was first stored.
+        again: check points that stand in the revive topic more than once.
     """
 
     messages: dict[Place, MessageExt] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     acked_ms: dict[Key, int] = field(default_factory=dict)
+    again: set[Key] = field(default_factory=set)
 
     def check(self, ends: list[End], changes: Counter[Place], confirmed: Iterable[Key]) -> None:
         """Judge.
@@ -121,7 +128,8 @@ class Trail:
         sources: list[Point],
         ends: list[End],
     ) -> None:
-        excused = _excused(sorted(each.phy_offset for each in copies), ends)
+        again = any(point.key in self.again for point in sources)
+        excused = _excused(sorted(each.phy_offset for each in copies), ends, again=again)
         assert len(copies) <= len(sources) + excused, (
             f"{name[0][:8]!r} came back {len(copies)} times as copy {name[2]}: popped "
             f"and not acked {len(sources)} times before; {excused} more are excused"
@@ -137,10 +145,14 @@ def _name(message: MessageExt, copy: int) -> Name:
     return message.body, message.born_timestamp_ms, copy
 
 
-def _excused(phy_offsets: list[int], ends: list[End]) -> int:
+def _excused(phy_offsets: list[int], ends: list[End], *, again: bool = False) -> int:
     """How many may repeat an earlier one because of an end between them."""
     return sum(
-        any(end.excuses(earlier, later) for end in ends for earlier in phy_offsets[:index])
+        any(
+            end.excuses(earlier, later, again=again)
+            for end in ends
+            for earlier in phy_offsets[:index]
+        )
         for index, later in enumerate(phy_offsets)
     )
 
@@ -164,23 +176,21 @@ def read_trail(store: MessageStore, topics: Iterable[str], revive_topic: str) ->
         if each.properties.get(PROPERTY_REAL_TOPIC) == revive_topic
         and PROPERTY_TIMER_ROLL_TIMES not in each.properties
     )
-    at_once = (
-        each
-        for each in _all_of(store, revive_topic)
-        if PROPERTY_TIMER_OUT_MS not in each.properties
-    )
+    visible = list(_all_of(store, revive_topic))
+    at_once = (each for each in visible if PROPERTY_TIMER_OUT_MS not in each.properties)
     for message in sorted([*waited, *at_once], key=lambda each: each.phy_offset):
         _take(trail, message)
+    seen: Counter[Key] = Counter()
+    for message in visible:
+        if message.tags == CHECK_POINT_TAG:
+            seen.update(key for key, _ in _messages_of(CheckPoint.decode(message.body)))
+    trail.again = {key for key, times in seen.items() if times > 1}
     return trail
 
 
 def _take(trail: Trail, message: MessageExt) -> None:
     if message.tags == CHECK_POINT_TAG:
-        point = CheckPoint.decode(message.body)
-        until_ms = point.pop_time_ms + point.invisible_ms
-        for index in range(point.count):
-            place = Place(point.topic, point.queue_id, point.offset_at(index))
-            key = Key(place, point.start_offset, point.pop_time_ms)
+        for key, until_ms in _messages_of(CheckPoint.decode(message.body)):
             trail.points.append(Point(key, until_ms, message.phy_offset))
     elif message.tags in {ACK_TAG, BATCH_ACK_TAG}:
         ack = PopAck.decode(message.body)
@@ -188,6 +198,14 @@ def _take(trail: Trail, message: MessageExt) -> None:
             place = Place(ack.topic, ack.queue_id, offset)
             key = Key(place, ack.start_offset, ack.pop_time_ms)
             trail.acked_ms.setdefault(key, message.store_timestamp_ms)
+
+
+def _messages_of(point: CheckPoint) -> Iterator[tuple[Key, int]]:
+    """Each message of a check point, and until when it is invisible."""
+    for index in range(point.count):
+        place = Place(point.topic, point.queue_id, point.offset_at(index))
+        key = Key(place, point.start_offset, point.pop_time_ms)
+        yield key, point.pop_time_ms + point.invisible_ms
 
 
 def _all_of(store: MessageStore, topic: str) -> Iterator[MessageExt]:

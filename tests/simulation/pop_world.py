@@ -30,6 +30,10 @@ GROUP: Final = "g"
 INVISIBLE_S: Final = 6.0
 UNWRITTEN_S: Final = 8.0
 """Committed offsets are written every 5 s, and follow the disk by less than another."""
+AGAIN_S: Final = 4.0
+"""By so much later the offset passes a check point that was delivered twice over an end: what lies
+between its places was delivered before that end, a second before its messages may come back, and
+brings them back 3 s after that."""
 BUFFERED_S: Final = UNWRITTEN_S + INVISIBLE_S - 3.0
 """A check point waits in memory until 3 s before its messages are visible again."""
 MODES: Final = {"log": "false", "buffered": "true", "ordered": "true"}
@@ -217,10 +221,14 @@ class PopWorld(ClusterWorld):
         dead = broker._broker
         assert dead is not None
         store = dead.parts.store
-        since_s = self._now_s - UNWRITTEN_S
-        before = [position for at_s, position in self._positions if at_s < since_s]
+        forgotten = self._position_before(self._now_s - UNWRITTEN_S)
+        forgotten_again = self._position_before(self._now_s - UNWRITTEN_S - AGAIN_S)
         kept = store.flushed_phy_offset if self.sync else store.max_phy_offset
-        self._ends.append(End(before[-1] if before else 0, store.max_phy_offset, kept))
+        self._ends.append(End(forgotten, forgotten_again, store.max_phy_offset, kept))
+
+    def _position_before(self, since_s: float) -> int:
+        before = [position for at_s, position in self._positions if at_s < since_s]
+        return before[-1] if before else 0
 
     def _started(self, _: SimBroker) -> None:
         self._ends_at_s.append(self._now_s)
