@@ -160,7 +160,7 @@ def delays(flights: DataFrame, by: str) -> DataFrame:
     return flights.groupBy(by).agg(
         f.count("*").alias("flights"),
         f.round(f.mean("dep_delay"), 1).alias("mean_delay"),
-        f.percentile("dep_delay", f.lit(0.9)).alias("p90_delay"),
+        f.round(f.percentile("dep_delay", f.lit(0.9)), 1).alias("p90_delay"),
         f.round(100 * f.mean((f.col("dep_delay") > 15).cast("int")), 1).alias("percent_late"),
     )
 

@@ -60,9 +60,8 @@ def test_the_demo_ends_well(tmp_path: Path) -> None:
     command += ["--flights", str(tmp_path / "flights.csv"), "--tables", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=880, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    facts = {
-        line.rpartition("  ")[0].strip(): line.split()[-1] for line in done.stdout.splitlines()
-    }
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    facts = {line.rpartition("  ")[0].strip(): line.split()[-1] for line in lines}
     assert facts["messages in the store"] == facts["rows in Parquet"] == f"{ROWS:,}"
     assert (facts["gaps"], facts["duplicates"]) == ("0", "0")
     assert facts["executors of the analysis"] == "2"
