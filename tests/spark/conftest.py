@@ -19,7 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(300))
+            if item.get_closest_marker("timeout") is None:  # a test's own limit counts
+                item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")

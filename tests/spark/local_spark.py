@@ -4,10 +4,12 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -96,12 +98,20 @@ class Program:
         deadline = time.monotonic() + limit_s
         while len(re.findall(pattern, self.text)) < count:
             assert self.is_running, f"ended too soon:\n{self.text[-4000:]}"
-            assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self.text[-4000:]}"
+            assert time.monotonic() < deadline, (
+                f"no {pattern!r} in:\n{self.text[-4000:]}\n{self.stacks()}"
+            )
             time.sleep(0.05)
 
     def family(self) -> dict[int, str]:
         """Return its process and all that come from it: command line by pid."""
         return family(self._process.pid)
+
+    def stacks(self) -> str:
+        """Return what the threads of its JVMs do, to tell why one does not go on."""
+        jstack = shutil.which("jstack") or "true"
+        jvms = [pid for pid, line in self.family().items() if "java" in line.split(" ")[0]]
+        return "\n".join(_output_of([jstack, str(pid)]) for pid in jvms)
 
     def kill(self) -> None:
         """Kill -9 it and everything that comes from it, at once."""
@@ -117,6 +127,11 @@ class Program:
     def __exit__(self, *_: object) -> None:
         if self.is_running:
             self.kill()
+
+
+def _output_of(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout
 
 
 def family(root: int) -> dict[int, str]:
@@ -158,6 +173,32 @@ def standalone(home: Path, directory: Path, *, workers: int = 2) -> Iterator[str
             stack.enter_context(Program(command, home, log))
         first.wait_for("Registering worker", count=workers)
         yield address
+
+
+@contextlib.contextmanager
+def connect_server(home: Path, directory: Path) -> Iterator[str]:
+    """Run Spark's Connect server; yields its address.
+
+    It starts within 20 s, also on a busy machine, and was once seen not to within five minutes.
+    Where it hangs a second one is started, and a warning shows what the first one's threads did.
+    """
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]",
+               "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+               "--conf", "spark.connect.grpc.binding.address=127.0.0.1"]  # fmt: skip
+    for number in range(2):
+        port = free_port()
+        place = ["--conf", f"spark.connect.grpc.binding.port={port}", "spark-internal"]
+        log = directory / f"connect-{number}.log"
+        with Program([*command, *place], home, log) as server:
+            try:
+                server.wait_for("Spark Connect server started", limit_s=120)
+            except AssertionError as error:
+                if number or not server.is_running:
+                    raise
+                warnings.warn(str(error), stacklevel=1)
+            else:
+                yield f"sc://127.0.0.1:{port}"
+                return
 
 
 def archive_files(directory: Path) -> list[Path]:

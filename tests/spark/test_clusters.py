@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from rocketpy.testing.cluster import ClusterThread
-from tests.ports import free_port
 from tests.spark.fill import fill
 from tests.spark.kills import QUEUES, TOPIC, in_store, written
-from tests.spark.local_spark import ARCHIVE, Program, make_home, standalone
+from tests.spark.local_spark import ARCHIVE, Program, connect_server, make_home, standalone
 from tests.spark.sink_kit import stored
 
 COUNT = 2000
@@ -76,15 +75,8 @@ def test_submitted_to_a_master_with_two_workers(
 def test_over_spark_connect(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
     """The client is a process without a JVM."""
     job = arguments(cluster, "connect", tmp_path / "out")
-    port = free_port()
-    server = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]",
-              "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
-              "--conf", f"spark.connect.grpc.binding.port={port}",
-              "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
-              "spark-internal"]  # fmt: skip
-    with Program(server, home, tmp_path / "server.log") as running:
-        running.wait_for("Spark Connect server started", limit_s=_LIMIT_S)
-        command = [sys.executable, str(ARCHIVE), *job, "--remote", f"sc://127.0.0.1:{port}"]
+    with connect_server(home, tmp_path) as address:
+        command = [sys.executable, str(ARCHIVE), *job, "--remote", address]
         with Program(command, home, tmp_path / "job.log") as program:
             check(program, cluster, "connect", tmp_path / "out")
             assert "java" not in "".join(program.family().values())
