@@ -342,7 +342,19 @@ def arrivals_of(request: DispatchRequest | DispatchRun) -> list[Arrival]:
     if isinstance(request, DispatchRequest):
         return [(request.topic, request.queue_id, request.queue_offset + 1, request.tags_code)]
     following = request.queue_offset + len(request.messages)
-    return [
-        (request.topic, request.queue.queue_id, following, code)
-        for code in set(request.messages.tags_codes)
-    ]
+    codes = request.messages.tags_codes
+    return batch_arrivals(request.topic, request.queue.queue_id, following, codes)
+
+
+def batch_arrivals(
+    topic: str, queue_id: int, following: int, tags_codes: Iterable[int]
+) -> list[Arrival]:
+    """Return what the listener is told of a batch.
+
+    Args:
+        topic: stored topic.
+        queue_id: queue within the topic.
+        following: queue offset after its last message.
+        tags_codes: of its messages.
+    """
+    return [(topic, queue_id, following, code) for code in set(tags_codes)]

@@ -28,11 +28,15 @@ class PlainSendRules(NamedTuple):
         special_properties: a message with one of these is not plain.
         own_properties: added to each message, encoded.
         max_body_bytes: limit of a body.
-        response_parts: a response's JSON header around code, physical offset (16 hexadecimal
-            digits), queue id, queue offset, UNIQ_KEY and opaque.
+        json_parts: a response's JSON header around code, physical offset (16 hexadecimal digits),
+            queue id, queue offset, UNIQ_KEY and opaque.
         binary_parts: the same of a ROCKETMQ header: before opaque, up to the length of the ext
             fields, then before physical offset, queue id, queue offset and UNIQ_KEY, the last three
             as text behind its length.
+        msgpack_parts: the same of a MSGPACK header: before opaque, physical offset, queue id, queue
+            offset and UNIQ_KEY.
+        batch_msgpack_parts: the same for a batch, before all message ids instead of the offset.
+        next_id: what stands before the physical offset of a batch's second message.
     """
 
     known: Mapping[str, TopicSendPolicy]
@@ -40,8 +44,11 @@ class PlainSendRules(NamedTuple):
     special_properties: frozenset[str]
     own_properties: bytes
     max_body_bytes: int
-    response_parts: tuple[bytes, ...]
+    json_parts: tuple[bytes, ...]
     binary_parts: tuple[bytes, ...]
+    msgpack_parts: tuple[bytes, ...]
+    batch_msgpack_parts: tuple[bytes, ...]
+    next_id: bytes
 
 
 class KnowsRules(Protocol):

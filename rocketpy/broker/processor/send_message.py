@@ -65,15 +65,18 @@ class SendMessageProcessor:
         self._responses = SendResponses(
             self._store_host, region_id=config.region_id, trace_on=config.trace_on
         )
-        operation = self._operation
+        operation, responses = self._operation, self._responses
         self.plain_rules = PlainSendRules(
             operation.known,
             operation.count,
             SPECIAL_PROPERTIES,
             operation.own_properties,
             operation.max_body_bytes,
-            self._responses.json_parts,
-            self._responses.binary_parts,
+            responses.json_parts,
+            responses.binary_parts,
+            responses.msgpack_parts,
+            responses.batch_msgpack_parts,
+            responses.next_id,
         )
 
     def process(self, channel: Channel, request: RemotingCommand) -> Response:

@@ -15,6 +15,7 @@ from typing import Final
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
 from rocketpy.proto.fastjson import dumps
+from rocketpy.proto.msgpack_header import encode_msgpack_header
 
 _JSON: Final = 0
 _ROCKETMQ: Final = 1
@@ -25,6 +26,9 @@ _LENGTH: Final = struct.Struct(">i")
 _MSGPACK_FIXED: Final = struct.Struct(">BBHBBHBiBB")
 _RESPONSE_FLAG: Final = 1
 _LANGUAGE: Final = LanguageCode.PYTHON
+_MAX_OPAQUE: Final = 0x7FFFFFFF
+_MARK: Final = "\0mark"
+_PACKED_MARK: Final = b"\xa5\0mark"
 
 
 def _text(text: bytes) -> bytes:
@@ -96,6 +100,35 @@ class SendResponses:
         fixed = _BINARY_FIXED.pack(0, _LANGUAGE, RPC_VERSION, 0, _RESPONSE_FLAG, 0, 0)
         names = (b"\0\7queueId", b"\0\x0bqueueOffset", b"\0\x0dtransactionId")
         return (fixed[:5], fixed[9:17], self._binary_tail, *names)
+
+    @property
+    def msgpack_parts(self) -> tuple[bytes, ...]:
+        """What stands before the values of a MSGPACK header: see `_msgpack`."""
+        header = self._msgpack(0, 0, 0, b"", b"", b"")[_PREFIX.size :]
+        id_end = _MSGPACK_FIXED.size + len(self._msgpack_ext) + 16
+        queue_id, queue_offset, uniq_key = header[id_end:].split(b"\xa0")
+        return header[:9], header[13 : id_end - 16], queue_id, queue_offset, uniq_key[:-1]
+
+    @property
+    def batch_msgpack_parts(self) -> tuple[bytes, ...]:
+        """What stands before opaque and the texts of a batch's MSGPACK header: see `general`."""
+        fields = dict.fromkeys(("msgId", "queueId", "queueOffset", "transactionId"), _MARK)
+        sample = encode_msgpack_header(
+            0,
+            _LANGUAGE,
+            RPC_VERSION,
+            _MAX_OPAQUE,
+            _RESPONSE_FLAG,
+            None,
+            {"MSG_REGION": self._region, "TRACE_ON": self._trace} | fields,
+        )
+        head, _, rest = sample.partition(b"\xce\x7f\xff\xff\xff")
+        return (head, *rest.split(_PACKED_MARK)[:-1])
+
+    @property
+    def next_id(self) -> bytes:
+        """What stands before the physical offset of a batch's second message: see `msg_ids`."""
+        return b"," + self._ids.encode()
 
     def msg_id(self, phy_offset: int) -> str:
         """The offset message id of a record."""

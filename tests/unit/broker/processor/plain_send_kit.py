@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from rocketpy.broker.processor.plain_sends import is_compiled
 from rocketpy.proto.binary_header import encode_binary_header
 from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.msgpack_header import encode_msgpack_header
 from rocketpy.remoting.connection import Connection
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.remoting.fakes import FakeTransport
@@ -30,7 +31,16 @@ class Outcome(NamedTuple):
     served_bytes: int
 
 
-def frame(code: int, ext: dict[str, str], body: bytes, opaque: int, /, **header: object) -> bytes:
+def frame(
+    code: int,
+    ext: dict[str, str],
+    body: bytes,
+    opaque: int,
+    /,
+    *,
+    ensure_ascii: bool = False,
+    **header: object,
+) -> bytes:
     """One request as the Java client writes it."""
     fields = {
         "code": code,
@@ -42,7 +52,7 @@ def frame(code: int, ext: dict[str, str], body: bytes, opaque: int, /, **header:
         "version": 493,
         **header,
     }
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=ensure_ascii).encode()
     return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
 
 
@@ -50,6 +60,12 @@ def binary_frame(code: int, ext: dict[str, str], body: bytes, opaque: int, flag:
     """The same with a header in ROCKETMQ's form."""
     head = encode_binary_header(code, 0, 493, opaque, flag, None, ext)
     return struct.pack(">ii", 4 + len(head) + len(body), 1 << 24 | len(head)) + head + body
+
+
+def msgpack_frame(code: int, ext: dict[str, str], body: bytes, opaque: int, flag: int = 0) -> bytes:
+    """The same with a header in MSGPACK, as RocketPy's own clients write it."""
+    head = encode_msgpack_header(code, 12, 493, opaque, flag, None, ext)
+    return struct.pack(">ii", 4 + len(head) + len(body), 2 << 24 | len(head)) + head + body
 
 
 def ext_of(topic: str, queue_id: int, properties: str, **fields: str) -> dict[str, str]:
@@ -75,20 +91,17 @@ def properties_of(rng: random.Random, number: int, odd: float) -> str:
     """Properties of any kind: plain ones mostly."""
     pairs = [("UNIQ_KEY", UNIQ_KEY.format(number)), ("WAIT", rng.choice(("true", "false")))]
     if rng.random() < 0.3:
-        pairs.append(
-            ("TAGS", rng.choice(("TagA", "a||b", "t" * 300, "#", "Ünï" if odd > 0.5 else "x")))
-        )
+        pairs.append(("TAGS", rng.choice(("TagA", "a||b", "t" * 300, "#", "Ünï", "日本𝄞"))))
     if rng.random() < 0.3:
         pairs.append(
             (
                 "KEYS",
-                rng.choice(
-                    ("k", "k1 k2", " k1  k2 ", " ", "k " * 40, "\u00e9" if odd > 0.5 else "-")
-                ),
+                rng.choice(("k", "k1 k2", " k1  k2 ", " ", "k " * 40, "\u00e9 \uffff", "𝄞")),
             )
         )
     if rng.random() < 0.3:
-        pairs.append((rng.choice(("color", "q'\"\\/", "x" * 200, "KEY", "XKEYS")), 'bl"ue\\ /\t'))
+        name = rng.choice(("color", "q'\"\\/", "x" * 200, "KEY", "XKEYS", "größe"))
+        pairs.append((name, rng.choice(('bl"ue\\ /\t', "\x7f\0", "ß€𝄞"))))
     if rng.random() < 0.05 * odd:
         pairs.append((rng.choice(("TRACE_ON", "CLUSTER", "MSG_REGION", "POP_CK")), "true"))
     if rng.random() < 0.03 * odd:
@@ -129,22 +142,55 @@ def some_send(rng: random.Random, number: int, odd: float) -> bytes:
         header["extFields"] = rng.choice((None, {}, {"b": topic}, {"b": 7}))
     elif kind < 0.40:
         fields["longer"] = rng.choice(("name", "ü"))
-    elif kind < 0.45:
-        items = [
-            BatchItem(0, rng.randbytes(40), properties_of(rng, number * 100 + n, odd).encode())
-            for n in range(rng.randrange(6))
-        ]
-        ext = ext_of(topic, rng.randrange(4), properties_of(rng, number, odd), m="true")
-        return frame(rng.choice((310, 320)), ext, encode_batch(items), number)
-    elif kind < 0.47:
+    elif kind < 0.42:
         return frame(rng.choice((10, 34, 999)), {"clientID": "x"}, b"{}", number)
     ext = ext_of(topic, rng.randrange(4), properties_of(rng, number, odd)) | fields
     body = rng.randbytes(rng.choice((0, 1, 7, 8, 9, 100, 100, 100, 3_000)))
+    code = 310
+    if rng.random() < 0.25:
+        code = rng.choice((320, 320, 320, 310))
+        body, ext = batch_body(rng, number, odd), ext | {"m": "true"} | batch_fields(rng, odd)
     if rng.random() < 0.03 * odd:
         body *= 700  # more than a message may have
-    if rng.random() < 0.4 and not header.keys() - {"flag"}:
-        return binary_frame(310, ext, body, number, cast("int", header.get("flag", 0)))
-    return frame(310, ext, body, number, **header)
+    if rng.random() < 0.5 and not header.keys() - {"flag"}:
+        write = rng.choice((binary_frame, msgpack_frame))
+        return write(code, ext, body, number, cast("int", header.get("flag", 0)))
+    return frame(code, ext, body, number, ensure_ascii=rng.random() < 0.3, **header)
+
+
+def batch_fields(rng: random.Random, odd: float) -> dict[str, str]:
+    """Header fields of a batch that differ from those of a message."""
+    fields = {
+        "i": rng.choice(("WAIT\x01true\x02", "WAIT\x01false\x02", "", "UNIQ_KEY\x01OwnId1\x02"))
+    }
+    if rng.random() < 0.1 * odd:
+        fields["i"] = rng.choice(
+            ("UNIQ_KEY\x01a b\x02", "TRAN_MSG\x01true\x02", "DELAY\x010\x02", "x")
+        )
+    if rng.random() < 0.1 * odd:
+        fields[rng.choice("dkl")] = rng.choice(("", "7", "-1", "x", "TRUE", "4294967296"))
+    return fields
+
+
+def batch_body(rng: random.Random, number: int, odd: float) -> bytes:
+    """The messages of a batch: of one shape, or of any."""
+    numbers = range(number * 100, number * 100 + rng.choice((1, 2, 3, 7, 32)))
+    size = rng.choice((0, 8, 40, 100))
+    if rng.random() < 0.5:
+        shared = rng.choice(("", "TAGS\x01a\x02", "color\x01größe\x02"))
+        properties = [f"UNIQ_KEY\x01{UNIQ_KEY.format(each)}\x02{shared}" for each in numbers]
+    else:
+        properties = [properties_of(rng, each, odd / len(numbers)) for each in numbers]
+    flags = (0, 0, 7, -1)
+    items = [
+        BatchItem(rng.choice(flags), rng.randbytes(size), text.encode()) for text in properties
+    ]
+    body = encode_batch(items)
+    if rng.random() < 0.1 * odd:
+        at = rng.randrange(len(body) + 1)
+        cut = rng.choice((body[:at], body[at:], body + b"\0", b"", body + bytes(22)))
+        return cut.replace(b"UNIQ_KEY", b"\xff\xfeIQKEY", rng.randrange(2))
+    return body
 
 
 def cuts(rng: random.Random, data: bytes) -> list[bytes]:

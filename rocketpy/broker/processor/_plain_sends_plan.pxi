@@ -1,0 +1,328 @@
+# Judging requests before anything is touched, for _plain_sends.pyx: which messages they bring.
+#
+#     read_properties  operation/property_shapes.py    PropertyScanner.scan
+#     plan_batch       proto/message.py                iter_batch
+#                      operation/send.py               SendOperation._batch_messages
+
+cdef enum:
+    MAX_SENDS = 1024
+    MAX_MESSAGES = 4096
+    MAX_KEYS = 8192
+    MAX_PLACES = 64
+    MAX_TOPICS = 16
+    MAX_PAIRS = 64
+    MAX_SPECIAL_NAMES = 32
+    RESPONSE_PARTS = 7
+    BINARY_PARTS = 6
+    MSGPACK_PARTS = 5
+    BATCH_HEAD_BYTES = 20
+    MOST_RESPONSE_NUMBERS = 128  # words, lengths, four decimal numbers and one in hexadecimal
+    MOST_PACKED_KEY_BYTES = 64  # longer ones are packed in another way
+    ONEWAY = 2
+
+cdef int64_t transaction_bits = TRANSACTION_MASK
+cdef int64_t host_bits = HOST_FLAGS
+cdef Py_ssize_t most_properties = MAX_PROPERTIES_BYTES
+cdef Py_ssize_t record_fixed_size = FIXED_BYTES
+
+cdef const char* TAG_MARK = b"T#"
+
+cdef struct Message:
+    Bytes body
+    Py_ssize_t body_size
+    Bytes properties  # as they were sent
+    Py_ssize_t properties_size
+    int first_key, key_count
+    uint32_t crc
+    int64_t flag, tags_code
+    int64_t size  # of the record
+
+cdef struct Send:
+    Py_ssize_t following  # position of the next frame
+    int first, count  # its messages: one, or those of a batch
+    int key_count
+    int place
+    uint32_t kind  # of its header
+    bint is_batch, is_oneway
+    int64_t sys_flag, born_ms, reconsume_times, opaque
+    int64_t size  # of its records
+    int64_t queue_offset  # of its first message
+    Text uniq_key
+
+cdef struct Topic:
+    Text name, field
+    uint32_t key_hash  # of the name and "#"
+    int64_t sys_flag, queue_limit
+
+cdef struct Place:
+    int topic
+    int64_t queue_id
+    int count
+    Py_buffer tail
+    bint has_tail
+    uint8_t* entry  # the next one
+    int room, done
+    int64_t queue_offset  # of the first message of the run
+    int64_t size  # of the records that are done
+    int64_t phy_end
+
+cdef struct Rules:
+    Text uniq_key_name, keys_name, tags_name
+    Text special[MAX_SPECIAL_NAMES]
+    int special_count
+    Text own_properties
+    Text next_id  # what stands before the physical offset of a batch's second message
+    Text part[RESPONSE_PARTS]
+    Text binary_part[BINARY_PARTS]
+    Text msgpack_part[MSGPACK_PARTS]
+    Text packed_part[MSGPACK_PARTS]
+    Py_ssize_t parts_size
+    Py_ssize_t max_body_size
+    bint has_index
+
+cdef struct Run:
+    Rules rules
+    Send* sends
+    Message* messages
+    uint32_t* keys
+    int send_count, message_count, key_count, place_count, topic_count
+    Topic topics[MAX_TOPICS]
+    Place places[MAX_PLACES]
+    uint8_t* arena  # properties that were escaped
+    Py_ssize_t arena_size, arena_room
+    uint8_t* out  # responses
+    Py_ssize_t out_size, out_room, out_bound
+
+cdef struct Properties:
+    Text uniq_key, keys, tags
+
+
+cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept nogil:
+    """Take properties apart; False when they are malformed or some have a meaning to the broker."""
+    cdef Text names[MAX_PAIRS]
+    cdef Text value
+    cdef Text* name
+    cdef int count = 0, other
+    cdef Bytes p = given.at
+    cdef Bytes end = p + given.size
+    cdef Bytes pair_end
+    found.uniq_key.at = found.keys.at = found.tags.at = NULL
+    while p < end:
+        if count == MAX_PAIRS:
+            return False
+        name = &names[count]
+        pair_end = <Bytes>memchr(p, 2, end - p)
+        if pair_end == NULL:
+            return False
+        name.at = p
+        value.at = <Bytes>memchr(p, 1, pair_end - p)
+        if value.at == NULL:
+            return False
+        name.size = value.at - p
+        value.at += 1
+        value.size = pair_end - value.at
+        if name.size == 0 or value.size == 0 or memchr(value.at, 1, value.size) != NULL:
+            return False
+        for other in range(count):
+            if same(&names[other], name):
+                return False
+        if same(name, &rules.uniq_key_name):
+            found.uniq_key = value
+        elif same(name, &rules.keys_name):
+            found.keys = value
+        elif same(name, &rules.tags_name):
+            found.tags = value
+        else:
+            for other in range(rules.special_count):
+                if same(name, &rules.special[other]):
+                    return False
+        count += 1
+        p = pair_end + 1
+    return found.uniq_key.at == NULL or is_alphanumeric(found.uniq_key.at, found.uniq_key.size)
+
+cdef inline bint plan_key(Run* run, Send* send, Message* message, uint32_t value) noexcept nogil:
+    cdef int number = run.key_count + send.key_count
+    if number >= MAX_KEYS:
+        return False
+    run.keys[number] = index_hash(value)
+    send.key_count += 1
+    message.key_count += 1
+    return True
+
+cdef bint plan_keys(
+    Run* run, Topic* topic, Send* send, Message* message, Properties* found
+) noexcept nogil:
+    """Note what a message is indexed by, in the order of the index; False if that is too much."""
+    cdef Bytes p, end, key_end
+    cdef uint32_t value = string_hash(topic.key_hash, found.uniq_key.at, found.uniq_key.size)
+    if not plan_key(run, send, message, value):
+        return False
+    if found.keys.at != NULL:
+        p, end = found.keys.at, found.keys.at + found.keys.size
+        while p < end:
+            key_end = <Bytes>memchr(p, c" ", end - p)
+            if key_end == NULL:
+                key_end = end
+            if key_end > p:
+                value = string_hash(topic.key_hash, p, key_end - p)
+                if not plan_key(run, send, message, value):
+                    return False
+            p = key_end + 1
+    if found.tags.at == NULL:
+        return True
+    value = string_hash(topic.key_hash, <Bytes>TAG_MARK, 2)
+    return plan_key(
+        run, send, message, string_hash(value, found.tags.at, found.tags.size)
+    )
+
+cdef bint plan_message(
+    Run* run, Topic* topic, Send* send, Text* body, Text* properties, int64_t flag
+) noexcept nogil:
+    """Add a message to a send; False when it is no plain one."""
+    cdef int number = run.message_count + send.count
+    cdef Message* message
+    cdef Properties found
+    if number >= MAX_MESSAGES or not read_properties(&run.rules, properties, &found):
+        return False
+    if found.uniq_key.at == NULL:
+        return False
+    message = &run.messages[number]
+    message.body, message.body_size = body.at, body.size
+    message.properties, message.properties_size = properties.at, properties.size
+    message.flag, message.tags_code = flag, 0
+    if found.tags.at != NULL:
+        message.tags_code = <int32_t>string_hash(0, found.tags.at, found.tags.size)
+    message.first_key, message.key_count = run.key_count + send.key_count, 0
+    if run.rules.has_index and not plan_keys(run, topic, send, message, &found):
+        return False
+    message.size = record_fixed_size + body.size + topic.field.size + properties.size
+    if not send.is_batch:
+        message.size += run.rules.own_properties.size
+    message.crc = body_crc(body.at, body.size)
+    if send.count == 0 and send.uniq_key.at == NULL:
+        send.uniq_key = found.uniq_key
+    send.count += 1
+    send.size += message.size
+    return True
+
+cdef bint plan_batch(
+    Run* run, Header* header, Topic* topic, Send* send, Text* body, Text* properties
+) noexcept nogil:
+    """Add the messages of a batch; False when there is none, or one that is not plain."""
+    cdef Bytes p = body.at
+    cdef Bytes end = p + body.size
+    cdef Properties own
+    cdef Text each_body, each_properties
+    cdef int64_t number = 0
+    cdef Py_ssize_t size
+    # A single message's header is read in part, a batch's as a whole.
+    if ext(header, c"a").at == NULL or ext(header, c"c").at == NULL:
+        return False
+    if not ext_number(header, c"d", &number) or not is_int(number):
+        return False
+    if ext(header, c"l").at != NULL and not (ext_number(header, c"l", &number) and is_int(number)):
+        return False
+    if not read_properties(&run.rules, properties, &own):
+        return False
+    send.uniq_key = own.uniq_key
+    each_body.escaped = each_properties.escaped = False
+    while p < end:
+        if end - p < BATCH_HEAD_BYTES + 2:
+            return False
+        # Unsigned: what is negative is too large.
+        size, each_body.size = <Py_ssize_t>get_int(p), <Py_ssize_t>get_int(p + 16)
+        if size < BATCH_HEAD_BYTES + 2 or size > end - p:
+            return False
+        if each_body.size > size - BATCH_HEAD_BYTES - 2:
+            return False
+        each_body.at = p + BATCH_HEAD_BYTES
+        each_properties.at = each_body.at + each_body.size + 2
+        each_properties.size = size - BATCH_HEAD_BYTES - 2 - each_body.size
+        if (
+            each_properties.size > most_properties
+            or get_short(each_properties.at - 2) != each_properties.size
+            or not is_utf8(each_properties.at, each_properties.size)
+            or not plan_message(
+                run, topic, send, &each_body, &each_properties, <int32_t>get_int(p + 12)
+            )
+        ):
+            return False
+        p += size
+    return send.count > 0
+
+cdef int find_place(Run* run, int topic, int64_t queue_id) noexcept nogil:
+    cdef int number
+    cdef Place* place
+    for number in range(run.place_count - 1, -1, -1):
+        if run.places[number].queue_id == queue_id and run.places[number].topic == topic:
+            return number
+    if run.place_count == MAX_PLACES:
+        return -1
+    place = &run.places[run.place_count]
+    place.topic, place.queue_id, place.count, place.done = topic, queue_id, 0, 0
+    place.size = 0
+    run.place_count += 1
+    return run.place_count - 1
+
+cdef bint plan_send(
+    Run* run, Header* header, uint32_t kind, int topic_number, Text* body, Py_ssize_t following
+) noexcept nogil:
+    """Add a request to the run; False when it is no plain send."""
+    cdef Send* send = &run.sends[run.send_count]
+    cdef Topic* topic = &run.topics[topic_number]
+    cdef Text* batch = ext(header, c"m")
+    cdef Text properties = ext(header, c"i")[0]
+    cdef int64_t queue_id = 0, flag = 0
+    send.is_oneway = header.flag == ONEWAY
+    if (header.flag != 0 and not send.is_oneway) or (batch.at != NULL and batch.escaped):
+        return False
+    send.is_batch = header.code == batch_code or (batch.at != NULL and equals(batch, b"true", 4))
+    send.reconsume_times = 0
+    if (
+        not ext_number(header, c"e", &queue_id)
+        or not ext_number(header, c"h", &flag)
+        or not ext_number(header, c"f", &send.sys_flag)
+        or not ext_number(header, c"g", &send.born_ms)
+        or (ext(header, c"j").at != NULL and not ext_number(header, c"j", &send.reconsume_times))
+        or not is_int(flag)
+        or not is_int(send.sys_flag)
+        or not is_int(send.reconsume_times)
+        or send.sys_flag & transaction_bits
+        or body.size > run.rules.max_body_size
+        or not 0 <= queue_id < topic.queue_limit
+    ):
+        return False
+    send.sys_flag = (send.sys_flag | topic.sys_flag) & ~host_bits
+    send.first, send.count, send.key_count, send.size = run.message_count, 0, 0, 0
+    send.kind, send.opaque, send.following = kind, header.opaque, following
+    send.uniq_key.at = NULL
+    if properties.at == NULL:
+        return False
+    if properties.escaped:
+        properties.at = run.arena + run.arena_size
+        properties.size = unescape(ext(header, c"i"), run.arena + run.arena_size)
+        if properties.size < 0:
+            return False
+    if send.is_batch:
+        if not plan_batch(run, header, topic, send, body, &properties):
+            return False
+    elif (
+        properties.size + run.rules.own_properties.size > most_properties
+        or not plan_message(run, topic, send, body, &properties, flag)
+        or (kind == MSGPACK and send.uniq_key.size >= MOST_PACKED_KEY_BYTES)
+    ):
+        return False
+    send.place = find_place(run, topic_number, queue_id)
+    if send.place < 0:
+        return False
+    run.places[send.place].count += send.count
+    if ext(header, c"i").escaped:
+        run.arena_size += properties.size
+    run.message_count += send.count
+    run.key_count += send.key_count
+    run.out_bound += (
+        MOST_RESPONSE_NUMBERS + run.rules.parts_size + send.uniq_key.size
+        + (send.count - 1) * (run.rules.next_id.size + 16)
+    )
+    run.send_count += 1
+    return True
