@@ -4,9 +4,11 @@ Source: ExpressionMessageFilter.java (5.4.0).
 """
 
 import threading
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, cast
 
 from rocketpy.proto.record import properties_of
+from rocketpy.proto.record_shape import SHAPE_BYTES, RecordShape
 from rocketpy.proto.subscription import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,
@@ -17,6 +19,8 @@ from rocketpy.sql92.condition import MAX_EXPRESSION_CHARS, Condition
 
 _CODE_BYTES: Final = 100
 _MAX_CACHED_COUNT: Final = 1024
+_RESTS: Final = 16
+"""Runs of records that are not looked at together after one in which most differed."""
 _MAX_CACHED_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -45,23 +49,34 @@ class TagFilter:
         """Nothing more to match by."""
         return True
 
+    def match_records(
+        self,
+        view: memoryview,  # noqa: ARG002
+        positions: Sequence[int],  # noqa: ARG002
+        sizes: Sequence[int],  # noqa: ARG002
+    ) -> list[bool] | None:
+        """Queue entries are matched one by one."""
+        return None
+
 
 class SqlFilter:
-    """Takes messages by their properties.
+    """Takes messages by their properties; remembers how the records are built that it met.
 
     Attributes:
         condition: what they have to meet.
     """
 
-    __slots__ = ("condition",)
+    __slots__ = ("_rests", "_shape", "condition")
 
     def __init__(self, condition: Condition) -> None:
         self.condition = condition
+        self._shape: RecordShape | None = None
+        self._rests = 0
 
     @property
     def size_bytes(self) -> int:
         """Estimated memory."""
-        return self.condition.size_bytes
+        return self.condition.size_bytes + SHAPE_BYTES
 
     def matches_tags_code(self, tags_code: int) -> bool:  # noqa: ARG002
         """Nothing to match by."""
@@ -70,6 +85,44 @@ class SqlFilter:
     def matches_record(self, record: memoryview) -> bool:
         """Match by the properties, of which those in the condition are read."""
         return self.condition.matches_stored(properties_of(record))
+
+    def match_records(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[bool] | None:
+        """Match records that are built alike, whose values are cut out at once."""
+        if self._rests > 0:
+            self._rests -= 1
+            return None
+        rows = self._values(view, positions, sizes)
+        if rows is None:
+            self._rests = _RESTS
+            return None
+        match_values = self.condition.match_values
+        if None not in rows:
+            return match_values(cast("list[tuple[bytes, ...]]", rows))
+        alike = iter(match_values([row for row in rows if row is not None]))
+        return [
+            self.matches_record(view[at : at + size]) if row is None else next(alike)
+            for row, at, size in zip(rows, positions, sizes, strict=True)
+        ]
+
+    def _values(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[tuple[bytes, ...] | None] | None:
+        """Cut the values out; None when most records differ from each other."""
+        names = self.condition.stored_names
+        first, shape = 0, self._shape
+        for _ in range(2 if names else 0):
+            if shape is not None:
+                rows = shape.values(view, positions, sizes)
+                others = rows.count(None)
+                if 2 * others < len(rows):
+                    self._shape = shape
+                    return rows
+                first = rows.index(None)
+            at = positions[first]
+            shape = RecordShape.of(view[at : at + sizes[first]], names)
+        return None
 
 
 ConsumerFilter = TagFilter | SqlFilter

@@ -4,8 +4,8 @@ Source: ExpressionMessageFilter.isMatchedByCommitLog, MessageEvaluationContext (
 """
 
 import itertools
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 from rocketpy.errors import ExpressionError
 from rocketpy.sql92.java_values import MismatchError, Value
@@ -21,8 +21,8 @@ _MOST_VALUE_BYTES: Final = 64
 _MOST_VALUES: Final = 8
 
 _numbers = itertools.count()
-_answers: dict[tuple[int | bytes, ...], bool] = {}
-"""Answers by condition and values, which repeat from message to message; 2 MiB at the most."""
+_answers: dict[tuple[int, tuple[bytes, ...]], bool] = {}
+"""Answers by condition and values, which repeat from message to message; 3 MiB at the most."""
 
 
 class Condition:
@@ -31,11 +31,21 @@ class Condition:
     Attributes:
         expression: as written.
         names: the properties that it mentions.
+        stored_names: the same as records store them, in the order that `match_values` expects.
         ignored_from: where the part begins that Apache ignores, a character from 0; None when the
             whole expression is the condition.
     """
 
-    __slots__ = ("_evaluate", "_keys", "_names", "_number", "expression", "ignored_from", "names")
+    __slots__ = (
+        "_evaluate",
+        "_keys",
+        "_names",
+        "_number",
+        "expression",
+        "ignored_from",
+        "names",
+        "stored_names",
+    )
 
     def __init__(self, expression: str) -> None:
         if len(expression) > MAX_EXPRESSION_CHARS:
@@ -47,7 +57,8 @@ class Condition:
         self.names = frozenset(parser.names)
         self._evaluate = node.evaluate
         self._names = sorted(self.names)
-        keys = [b"\x02%b\x01" % name.encode() for name in self._names]
+        self.stored_names = tuple(name.encode() for name in self._names)
+        keys = [b"\x02%b\x01" % name for name in self.stored_names]
         self._keys = [(key, len(key)) for key in keys]
         self._number = next(_numbers)
 
@@ -74,7 +85,7 @@ class Condition:
     def matches_stored(self, properties: bytes) -> bool:
         """The same, by the properties as a record stores them: only those it mentions are read."""
         searched = b"\x02%b\x02" % properties
-        found: list[int | bytes] = [self._number]
+        found: list[bytes] = []
         for key, key_bytes in self._keys:
             at = searched.rfind(key)
             value = b""
@@ -86,15 +97,22 @@ class Condition:
                 at = searched.rfind(key, 0, at)
             found.append(value)
         values = tuple(found)
-        answer = _answers.get(values)
+        answer = _answers.get((self._number, values))
         return self._answer(values) if answer is None else answer
 
-    def _answer(self, values: tuple[int | bytes, ...]) -> bool:
-        pairs = [
-            (name, value)
-            for name, value in zip(self._names, values[1:], strict=True)
-            if isinstance(value, bytes) and value
+    def match_values(self, rows: Sequence[tuple[bytes, ...]]) -> list[bool]:
+        """The same for many messages, by the stored values of `stored_names`; empty for none."""
+        keys = zip(itertools.repeat(self._number), rows, strict=False)
+        answers = list(map(_answers.get, keys))
+        if None not in answers:
+            return cast("list[bool]", answers)
+        return [
+            self._answer(values) if answer is None else answer
+            for values, answer in zip(rows, answers, strict=True)
         ]
+
+    def _answer(self, values: tuple[bytes, ...]) -> bool:
+        pairs = [(name, value) for name, value in zip(self._names, values, strict=True) if value]
         answer = self.matches({name: value.decode("utf-8", "replace") for name, value in pairs})
         if (
             sum(len(value) for _, value in pairs) <= _MOST_VALUE_BYTES
@@ -102,7 +120,7 @@ class Condition:
         ):
             if len(_answers) >= _MOST_ANSWERS:
                 _answers.clear()
-            _answers[values] = answer
+            _answers[self._number, values] = answer
         return answer
 
 

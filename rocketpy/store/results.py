@@ -176,6 +176,21 @@ class MessageFilter(Protocol):
         """Match by the whole stored record."""
         ...
 
+    def match_records(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> Sequence[bool] | None:
+        """Match many records at once, by whatever the other two look at.
+
+        Args:
+            view: memory that holds the records.
+            positions: where each begins, bytes.
+            sizes: of each, bytes.
+
+        Returns:
+            An answer for each record; None when they are to be matched one by one.
+        """
+        ...
+
 
 @dataclass(slots=True)
 class GetMessageResult:

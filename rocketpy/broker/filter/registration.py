@@ -3,10 +3,11 @@
 Source: ConsumerFilterData.java (5.4.0).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from rocketpy.broker.document import as_int, as_table
+from rocketpy.broker.filters import SqlFilter
 from rocketpy.errors import ExpressionError
 from rocketpy.sql92.bloom import BloomFilterData
 from rocketpy.sql92.condition import Condition
@@ -24,6 +25,7 @@ class Registration:
         client_version: of the subscription, as the client counts; the greatest one counts.
         born_ms: wall time of the subscription.
         dead_ms: wall time when the group lost its last member or the topic; 0 while it lives.
+        filter: what its pulls take.
     """
 
     topic: str
@@ -33,6 +35,10 @@ class Registration:
     client_version: int
     born_ms: int
     dead_ms: int = 0
+    filter: SqlFilter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.filter = SqlFilter(self.condition)
 
     @property
     def is_dead(self) -> bool:
@@ -42,7 +48,7 @@ class Registration:
     @property
     def size_bytes(self) -> int:
         """Estimated memory."""
-        return self.condition.size_bytes + len(self.topic) + len(self.group)
+        return self.filter.size_bytes + len(self.topic) + len(self.group)
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""

@@ -47,6 +47,8 @@ MAX_PULL_COUNT: Final = 1_024
 """As many as official clients may be told to ask for. A read may look at as many entries, so this
 also bounds what a filter that takes nothing costs the loop."""
 
+_MAX_LOOKED_AT: Final = 128
+"""Messages that a suspended pull's condition is asked about for one arrival."""
 _MAX_TAG_KEYS: Final = 32
 _KEPT_EXPRESSION_CHARS: Final = 200
 _FORBIDDEN_BROKER: Final = 1
@@ -119,7 +121,7 @@ class SuspendedPull(SuspendedRequest):
         message_filter: what it takes, when the request said that; None takes everything.
     """
 
-    __slots__ = ("_resume", "_store", "message_filter", "wanted")
+    __slots__ = ("_looked_to", "_resume", "_store", "message_filter", "wanted")
 
     def __init__(
         self,
@@ -134,6 +136,7 @@ class SuspendedPull(SuspendedRequest):
         self.message_filter = message_filter
         self._resume = resume
         self._store = store
+        self._looked_to = wanted.queue_offset
         size_bytes = 0 if message_filter is None else message_filter.size_bytes
         keys = keys_of(wanted.topic, wanted.queue_id, message_filter)
         super().__init__(keys, owner, deadline_ms, size_bytes)
@@ -152,7 +155,15 @@ class SuspendedPull(SuspendedRequest):
         return self.deadline_ms if self.message_filter is None else now_ms + GROWTH_INTERVAL_MS
 
     def wants(self, next_offset: int, tags_code: int) -> bool:
-        """Whether a message that came is one to wake up for; a condition looks at the message."""
+        """Whether messages that came are ones to wake up for.
+
+        Args:
+            next_offset: queue offset after the last of them.
+            tags_code: of one of them, and of all that are told of with no other call.
+
+        A condition looks at whatever came since it looked last, so that one call tells of a batch.
+        When that is more than it may look at here, the pull goes on and looks in its own turn.
+        """
         wanted, message_filter = self.wanted, self.message_filter
         if wanted.queue_offset >= next_offset:
             return False
@@ -160,9 +171,17 @@ class SuspendedPull(SuspendedRequest):
             return True
         if isinstance(message_filter, TagFilter):
             return message_filter.matches_tags_code(tags_code)
+        begin = self._looked_to
+        if next_offset <= begin:
+            return False
+        if next_offset - begin > _MAX_LOOKED_AT:
+            return True
         queue = wanted.topic, wanted.queue_id
-        read = self._store.get_message(*queue, next_offset - 1, 1, MAX_PULL_BYTES, message_filter)
-        return read.status is not GetMessageStatus.NO_MATCHED_MESSAGE
+        read = self._store.get_message(*queue, begin, 1, MAX_PULL_BYTES, message_filter)
+        if read.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+            return True
+        self._looked_to = read.next_begin_offset
+        return self._looked_to < next_offset
 
 
 def keys_of(topic: str, queue_id: int, message_filter: ConsumerFilter | None) -> list[Hashable]:

@@ -111,7 +111,7 @@ class PullFilters:
             raise PullRefused.with_code(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
         if not self._config.enable_property_filter:
             raise not_supported(kind)
-        return SqlFilter(registration.condition)
+        return registration.filter
 
 
 def _why_none(expression: str) -> str:

@@ -54,4 +54,16 @@ def test_remembered_answers_are_those_of_the_values() -> None:
             assert not one.matches_stored(stored + b"b\x01%d\x02" % number)
             assert len(condition._answers) <= 4_096
     assert not one.matches_stored(b"a\x01" + b"9" * 500 + b"\x02"), "no whole number"
-    assert b"9" * 500 not in {value for values in condition._answers for value in values}
+    assert b"9" * 500 not in {value for _, values in condition._answers for value in values}
+
+
+def test_values_cut_out_of_many_messages_are_matched_as_the_messages_are() -> None:
+    one = Condition("b > 5 AND a IS NULL")
+    assert one.stored_names == (b"a", b"b")
+    rows = [(b"", b"%d" % number) for number in range(20)] + [(b"1", b"9"), (b"", b"")]
+    for _ in range(2):  # computed, and remembered
+        answers = one.match_values(rows)
+        stored = [b"a\x01%b\x02b\x01%b\x02" % row for row in rows]
+        assert answers == [one.matches_stored(each) for each in stored]
+    assert sum(answers) == 14
+    assert one.match_values([]) == []

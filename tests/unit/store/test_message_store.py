@@ -1,6 +1,7 @@
 """What was put comes back, once, in order, and nothing else."""
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,11 @@ class OnlyCode:
 
     def matches_record(self, record: memoryview) -> bool:
         return b"odd" not in bytes(record)
+
+    def match_records(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[bool] | None:
+        return None
 
 
 def test_a_filter_sees_entry_and_record() -> None:

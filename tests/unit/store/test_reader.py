@@ -2,13 +2,15 @@
 
 import contextlib
 import errno
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from rocketpy.proto.message import decode_message
 from rocketpy.store.message_store import MessageStore
+from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.reader import MessageReader
 from rocketpy.store.real_files import RealFiles
 from rocketpy.store.results import GetMessageResult, GetMessageStatus
@@ -31,6 +33,31 @@ class Filter:
 
     def matches_record(self, record: memoryview) -> bool:
         return self.body is None or self.body in bytes(record)
+
+    def match_records(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[bool] | None:
+        return None
+
+
+class RunFilter(Filter):
+    """The same, asked about many records at once."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body=body)
+        self.runs: list[int] = []
+        self.declines_after = 1 << 30
+
+    def match_records(
+        self, view: memoryview, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[bool] | None:
+        if len(self.runs) >= self.declines_after:
+            return None
+        self.runs.append(len(sizes))
+        return [
+            self.matches_record(view[at : at + size])
+            for at, size in zip(positions, sizes, strict=True)
+        ]
 
 
 def get(
@@ -218,3 +245,66 @@ def test_entries_come_in_runs_from_disk_and_from_memory() -> None:
     assert store.queue_entries(TOPIC, 0, 50, 32) == []
     assert store.queue_entries(TOPIC, 0, -1, 32) == []
     assert store.queue_entries("nobody", 0, 0, 32) == []
+
+
+def seen(result: GetMessageResult) -> tuple[GetMessageStatus, int, int, list[bytes]]:
+    buffers = [bytes(each) for each in result.buffers]
+    assert result.count == len(buffers)
+    assert result.size_bytes == sum(map(len, buffers))
+    return result.status, result.next_begin_offset, result.max_offset, buffers
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_many_records_matched_at_once_are_read_as_they_are_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With limits, damage, another life, old messages and ends of files in between."""
+    rng = random.Random(seed)
+    monkeypatch.setattr("rocketpy.store.reader._MAX_WASTED_BYTES", rng.choice([5_000, 1 << 20]))
+    kit = Kit(
+        max_transfer_count_on_message_in_memory=rng.choice([1, 9, 32, 500]),
+        max_transfer_bytes_on_message_in_memory=rng.choice([2_000, 20_000, 1 << 20]),
+        mapped_file_size_commit_log=rng.choice([16_384, 1 << 20]),
+    )
+    store = kit.open()
+    for number in range(600):
+        body = rng.choice([b"odd", b"even", b"even"]) + b"x" * rng.choice([9, 9, rng.randrange(99)])
+        store.put_message(message(body, queue_id=rng.choice([0, 0, 1])))
+        if number == 300:
+            store._table.flush()
+    total = store.max_offset(TOPIC, 0)
+    entries = store.queue_entries(TOPIC, 0, 0, 1_000)
+    if seed % 3 == 0:
+        for _ in range(5):
+            store._log.report_damage(rng.choice(entries)[0], "a test says so")
+    if seed % 4 == 0:
+        store._log.verified_from = entries[len(entries) // 2][0]
+    store = with_little_memory(store, rng.choice([1 << 30, 50_000]))
+    used = RunFilter(b"odd")
+    for offset in [*range(0, total, 7), *range(total - 12, total)]:
+        count, size = rng.choice([1, 10, 32, 1_000]), rng.choice([100, 9_000, 1 << 30])
+        used.declines_after = len(used.runs) + rng.choice([0, 1, 99, 99, 99])
+        at_once = store.get_message(TOPIC, 0, offset, count, size, used)
+        single = store.get_message(TOPIC, 0, offset, count, size, Filter(body=b"odd"))
+        assert seen(at_once) == seen(single)
+    assert used.runs
+    assert max(used.runs) <= 256
+
+
+def test_a_queue_whose_entries_are_out_of_order_is_read_entry_by_entry() -> None:
+    """As damage on the disk may leave them; nothing beyond the file is touched."""
+    store = Kit().open()
+    put_many(store, 40)
+    entries = store.queue_entries(TOPIC, 0, 0, 40)
+    queue = store._table.get(TOPIC, 0)
+    assert queue is not None
+    _, tail = queue._tail
+    used = RunFilter(b"000000")
+    for size in (0, -5, 1 << 30):
+        ENTRY.pack_into(tail, 20 * ENTRY_BYTES, entries[20][0], size, 0)
+        result = get(store, 19, wanted=used)
+        assert used.runs == []
+        assert seen(result) == seen(get(store, 19, wanted=Filter(body=b"000000")))
+    ENTRY.pack_into(tail, 20 * ENTRY_BYTES, *entries[3])
+    assert seen(get(store, 19, wanted=used)) == seen(get(store, 19, wanted=Filter(body=b"000000")))
+    assert used.runs == []

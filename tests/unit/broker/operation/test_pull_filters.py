@@ -1,9 +1,26 @@
 """A pull that waits for messages of a condition is woken by those only."""
 
+import itertools
+
+import pytest
+
+from rocketpy.broker import filters
+from rocketpy.broker.filters import SqlFilter, TagFilter
+from rocketpy.broker.operation.pull import _MAX_LOOKED_AT
+from rocketpy.broker.operation.pull_request import PullResult
 from rocketpy.proto.record import pack_record, record_size, topic_field
 from rocketpy.proto.tags import tags_code
-from rocketpy.store.results import GetMessageResult, GetMessageStatus
+from rocketpy.sql92.condition import Condition
+from rocketpy.store.results import (
+    BatchColumns,
+    BatchEntry,
+    GetMessageResult,
+    GetMessageStatus,
+    PutBatch,
+    PutMessageStatus,
+)
 from tests.unit.broker.operation.test_pull import Kit
+from tests.unit.store import store_kit
 
 
 def test_an_arrival_wakes_a_condition_only_when_it_is_met() -> None:
@@ -42,3 +59,88 @@ def record(topic: str, properties: bytes, sys_flag: int, host_bytes: int) -> mem
         buffer, 0, size, 0, 0, 0, 0, 0, sys_flag, 0, host, 0, host, 0, 0, body, field, properties
     )
     return memoryview(buffer)
+
+
+def sql_filter(expression: str) -> SqlFilter:
+    return SqlFilter(Condition(expression))
+
+
+def matched(used: SqlFilter, records: list[bytes]) -> list[bool] | None:
+    sizes = [len(one) for one in records]
+    positions = list(itertools.accumulate(sizes, initial=0))[:-1]
+    return used.match_records(memoryview(b"".join(records)), positions, sizes)
+
+
+def test_records_that_are_alike_are_matched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = sql_filter("a > 5 AND b = 'x'")
+    records = [bytes(record("T", b"a\x01%d\x02b\x01x\x02" % (n % 10), 0, 8)) for n in range(40)]
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlFilter, "matches_record", None)  # nobody is looked at alone
+        for _ in range(2):
+            assert matched(used, records) == [n % 10 > 5 for n in range(40)]
+    records[7] = bytes(record("T", b"b\x01x\x02a\x019\x02", 0, 8))
+    records[8] = bytes(record("T", b"a\x01777\x02b\x01x\x02", 0, 8))
+    assert matched(used, records) == [n % 10 > 5 or n == 7 for n in range(40)]
+    others = [bytes(record("T", b"b\x01x\x02a\x01%d\x02" % (n % 10), 0, 8)) for n in range(40)]
+    assert matched(used, others) == [n % 10 > 5 for n in range(40)]
+
+
+def test_records_of_many_shapes_are_left_to_be_matched_one_by_one() -> None:
+    used = sql_filter("a > 5")
+    mixed = [bytes(record("T", b"a\x01%d\x02" % 10**n, 0, 8)) for n in range(9)]
+    alike = [bytes(record("T", b"a\x01%d\x02" % n, 0, 8)) for n in range(9)]
+    assert matched(used, mixed) is None
+    for _ in range(filters._RESTS):
+        assert matched(used, alike) is None, "for a while nothing is tried"
+    assert matched(used, alike) == [n > 5 for n in range(9)]
+    assert matched(sql_filter("TRUE"), alike) is None, "no property is asked for"
+    assert TagFilter(frozenset([1])).match_records(memoryview(b""), [], []) is None
+
+
+def test_an_arrival_is_decided_by_all_that_came_since_the_last_one() -> None:
+    kit = Kit()
+    assert kit.pull("a > 5", kind="SQL92") is None
+    kit.store.results.append(GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, 5, 0, 5))
+    kit.arrive("x", 4)
+    kit.arrive("y", 4)  # of the same batch
+    kit.arrive("x", 5)
+    assert [args[2] for args in kit.store.reads] == [0, 0], "what was looked at is not read again"
+    met = GetMessageResult(GetMessageStatus.FOUND, 7, 0, 9, [memoryview(b"")], 1, 0)
+    kit.store.results.append(met)
+    kit.arrive("x", 9)
+    assert kit.store.reads[-1][2] == 5
+    assert len(kit.resumed) == 1
+
+
+def test_an_arrival_of_more_than_may_be_looked_at_wakes() -> None:
+    kit = Kit()
+    assert kit.pull("a > 5", kind="SQL92") is None
+    kit.arrive("x", _MAX_LOOKED_AT + 1)
+    assert len(kit.resumed) == 1
+    assert len(kit.store.reads) == 1, "it looks when it goes on"
+    assert kit.pull("a > 5", kind="SQL92") is None
+    kit.store.results.append(GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, 3, 0, 9))
+    kit.arrive("x", 9)  # the read ended before the last of them
+    assert len(kit.resumed) == 2
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_a_batch_wakes_by_any_of_its_messages(place: int) -> None:
+    store = store_kit.Kit().open()
+    kit = Kit()
+    kit.pulls._store = store
+    store.on_arrival = kit.pulls.on_arrival
+
+    def put(values: list[int]) -> None:
+        entries = [BatchEntry(b"body", b"a\x01%d\x02" % value) for value in values]
+        batch = PutBatch("T", 0, BatchColumns.of(entries))
+        assert store.put_batch(batch).status is PutMessageStatus.PUT_OK
+
+    assert kit.pull("a > 5", kind="SQL92") is None
+    put([1] * 20)
+    assert kit.resumed == []
+    put([1] * place + [6] + [1] * (11 - place))
+    (pull,) = kit.resumed
+    outcome = kit.pulls.go_on(pull)
+    assert isinstance(outcome, PullResult)
+    assert (outcome.code, outcome.read.count) == (0, 1)
