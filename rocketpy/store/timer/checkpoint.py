@@ -9,6 +9,13 @@
 ``read`` is the first slot of the wheel that is not delivered; units before the log position and
 their slots are on disk; messages of the timer's queue before the queue offset are in the log.
 
+Behind them, from 56 on, stand check sums of the wheel (ours; Apache looks at the first 56 bytes
+only)::
+
+    56          64                  68
+    | RPWHEEL1  | CRC-32 of 0-56    | sums: see
+    |           | and of the sums   | `PageSums`
+
 Source: TimerCheckpoint (5.4.0).
 """
 
@@ -16,6 +23,7 @@ import logging
 import struct
 from pathlib import Path
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from rocketpy.store.files import StoreFiles
 
@@ -23,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 _VALUES: Final = struct.Struct(">qqqqqqq")
+_SUMS_HEAD: Final = struct.Struct(">8sI")
+_SUMS_AT: Final = _VALUES.size + _SUMS_HEAD.size
+_SUMS_MAGIC: Final = b"RPWHEEL1"
 
 
 class TimerMarks(NamedTuple):
@@ -52,14 +63,26 @@ class TimerMarks(NamedTuple):
 
 
 class TimerCheckpoint:
-    """The file; one thread writes."""
+    """The file; one thread writes.
 
-    def __init__(self, path: Path, files: StoreFiles) -> None:
+    Args:
+        path: the file.
+        files: the file system.
+        sums_bytes: length of the wheel's check sums.
+
+    Attributes:
+        sums: the wheel's check sums as the file has them; empty when it has none that count.
+    """
+
+    def __init__(self, path: Path, files: StoreFiles, sums_bytes: int = 0) -> None:
         self._path = path
         self._files = files
+        self._sums_bytes = sums_bytes
+        self.sums = b""
 
     def load(self) -> TimerMarks:
         """Read the file; one that is missing or cut says nothing."""
+        self.sums = b""
         if not self._files.exists(self._path):
             return TimerMarks()
         data = self._files.read_bytes(self._path)
@@ -70,16 +93,33 @@ class TimerCheckpoint:
         if min(marks[:4]) < 0:
             logger.warning("the timer checkpoint makes no sense and is not used: %s", marks)
             return TimerMarks()
+        self.sums = self._sums_of(data)
         return marks
 
-    def save(self, marks: TimerMarks) -> None:
+    def _sums_of(self, data: bytes) -> bytes:
+        """The wheel's sums, if they were written with the marks before them and not by Apache."""
+        sums = data[_SUMS_AT : _SUMS_AT + self._sums_bytes]
+        if len(data) < _SUMS_AT + self._sums_bytes:
+            return b""
+        magic, crc = _SUMS_HEAD.unpack_from(data, _VALUES.size)
+        is_ours = magic == _SUMS_MAGIC and crc == crc32(sums, crc32(data[: _VALUES.size]))
+        return sums if is_ours else b""
+
+    def save(self, marks: TimerMarks, sums: bytes = b"") -> None:
         """Bring marks to disk; a power cut leaves the old ones or the new ones.
+
+        Args:
+            marks: what it vouches for.
+            sums: of the wheel.
 
         Raises:
             DiskFullError: no space.
             OSError: the disk failed.
         """
-        data = marks.encode().ljust(CHECKPOINT_BYTES, b"\0")
+        data = marks.encode()
+        if sums:
+            data += _SUMS_HEAD.pack(_SUMS_MAGIC, crc32(sums, crc32(data))) + sums
+        data = data.ljust(CHECKPOINT_BYTES, b"\0")
         if self._files.exists(self._path) and self._files.size_bytes(self._path) == len(data):
             file = self._files.open_file(self._path)
             try:
@@ -92,3 +132,4 @@ class TimerCheckpoint:
             self._files.write_bytes(beside, data)
             self._files.rename(beside, self._path)
             self._files.sync_directories()
+        self.sums = sums

@@ -5,6 +5,8 @@ crash the units behind the checkpoint are looked at again and their slots set on
 is no unit any more is cut off; the messages behind the checkpoint's queue offset are read again.
 The checkpoint's log position does not pass the unit of a message that will be read again: so it is
 found at the next start, and the message gets no second one.
+A wheel that is not as its check sums say was damaged, or a kill came between it and the
+checkpoint: its pages are made again from the log.
 A killed process leaves units and slots that may be in memory only: a start brings them to disk
 before its checkpoint vouches for them.
 
@@ -65,7 +67,9 @@ class TimerState:
         self._flush_lock = threading.Lock()
         self._wheel = TimerWheel(root / "timerwheel", precision_ms, files)
         self._log = TimerLog(root / "timerlog", log_file_bytes, files)
-        self._checkpoint = TimerCheckpoint(root / "config" / "timercheck", files)
+        self._checkpoint = TimerCheckpoint(
+            root / "config" / "timercheck", files, len(self._wheel.sums.encode())
+        )
         self._logged: set[int] = set()
         # Queue offset and position of the units whose messages the checkpoint has not passed.
         self._recent: deque[tuple[int, int]] = deque(maxlen=_MOST_RECENT)
@@ -99,6 +103,8 @@ class TimerState:
         self.is_cut_short = end < self.marks.log_position
         if self.is_cut_short:
             logger.error("the timer log ends too early: its messages are read again: end=%d", end)
+        if has_wheel:
+            self._wheel.check(self._checkpoint.sums)
         first, beyond = self._survey(read_tick, end)
         if self._wheel.damaged_pages:
             self._make_again(read_tick)
@@ -156,7 +162,10 @@ class TimerState:
     def _make_again(self, read_tick: int) -> None:
         """Make damaged pages of the wheel from the whole log."""
         wheel, pages = self._wheel, self._wheel.damaged_pages
-        logger.error("pages of the timer wheel are damaged and made again: pages=%d", len(pages))
+        logger.error(
+            "pages of the timer wheel are not as they were written, and made again: pages=%d",
+            len(pages),
+        )
         for number in pages:
             wheel.erase(number)
         for position, unit in self._log.scan(self._log.begin):
@@ -342,9 +351,10 @@ class TimerState:
             queue_offset=queue_offset,
             master_queue_offset=queue_offset,
         )
-        if new != old:
+        sums = self._wheel.sums.encode()
+        if new != old or sums != self._checkpoint.sums:
             new = new._replace(counter=old.counter + 1, timestamp_ms=self._clock.time_ms())
-            self._checkpoint.save(new)
+            self._checkpoint.save(new, sums)
             self.marks = new
 
 

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from rocketpy.store.config import TIMER_WHEEL_SLOTS
 from rocketpy.store.files import PlainFile, StoreFiles
+from rocketpy.store.timer.page_sums import PageSums
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,9 @@ class TimerWheel:
         files: the file system.
 
     Attributes:
-        damaged_pages: where `slots` found something that no broker writes.
+        damaged_pages: where `slots` found something that no broker writes, or the file is not
+            as it was written.
+        sums: of the pages in the file.
     """
 
     def __init__(self, path: Path, precision_ms: int, files: StoreFiles) -> None:
@@ -75,6 +78,7 @@ class TimerWheel:
         self._dirty: set[int] = set()
         self._in_flush: set[int] = set()
         self.damaged_pages: set[int] = set()
+        self.sums = PageSums(_PAGES)
 
     def load(self) -> bool:
         """Open the file; return whether there is one. A new one is made by the first flush.
@@ -98,7 +102,17 @@ class TimerWheel:
             self._files.rename(self._path, aside)
             return False
         self._file = self._files.open_file(self._path)
+        for start, block in self._blocks():
+            for number in range(start, start + len(block) // _PAGE_BYTES):
+                at = (number - start) * _PAGE_BYTES
+                page = block[at : at + _PAGE_BYTES]
+                if page != _EMPTY_PAGE:
+                    self.sums.note(number, page)
         return True
+
+    def check(self, sums: bytes) -> None:
+        """Note as damaged the pages that are not as they were when the sums were written."""
+        self.damaged_pages.update(self.sums.differing(sums))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -177,11 +191,7 @@ class TimerWheel:
         One whose moment does not belong to its place, or that ends before it begins, is left out,
         and its page is noted as damaged.
         """
-        for start in range(0, _PAGES, _READ_PAGES):
-            block, at = b"", start * _PAGE_BYTES
-            size_bytes = _READ_PAGES * _PAGE_BYTES
-            if self._file is not None and self._file.has_data(at, at + size_bytes):
-                block = self._file.read(at, size_bytes)
+        for start, block in self._blocks():
             for number in range(start, min(start + _READ_PAGES, _PAGES)):
                 at = (number - start) * _PAGE_BYTES
                 page = self._pages.get(number) or block[at : at + _PAGE_BYTES]
@@ -192,6 +202,15 @@ class TimerWheel:
                             yield Slot(tick, first, last, num)
                         elif (tick > 0 and not is_in_place) or tick < -1 or first > last:
                             self.damaged_pages.add(number)
+
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the first page of each part of the file, and the part; empty where all is hole."""
+        for start in range(0, _PAGES, _READ_PAGES):
+            block, at = b"", start * _PAGE_BYTES
+            size_bytes = _READ_PAGES * _PAGE_BYTES
+            if self._file is not None and self._file.has_data(at, at + size_bytes):
+                block = self._file.read(at, size_bytes)
+            yield start, block
 
     def page_of(self, tick: int) -> int:
         """The page that a moment's slot lies in."""
@@ -261,3 +280,5 @@ class PendingPages:
             for number, page in self._pages:
                 file.write(number * _PAGE_BYTES, page)
             file.flush()
+            for number, page in self._pages:
+                self._wheel.sums.note(number, None if page == _EMPTY_PAGE else page)
