@@ -188,10 +188,6 @@ class BrokerParts:
     ) -> tuple[Feature, ...]:
         """Build the capabilities; their put transforms apply in this order."""
         configs, topics = self.configs, self.topics
-
-        def topic_exists(name: str) -> bool:
-            return topics.get(name) is not None
-
         return (
             Feature(
                 name="consumer filters",
@@ -221,22 +217,20 @@ class BrokerParts:
                 internal_put=self.internal_put,
                 postponement=self.postponement,
                 file=document("delayOffset.json"),
-                topic_exists=topic_exists,
+                queue_of=topics.queue_of,
                 clock=self.clock,
             ),
             self._build_send_back(rng),
-            self._build_timer(topic_exists, document("timermetrics"), files),
+            self._build_timer(document("timermetrics"), files),
             self._build_pop(document("consumerOrderInfo.json"), rng),
         )
 
-    def _build_timer(
-        self, topic_exists: Callable[[str], bool], counts_file: JsonFile, files: StoreFiles
-    ) -> Feature:
+    def _build_timer(self, counts_file: JsonFile, files: StoreFiles) -> Feature:
         needs = TimerNeeds(
             store=self.store,
             internal_put=self.internal_put,
             postponement=self.postponement,
-            topic_exists=topic_exists,
+            queue_of=self.topics.queue_of,
             counts_file=counts_file,
             files=files,
             clock=self.clock,

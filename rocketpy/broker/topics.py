@@ -85,6 +85,22 @@ class TopicTable(PersistentTable[TopicConfig]):
         """A topic, or None."""
         return self.entries.get(topic)
 
+    def queue_of(self, topic: str, queue_id: int) -> int | None:
+        """The queue in which consumers find what belongs into one; None without the topic.
+
+        A topic that has fewer queues than when a message was sent to be stored there later: the
+        one that is gone would be read by nobody (Apache stores the message there all the same).
+
+        Args:
+            topic: the topic.
+            queue_id: where the message belongs.
+        """
+        found = self.entries.get(topic)
+        if found is None:
+            return None
+        count = found.read_queue_nums
+        return queue_id if queue_id < count or count <= 0 else queue_id % count
+
     def all(self) -> dict[str, TopicConfig]:
         """A copy of the whole table."""
         return dict(self.entries)

@@ -3,6 +3,9 @@
 One scenario runs again and again: a broker with SYNC_FLUSH gets messages of every kind while the
 n-th operation on its disk fails (the disk, no space, no descriptor), or the process or the power
 goes before it. `FAULT_STEP=1` tries every n; a commit tries a few of each.
+
+Beside that, for a while, only one kind of message cannot be stored, or only some files cannot be
+written.
 """
 
 import asyncio
@@ -15,6 +18,14 @@ import pytest
 
 from rocketpy.client.producer import Producer
 from rocketpy.errors import DiskFullError, ResourceShortError, StoreError
+from rocketpy.proto.topic_names import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from rocketpy.store.message_store import MessageStore
+from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
 from rocketpy.testing.sim_files import ProcessEndedError
 from tests.simulation.features import KINDS, POP_TOPIC, QUEUES, SETTINGS, TOPIC, Features, quiet
@@ -84,8 +95,14 @@ def _may(kind: str, error: Exception) -> bool:
     return True
 
 
-async def scenario(cluster: SimCluster, arm: Break) -> Features:
-    """Work while something breaks, mend it, and judge."""
+async def scenario(cluster: SimCluster, arm: Break, *, stops: bool = True) -> Features:
+    """Work while something breaks, mend it, and judge.
+
+    Args:
+        cluster: with one broker.
+        arm: lets something break.
+        stops: whether the broker is stopped cleanly in between.
+    """
     (broker,) = cluster.brokers
     for topic in (TOPIC, POP_TOPIC):
         cluster.create_topic(topic, QUEUES)
@@ -97,7 +114,7 @@ async def scenario(cluster: SimCluster, arm: Break) -> Features:
         watch = asyncio.ensure_future(_start_again(broker))
         await _send_all(features, producer)
         await asyncio.sleep(2)
-        if broker.is_running:
+        if stops and broker.is_running:
             await broker.stop()
         await _send_all(features, producer)
         await asyncio.sleep(8)
@@ -154,10 +171,12 @@ def count_operations(counted: Callable[[str], bool], flush: str) -> int:
     return count
 
 
-def run(arm: Break, flush: str = "SYNC_FLUSH") -> Features:
+def run(arm: Break, flush: str = "SYNC_FLUSH", *, stops: bool = True) -> Features:
     """Run the scenario with a fault."""
     properties = {**SETTINGS, "flushDiskType": flush}
-    return run_simulation(lambda cluster: scenario(cluster, arm), properties=properties)
+    return run_simulation(
+        lambda cluster: scenario(cluster, arm, stops=stops), properties=properties
+    )
 
 
 def _nothing(_: SimBroker) -> None:
@@ -238,3 +257,84 @@ def test_a_full_disk_refuses_and_costs_nothing(flush: str) -> None:
 
     features = run(fill, flush)
     assert features.counts["failed"]
+
+
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG"
+KINDS_OF_MESSAGES: dict[str, Callable[[PutMessage], bool]] = {
+    "op messages": lambda message: message.topic == TRANS_OP_HALF_TOPIC,
+    "halves": lambda message: message.topic == TRANS_HALF_TOPIC,
+    "check points and acks": lambda message: (
+        REVIVE_TOPIC in message.topic or REVIVE_TOPIC.encode() in message.properties
+    ),
+    "timed messages": lambda message: message.topic == TIMER_TOPIC,
+    "delayed messages": lambda message: message.topic == SCHEDULE_TOPIC,
+    "retries": lambda message: message.topic.startswith("%RETRY%"),
+    "what comes of them": lambda message: message.topic in {TOPIC, POP_TOPIC},
+}
+
+
+def refusing(
+    wanted: Callable[[PutMessage], bool], patch: pytest.MonkeyPatch
+) -> tuple[Break, list[str]]:
+    """Let some messages not be stored, as without space, until all is mended.
+
+    Returns:
+        What arms it, and topics of the messages that were refused.
+    """
+    refused: list[str] = []
+    brokers: list[SimBroker] = []
+    put = MessageStore.put_message
+
+    def picky(store: MessageStore, message: PutMessage) -> PutMessageResult:
+        is_broken = bool(brokers) and brokers[0].files.on_operation is not None
+        if is_broken and wanted(message):
+            refused.append(message.topic)
+            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
+        return put(store, message)
+
+    patch.setattr(MessageStore, "put_message", picky)
+
+    def arm(broker: SimBroker) -> None:
+        brokers.append(broker)
+        broker.files.on_operation = lambda _kind, _path: None
+
+    return arm, refused
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("kind", KINDS_OF_MESSAGES)
+def test_one_kind_of_message_cannot_be_stored_for_a_while(
+    kind: str, flush: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost, nothing stays behind, and no transaction is committed twice."""
+    arm, refused = refusing(KINDS_OF_MESSAGES[kind], monkeypatch)
+    features = run(arm, flush, stops=False)
+    assert refused
+    twice = {body: n for body, n in features.delivered.items() if n > 1 and _is_committed(body)}
+    assert not twice
+
+
+def _is_committed(body: bytes) -> bool:
+    return body.partition(b"/")[0] in {b"commit", b"forget"}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["op messages", "check points and acks"])
+def test_a_broker_that_cannot_store_them_stops_and_starts_and_loses_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arm, refused = refusing(KINDS_OF_MESSAGES[kind], monkeypatch)
+    run(arm, "ASYNC_FLUSH")
+    assert refused
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["disk", "space"])
+@pytest.mark.parametrize(
+    "topic", [TRANS_OP_HALF_TOPIC, TRANS_HALF_TOPIC, REVIVE_TOPIC, TIMER_TOPIC, SCHEDULE_TOPIC]
+)
+def test_queues_of_the_system_that_cannot_be_written_for_a_while_cost_nothing(
+    topic: str, name: str
+) -> None:
+    run(outage(f"consumequeue/{topic}", ERRORS[name]()))

@@ -127,7 +127,7 @@ class DelayDelivery:
         put: stores what is due.
         offsets: how far each level is delivered.
         delays_ms: the delays, level 1 first.
-        topic_exists: whether the broker still has a topic.
+        queue_of: the queue that is read in place of one; None when its topic was deleted.
         clock: time.
     """
 
@@ -140,14 +140,14 @@ class DelayDelivery:
         offsets: DelayOffsets,
         *,
         delays_ms: tuple[int, ...],
-        topic_exists: Callable[[str], bool],
+        queue_of: Callable[[str, int], int | None],
         clock: Clock,
     ) -> None:
         self._store = store
         self._put = put
         self._offsets = offsets
         self._delays_ms = delays_ms
-        self._topic_exists = topic_exists
+        self._queue_of = queue_of
         self._clock = clock
         self._levels: tuple[_Level, ...] | None = None
         self._quiet_until_ms = 0
@@ -253,8 +253,10 @@ class DelayDelivery:
         if isinstance(place, str):
             return self._passed_over(stored, place)
         message = copy_of_raw(stored, *place, uniq_key)
-        if not self._topic_exists(message.topic):
+        queue_id = self._queue_of(message.topic, message.queue_id)
+        if queue_id is None:
             return self._passed_over(stored, "its topic was deleted")
+        message.queue_id = queue_id
         result = self._put.put(message)
         if result.status is PutMessageStatus.PUT_OK:
             return result.phy_end

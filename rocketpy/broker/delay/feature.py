@@ -44,7 +44,7 @@ def build_delay(
     internal_put: InternalPut,
     postponement: Postponement,
     file: JsonDocument,
-    topic_exists: Callable[[str], bool],
+    queue_of: Callable[[str, int], int | None],
     clock: Clock,
 ) -> Feature:
     """Build the delay levels.
@@ -55,7 +55,7 @@ def build_delay(
         internal_put: stores what is due.
         postponement: sends messages to where they wait.
         file: delayOffset.json.
-        topic_exists: whether the broker still has a topic.
+        queue_of: the queue that is read in place of one; None when its topic was deleted.
         clock: time.
     """
     offsets = DelayOffsets(
@@ -71,7 +71,7 @@ def build_delay(
         internal_put,
         offsets,
         delays_ms=settings.delays_ms,
-        topic_exists=topic_exists,
+        queue_of=queue_of,
         clock=clock,
     )
 

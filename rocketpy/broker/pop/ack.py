@@ -32,7 +32,8 @@ from rocketpy.store.results import PutMessageResult, PutMessageStatus
 
 MAX_BIT_SET_CHARS: Final = 8_192
 """Longest bit set of a batch ack that is read; a pop has 32 messages and a filter between them."""
-_CLOCK_LEEWAY_MS: Final = 60_000
+_CLOCK_LEEWAY_MS: Final = 24 * 3_600 * 1_000
+"""How far the clock may have gone back since a message was popped: its ack counts all the same."""
 
 
 class Acked(NamedTuple):

@@ -9,6 +9,7 @@ Source: PopBufferMergeService.java (5.4.0).
 """
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -71,6 +72,7 @@ class CheckPointBuffer:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[PopKey, _Waiting] = {}
+        self._due: deque[PopKey] = deque()
         self._is_open = True
 
     def __len__(self) -> int:
@@ -142,12 +144,16 @@ class CheckPointBuffer:
 
     def step(self, now_ms: int) -> int:
         """Store what has waited long enough; see `rocketpy.runtime.service.Service.step`."""
-        with self._lock:
-            due = [key for key, waiting in self._waiting.items() if waiting.due_ms <= now_ms]
-        for key in due[:_POINTS_PER_STEP]:
-            if not self._store(key):
+        due = self._due
+        if not due:  # one look for many steps: there may be very many that are not due
+            with self._lock:
+                waiting = list(self._waiting.items())
+            due.extend(key for key, each in waiting if each.due_ms <= now_ms)
+        for _ in range(min(len(due), _POINTS_PER_STEP)):
+            if not self._store(due[0]):
                 return now_ms + _PAUSE_MS
-        return now_ms if len(due) > _POINTS_PER_STEP else now_ms + STEP_INTERVAL_MS
+            due.popleft()
+        return now_ms if due else now_ms + STEP_INTERVAL_MS
 
     def load(self) -> None:
         """Nothing to read: what waited when the broker stopped was stored."""

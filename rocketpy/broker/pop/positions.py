@@ -142,7 +142,9 @@ class PopPositions:
                 ahead.next_offset = offset
                 return
             self._ahead.pop(queue, None)
-        self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
+        topic, group, queue_id = queue
+        if not self._offsets.has_reset(group, topic, queue_id):
+            self._offsets.commit(group, topic, queue_id, offset)
 
     def advance(self, queue: GroupQueue, offset: int, phy_end: int | None) -> Advance:
         """Let the next pop begin at an offset, which is committed when the log is on disk.
@@ -207,6 +209,8 @@ class PopPositions:
             offset = max(offset, ahead.next_offset)
             del self._ahead[queue]
         topic, group, queue_id = queue
+        if self._offsets.has_reset(group, topic, queue_id):
+            return  # the next pop begins there, of this process or of the next
         if offset > self._offsets.query(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, offset)
 

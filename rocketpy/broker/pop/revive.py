@@ -13,6 +13,7 @@ Source: PopReviveService.java (5.4.0).
 """
 
 import collections
+import itertools
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -53,6 +54,8 @@ MAX_PENDING: Final = 20_000
 """Check points of one revive queue in memory, some 600 bytes each."""
 MAX_EARLY_ACKS: Final = 5_000
 """Acks of one revive queue that lie before their check point, or belong to none."""
+_AHEAD_MS: Final = 60_000
+"""A check point that comes so long before its time came before the clock was set back."""
 QUIET_MS: Final = 3_000
 """Without a message for so long, everything up to now has been read."""
 DUE_AFTER_MS: Final = CHECK_POINT_LEAD_MS + 1_000
@@ -221,6 +224,8 @@ class ReviveQueue:
         self._points: dict[PopKey, CheckPoint] = {}
         self._early: dict[PopKey, list[int]] = {}
         self._done: collections.deque[_Done] = collections.deque()
+        self._last_done = NO_OFFSET
+        self._is_held_up = False
         self._read_offset = -1
         self._passed_over: int | None = None
         self._end_ms = 0
@@ -323,15 +328,20 @@ class ReviveQueue:
     def _revive_due(self) -> bool:
         """Deal with check points in the order in which they lie; whether more are due."""
         # Early messages (there are none from the timer) must not make others due.
-        end_ms = min(self._end_ms, self._clock.time_ms())
-        for dealt_with, (key, point) in enumerate(list(self._points.items())):
+        now_ms = self._clock.time_ms()
+        end_ms = min(self._end_ms, now_ms)
+        dealt_with = 0
+        for key, point in list(self._points.items()):
             over_ms = point.pop_time_ms + point.invisible_ms
+            if over_ms > now_ms + _AHEAD_MS:
+                continue  # its acks wait for the same time; those behind it do not wait for it
             if end_ms - over_ms <= DUE_AFTER_MS or over_ms >= self._complete_ms:
                 return False
             if dealt_with == _POINTS_PER_STEP:
                 return True
             if not self._reviver.revive(point):
                 return False
+            dealt_with += 1
             del self._points[key]
             # What was given back is in the log by now, whatever failed in between, and so is its
             # own place in the queue: one that a power cut takes is another one's next time.
@@ -339,13 +349,20 @@ class ReviveQueue:
         return False
 
     def _commit(self) -> None:
-        """Commit the last offset whose messages are on disk."""
+        """Commit the last offset whose messages are on disk, and those of all before it."""
         flushed = self._store.flushed_phy_offset
-        offset = None
+        before, offset = self._last_done, self._last_done
         while self._done and self._done[0].phy_end <= flushed:
-            offset = self._done.popleft().revive_offset
-        if offset is not None:
-            self._offsets.commit(REVIVE_GROUP, self._queue.topic, self._queue.queue_id, offset)
+            offset = max(offset, self._done.popleft().revive_offset)
+        self._last_done = offset
+        if offset == before and not self._is_held_up:
+            return
+        waiting = [each.revive_offset for each in self._done]
+        waiting += [each.revive_offset for each in itertools.islice(self._points.values(), 1)]
+        self._is_held_up = any(each < offset for each in waiting)
+        if not self._is_held_up:
+            topic, queue_id = self._queue.topic, self._queue.queue_id
+            self._offsets.commit(REVIVE_GROUP, topic, queue_id, offset)
 
 
 class ReviveService:

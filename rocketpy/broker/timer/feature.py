@@ -18,8 +18,9 @@ from rocketpy.broker.operation.postponement import Postponement, TimerLimits
 from rocketpy.broker.operation.recall import RecallOperation
 from rocketpy.broker.processor.recall_message import RecallMessageProcessor
 from rocketpy.broker.request_table import RequestTable
+from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.rates import CountRate
-from rocketpy.broker.timer.service import Store, TimerFlush, TimerService
+from rocketpy.broker.timer.service import Store, TimerService
 from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.proto import fastjson
 from rocketpy.proto.codes import RequestCode, ResponseCode
@@ -50,7 +51,7 @@ class TimerNeeds:
         store: where the messages wait.
         internal_put: stores what is due.
         postponement: sends messages to where they wait.
-        topic_exists: whether the broker still has a topic.
+        queue_of: the queue that is read in place of one; None when its topic was deleted.
         counts_file: timermetrics, how many messages of each topic wait.
         files: the file system.
         clock: time.
@@ -59,10 +60,14 @@ class TimerNeeds:
     store: Store
     internal_put: InternalPut
     postponement: Postponement
-    topic_exists: Callable[[str], bool]
+    queue_of: Callable[[str, int], int | None]
     counts_file: JsonDocument
     files: StoreFiles
     clock: Clock
+
+    def topic_exists(self, topic: str) -> bool:
+        """Whether the broker has a topic."""
+        return self.queue_of(topic, 0) is not None
 
 
 def timer_limits(config: MessageStoreConfig) -> TimerLimits:
@@ -153,7 +158,7 @@ def build_timer(
         needs.internal_put,
         state,
         roll_window_slots=store_config.timer_roll_window_slots,
-        topic_exists=needs.topic_exists,
+        queue_of=needs.queue_of,
         counts=counts,
         clock=needs.clock,
     )

@@ -1,6 +1,6 @@
 """Takes timed messages from their queue into the wheel, and delivers them when they are due.
 
-One service does both, a bounded amount of work a step; another one brings the files to disk.
+One service does both, a bounded amount of work a step; `flush.py` brings the files to disk.
 
 Invariants:
     - a message is never delivered before its moment;
@@ -115,7 +115,7 @@ class TimerService:
         put: stores what is due.
         state: the timer's files.
         roll_window_slots: a message that is due later waits in several pieces.
-        topic_exists: whether the broker still has a topic.
+        queue_of: the queue that is read in place of one; None when its topic was deleted.
         counts: how many messages of each topic wait in the wheel; recalls are none.
         clock: time.
     """
@@ -129,7 +129,7 @@ class TimerService:
         state: TimerState,
         *,
         roll_window_slots: int,
-        topic_exists: Callable[[str], bool],
+        queue_of: Callable[[str, int], int | None],
         counts: TopicCounts,
         clock: Clock,
     ) -> None:
@@ -139,7 +139,7 @@ class TimerService:
         self._window_ms = roll_window_slots * state.precision_ms
         self._half_window_ms = roll_window_slots // 2 * state.precision_ms
         self._third_window_ms = roll_window_slots // 3 * state.precision_ms
-        self._topic_exists = topic_exists
+        self._queue_of = queue_of
         self._counts = counts
         self._clock = clock
         self._queue = SystemQueue(store, TIMER_TOPIC, 0)
@@ -319,12 +319,18 @@ class TimerService:
         if reader is not None and reader.start_ms == start_ms:
             reader.add(position, unit)
         elif start_ms < self._slots.position:  # the wall clock went back
-            if reader is not None:
-                self._state.mark_delivered(reader.delivered_positions())
-                self._reader = None
-            tick = start_ms // self._state.precision_ms
-            self._done = deque(each for each in self._done if each < tick)
-            self._slots.go_back(start_ms)
+            self._go_back(start_ms)
+
+    def _go_back(self, start_ms: int) -> None:
+        """Read on from a slot of the past, without what was delivered of those behind it."""
+        self._store.flush_log()  # nothing counts as delivered before it is on disk
+        self._clear_durable()
+        if self._reader is not None:
+            self._state.mark_delivered(self._reader.delivered_positions())
+            self._reader = None
+        tick = start_ms // self._state.precision_ms
+        self._done = deque(each for each in self._done if each < tick)
+        self._slots.go_back(start_ms)
 
     # -- out of the wheel ------------------------------------------------------------------
 
@@ -434,8 +440,10 @@ class TimerService:
             message = delivered(stored)
         if isinstance(message, str):
             return self._passed_over(stored, message)
-        if not self._topic_exists(message.topic):
+        queue_id = self._queue_of(message.topic, message.queue_id)
+        if queue_id is None:
             return self._passed_over(stored, "its topic was deleted")
+        message.queue_id = queue_id
         if len(message.properties) > MAX_PROPERTIES_BYTES:
             message.properties = encode_properties(bare)  # as long as they were when it was sent
         result = self._put.put(message)
@@ -463,38 +471,3 @@ class TimerService:
             reason=reason,
         )
         return 0
-
-
-class TimerFlush:
-    """The background service that brings the timer's files to disk, and deletes old ones.
-
-    Args:
-        timer: its progress goes into the checkpoint.
-        state: the files.
-        store: says which messages are gone.
-        interval_ms: pause between two flushes.
-    """
-
-    name = "TimerFlush"
-    _CLEAN_MS: Final = 30_000
-
-    def __init__(
-        self, timer: TimerService, state: TimerState, store: Store, interval_ms: int
-    ) -> None:
-        self._timer = timer
-        self._state = state
-        self._store = store
-        self._interval_ms = interval_ms
-        self._clean_ms = 0
-
-    def step(self, now_ms: int) -> int:
-        """Flush; see `rocketpy.runtime.service.Service.step`."""
-        try:
-            self._state.flush(self._timer.progress)
-        except (StoreError, OSError) as error:
-            _log.error("the timer's files cannot be written", error=str(error))
-        if now_ms >= self._clean_ms:
-            self._clean_ms = now_ms + self._CLEAN_MS
-            with self._state.lock:
-                self._state.remove_before(self._store.min_phy_offset)
-        return now_ms + self._interval_ms

@@ -11,10 +11,12 @@ what was stored for it are on disk, whatever the store's mode: it was acknowledg
 
 Source: TransactionalMessageServiceImpl.check, TransactionalMessageCheckService (5.4.0). Ours: the
 age of a half is counted by this broker's clock from when it was first stored (by its producer's, a
-wrong clock has it given up unasked); a half that is not to be checked yet is not counted as
-checked; one that cannot be stored again is not passed.
+wrong clock has it given up unasked), and by the time that goes by after that clock was set back; a
+half that is not to be checked yet is not counted as checked; one that cannot be stored again is
+not passed.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
@@ -58,6 +60,8 @@ READ_COUNT: Final = 32
 """Half messages a step looks at, at most."""
 _MAX_PAUSE_MS: Final = 1_000
 """How soon a shortened `transactionCheckInterval` counts; also the pause after a refused put."""
+_MOST_ENDS: Final = 1_000
+"""Moments, a second apart or more, of which is remembered which halves were there."""
 
 
 class Offsets(Protocol):
@@ -140,6 +144,8 @@ class CheckBack:
         self._round_began_ms = -1
         self._round_time_ms = 0
         self._round_end = 0
+        # Monotonic times, and where the half queue ended then.
+        self._ends: deque[tuple[int, int]] = deque(maxlen=_MOST_ENDS)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
@@ -162,6 +168,8 @@ class CheckBack:
     def step(self, now_ms: int) -> int:
         """Do a part of a round, or wait for the next; see `rocketpy.runtime.service.Service`."""
         self._follow()
+        if not self._ends or now_ms - self._ends[-1][0] >= _MAX_PAUSE_MS:
+            self._ends.append((now_ms, self._queue.max_offset))
         if self._round_began_ms < 0:  # the first round comes an interval after the start
             self._round_began_ms = now_ms
         if not self._is_in_round:
@@ -219,11 +227,10 @@ class CheckBack:
         if checks >= config.transaction_check_max or age_ms > self._reserved_ms():
             return self._give_up(half, checks)
         immune_ms = immunity_ms(half.properties, config.transaction_time_out)
-        # A negative age: the clock was set back. Then it is asked about now rather than much later.
-        if immune_ms is None and 0 <= age_ms <= config.transaction_time_out:
+        if immune_ms is None and age_ms <= config.transaction_time_out:
             self._is_in_round = False
             return 0
-        is_immune = immune_ms is not None and 0 <= age_ms <= immune_ms
+        is_immune = immune_ms is not None and age_ms <= immune_ms
         message = renewed_half(half, checks + (not is_immune))
         if len(message.properties) > MAX_PROPERTIES_BYTES:
             return self._give_up(half, checks)  # of another broker: ours leave room for it
@@ -237,14 +244,19 @@ class CheckBack:
 
     def _age_ms(self, half: MessageExt, first_place: int) -> int:
         if first_place >= 0:
-            first_ms = self._first_stored(first_place)
-            # What is gone from the queue is older than anything that is kept.
-            since_ms = max(first_ms, 0)
+            since_ms = self._first_stored(first_place)
+            if since_ms < 0:  # deleted, perhaps because the disk was full: no reason to give it up
+                since_ms = half.born_timestamp_ms
         elif check_times(half):  # stored again by Apache
             since_ms = half.born_timestamp_ms
         else:
             since_ms = half.store_timestamp_ms
-        return self._round_time_ms - since_ms
+        age_ms = self._round_time_ms - since_ms
+        if age_ms >= 0:
+            return age_ms
+        # The clock was set back. It is at least as old as the first moment at which it was there.
+        place = half.queue_offset if first_place < 0 else first_place
+        return next((self._round_began_ms - at for at, end in self._ends if place < end), 0)
 
     def _store_again(self, half: MessageExt, message: PutMessage) -> MessageExt | None:
         """Move a half to the end of its queue: as it is there; None when it was not moved."""

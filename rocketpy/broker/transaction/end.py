@@ -228,7 +228,8 @@ class EndTransactions:
         if place is None:
             done(_NOT_FOUND)
             return
-        if self._topics.get(place.topic) is None:
+        queue_id = self._topics.queue_of(place.topic, place.queue_id)
+        if queue_id is None:
             remark = f"topic[{place.topic}] not exist: it was deleted"
             done(Refusal(ResponseCode.TOPIC_NOT_EXIST, remark))
             return
@@ -237,6 +238,7 @@ class EndTransactions:
             done(_ANSWERS.get(claim))
             return
         message = committed_message(half.stored, place, half.outline.committed, half.uniq_key)
+        message.queue_id = queue_id
         refused = self._postpone(message)
         if refused is None:
             result = self._put.put(message)

@@ -61,7 +61,7 @@ def test_what_waits_in_apaches_wheel_is_delivered(root: Path) -> None:
         InternalPut(store, lambda _topic, _count, _size: None),
         state,
         roll_window_slots=172_800,
-        topic_exists=lambda _topic: True,
+        queue_of=lambda _topic, queue_id: queue_id,
         counts=counts,
         clock=clock,
     )

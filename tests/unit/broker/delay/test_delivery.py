@@ -45,6 +45,7 @@ class Kit:
         self.disk = StoreKit(message_delay_level=LEVELS, **config)
         self.clock = self.disk.clock
         self.deleted: set[str] = set()
+        self.queues = 4
         self.start()
 
     def start(self) -> None:
@@ -67,9 +68,12 @@ class Kit:
             InternalPut(self.picky, lambda _topic, _count, _size: None),
             self.offsets,
             delays_ms=delays_ms,
-            topic_exists=lambda topic: topic not in self.deleted,
+            queue_of=self.queue_of,
             clock=self.clock,
         )
+
+    def queue_of(self, topic: str, queue_id: int) -> int | None:
+        return None if topic in self.deleted else queue_id % self.queues
 
     def stop(self) -> None:
         self.offsets.persist()
@@ -379,3 +383,13 @@ def test_a_step_is_short_and_no_level_waits_for_another() -> None:
     ]
     assert max(sizes) < 64
     assert all(abs(one - two) <= 64 for one, two in counts)
+
+
+def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> None:
+    kit = Kit()
+    kit.send(b"x", 1)
+    kit.queues = 2
+    kit.run(2_000)
+    assert kit.bodies() == []
+    found = kit.store.get_message("T", 0, 0, 1, 1 << 20)
+    assert [decode_message(each).body for each in found.buffers] == [b"x"]

@@ -155,3 +155,16 @@ def test_in_order_an_ack_of_what_was_not_popped_is_refused() -> None:
         return [*codes, (await popper.ack(message)).code]
 
     assert simulate(case, queues=1) == [13, 0, 0]
+
+
+def test_acks_count_when_the_clock_was_set_back_since_the_pop() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> list[bytes]:
+        await send(cluster, 2)
+        first, second = (await popper.pop()).messages
+        cluster.brokers[0].clock.jump(-3_600_000)
+        assert (await popper.ack(first)).code == 0
+        assert (await popper.change(second, 1_000)).code == 0
+        await after(3_700)
+        return (await popper.pop()).bodies
+
+    assert simulate(case, queues=1) == [b"1"]

@@ -208,3 +208,32 @@ def test_a_broker_that_stops_gives_nothing_out_twice() -> None:
     assert first == [b"0", b"1", b"2", b"3"]
     assert again == []
     assert back == [b"0"], "the one that nobody acked"
+
+
+def test_many_that_are_due_are_looked_for_once_and_stored_in_short_steps() -> None:
+    kit = Kit(pop_ck_offset_max_queue_size=100_000)
+    for number in range(1_000):
+        kit.pop(10 + number, 1)
+        kit.clock.now_ms += 1
+    kit.clock.now_ms += 60_000
+    waits, most, before, steps = 0, 0, 0, 0
+    looks = Looks(kit.buffer._waiting)
+    kit.buffer._waiting = looks
+    while not waits:
+        waits, steps = kit.step(), steps + 1
+        before, most = len(kit.timer.put), max(most, len(kit.timer.put) - before)
+    assert len(kit.timer.put) == 1_000
+    assert most <= 64 < steps * 64
+    assert looks.count <= 2
+    kit.store.flushed_phy_offset = 1 << 40
+    assert kit.committed == 1_010
+
+
+class Looks(dict[Any, Any]):
+    """Counts how often all of it is looked at."""
+
+    count = 0
+
+    def items(self) -> Any:
+        self.count += 1
+        return super().items()

@@ -89,3 +89,19 @@ def test_a_broker_that_stops_brings_them_to_disk() -> None:
     kit.positions.advance(QUEUE, 9, 100)
     kit.positions.persist()
     assert kit.committed == 9
+
+
+def test_a_reset_that_no_pop_has_taken_yet_outlives_what_was_popped_before_it_and_a_restart() -> (
+    None
+):
+    kit = Kit()
+    kit.positions.begin(QUEUE, INIT_MIN)
+    advance = kit.positions.advance(QUEUE, 9, None)
+    kit.positions.advance(QUEUE, 12, 0)
+    kit.offsets.assign_reset("g", "T", 0, 6)
+    kit.positions.settle_at(advance, 0)
+    kit.positions.commit(QUEUE, 14)
+    kit.positions.persist()
+    assert kit.committed == 6
+    assert kit.offsets.query_all("g", "T") == {0: 6}, "as the file has it"
+    assert kit.positions.take_reset(QUEUE) == kit.positions.of(QUEUE) == 6

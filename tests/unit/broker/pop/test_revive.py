@@ -357,3 +357,27 @@ def test_a_message_with_no_room_for_another_property_comes_back_and_holds_up_no_
         return {message.body for message in decode_messages(popped.body)}
 
     assert simulate(scenario, queues=1) == {b"big", b"other"}
+
+
+def test_a_clock_that_was_set_back_holds_up_what_came_before_only() -> None:
+    kit = Kit()
+    kit.check_point(0)
+    kit.clock.now_ms -= 3_600_000
+    kit.check_point(1)
+    kit.check_point(2)
+    kit.ack(2, 2)
+    kit.clock.now_ms += 5_000
+    assert kit.run() == [(1, [0]), (2, [])]
+    kit.run()
+    assert kit.committed == NO_OFFSET, "another process must find the first one"
+    kit.check_point(4)
+    kit.clock.now_ms += 5_000
+    assert kit.run() == [(4, [0])]
+    kit.clock.now_ms += 3_600_000
+    kit.flushed_phy_offset = 20
+    assert kit.run() == [(0, [0])]
+    kit.run()
+    assert kit.committed == NO_OFFSET, "what it gave back is not on disk"
+    kit.flushed_phy_offset = 1 << 40
+    kit.run()
+    assert kit.committed == 4

@@ -1,5 +1,7 @@
 """Timers across a kill and a clock that is set back: nothing is lost, and nothing comes twice."""
 
+import random
+
 from tests.unit.broker.timer.timer_kit import Kit
 
 
@@ -32,3 +34,36 @@ def test_a_slot_that_a_killed_process_did_not_empty_is_not_delivered_when_the_cl
     kit.send(b"second", **kit.at(2_000))
     kit.run(120_000)
     assert kit.bodies() == [b"first", b"second"]
+
+
+def test_slots_that_are_delivered_but_not_on_disk_are_not_delivered_when_the_clock_goes_back() -> (
+    None
+):
+    kit = Kit()
+    for number in range(5):
+        kit.send(b"first %d" % number, **kit.at(1_000 * (1 + number)))
+    kit.run(7_000)
+    assert len(kit.bodies()) == 5
+    kit.clock.jump(-3_600_000)
+    kit.send(b"second", **kit.at(2_000))
+    kit.run(7_200_000)
+    assert sorted(kit.bodies()) == [*(b"first %d" % number for number in range(5)), b"second"]
+
+
+def test_a_power_cut_after_the_clock_went_back_loses_nothing() -> None:
+    """Whatever does not come again is on disk."""
+    kit = Kit()
+    kit.send(b"kept", **kit.at(200))
+    kit.send(b"later", **kit.at(900))
+    kit.run(500)
+    assert kit.bodies() == [b"kept"]
+    kit.clock.jump(-60_000)
+    kit.send(b"other", **kit.at(1_000))
+    kit.run(300)
+    kit.flush.step(kit.clock.monotonic_ms())
+    kit.store.flush_log()
+    kit.files.power_cut(random.Random(1))
+    kit.files.start_process()
+    kit.start()
+    kit.run(120_000)
+    assert set(kit.bodies()) == {b"kept", b"later", b"other"}

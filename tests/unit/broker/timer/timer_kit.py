@@ -8,7 +8,8 @@ from typing import Any
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement, TimerLimits
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.timer.service import TimerFlush, TimerService
+from rocketpy.broker.timer.flush import TimerFlush
+from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import encode_properties
@@ -45,6 +46,7 @@ class Kit:
         self.clock, self.files = self.disk.clock, self.disk.files
         self.window, self.log_file_bytes = window, log_file_bytes
         self.deleted: set[str] = set()
+        self.queues = 4
         self.counts_file = MemoryFile()
         self.precision_ms = 1_000
         self.count = 0
@@ -76,13 +78,16 @@ class Kit:
             put,
             self.state,
             roll_window_slots=self.window,
-            topic_exists=lambda topic: topic not in self.deleted,
+            queue_of=self.queue_of,
             counts=self.counts,
             clock=self.clock,
         )
         self.flush = TimerFlush(self.timer, self.state, self.store, 1_000)
         self.timer.load()
         self._flush_ms = self.clock.monotonic_ms()
+
+    def queue_of(self, topic: str, queue_id: int) -> int | None:
+        return None if topic in self.deleted else queue_id % self.queues
 
     def stop(self) -> None:
         """End cleanly."""

@@ -228,7 +228,40 @@ def test_halves_from_before_the_clock_was_set_back_hold_up_nobody() -> None:
     kit.half(b"2", {**HALF_PROPERTIES, "CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
     kit.clock.jump(-86_400_000)
     kit.half(b"3")
+    kit.check.step(kit.clock.monotonic_ms() + 1_000)
+    assert [half.body for half in kit.round()] == [b"1", b"3"]
+    kit.round()
     assert [half.body for half in kit.round()] == [b"1", b"2", b"3"]
+
+
+def test_a_young_half_is_left_alone_although_the_clock_was_set_back() -> None:
+    """Its local transaction may be running: who is asked now finds nothing of it."""
+    kit = Kit()
+    kit.half(b"old")
+    kit.clock.jump(-3_600_000)
+    for pause_ms in (1_000, 27_000):
+        kit.clock.advance(pause_ms)
+        kit.check.step(kit.clock.monotonic_ms())
+    kit.half(b"young")
+    kit.clock.advance(2_000)
+    kit.check.step(kit.clock.monotonic_ms())
+    kit.flush()
+    assert [half.body for half in kit.asked] == [b"old"]
+    assert sorted(half.body for half in kit.round()) == [b"old", b"young"]
+
+
+def test_a_half_whose_first_place_was_deleted_early_is_not_given_up() -> None:
+    """A disk that is nearly full loses its oldest files long before their time."""
+    kit = Kit()
+    kit.half(b"x")
+    kit.round()
+    kit.check._first_stored = lambda _place: -1
+    (asked,) = kit.round()
+    assert asked.properties["TRANSACTION_CHECK_TIMES"] == "2"
+    assert not kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)
+    kit.clock.advance(73 * 3_600_000)
+    assert kit.round() == []
+    assert len(kit.messages(TRANS_CHECK_MAX_TIME_TOPIC)) == 1
 
 
 def test_the_progress_passes_a_half_only_when_its_copy_is_on_disk() -> None:

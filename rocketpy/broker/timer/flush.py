@@ -1,0 +1,49 @@
+"""Brings the timer's files to disk, and deletes old ones.
+
+Source: TimerMessageStore.TimerFlushService, TimerLog cleaning (5.4.0).
+"""
+
+from typing import Final
+
+import structlog
+
+from rocketpy.broker.timer.service import Store, TimerService
+from rocketpy.errors import StoreError
+from rocketpy.store.timer.state import TimerState
+
+_log = structlog.get_logger(__name__)
+
+
+class TimerFlush:
+    """The background service that brings the timer's files to disk, and deletes old ones.
+
+    Args:
+        timer: its progress goes into the checkpoint.
+        state: the files.
+        store: says which messages are gone.
+        interval_ms: pause between two flushes.
+    """
+
+    name = "TimerFlush"
+    _CLEAN_MS: Final = 30_000
+
+    def __init__(
+        self, timer: TimerService, state: TimerState, store: Store, interval_ms: int
+    ) -> None:
+        self._timer = timer
+        self._state = state
+        self._store = store
+        self._interval_ms = interval_ms
+        self._clean_ms = 0
+
+    def step(self, now_ms: int) -> int:
+        """Flush; see `rocketpy.runtime.service.Service.step`."""
+        try:
+            self._state.flush(self._timer.progress)
+        except (StoreError, OSError) as error:
+            _log.error("the timer's files cannot be written", error=str(error))
+        if now_ms >= self._clean_ms:
+            self._clean_ms = now_ms + self._CLEAN_MS
+            with self._state.lock:
+                self._state.remove_before(self._store.min_phy_offset)
+        return now_ms + self._interval_ms
