@@ -1,6 +1,7 @@
 """B5 and B6: the decoder of many records beside that of one, and beside copying the log."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from rocketpy.proto.message import decode_message
 ROWS = 5_000
 """Rows of a batch."""
 SAMPLE = 200_000
-"""Messages decoded in one round."""
+"""Messages decoded in one pass."""
+PASSES = 3
+"""The best of so many counts: the first brings the log's pages and the memory for the rows."""
 SCHEMA = row_schema()
 
 
@@ -47,11 +50,13 @@ def vectorised(context: Context, body_bytes: int) -> float:
     store = context.store(body_bytes)
     log, positions = store.log(), store.positions[:SAMPLE]
     decoder = RecordDecoder(SCHEMA)
-    began = time.perf_counter()
-    for start in range(0, len(positions), ROWS):
-        chosen = positions[start : start + ROWS]
-        decoder.decode(log, chosen, broker_name="broker-a", base_offset=0)
-    return len(positions) / (time.perf_counter() - began)
+
+    def decode() -> None:
+        for start in range(0, len(positions), ROWS):
+            chosen = positions[start : start + ROWS]
+            decoder.decode(log, chosen, broker_name="broker-a", base_offset=0)
+
+    return len(positions) / _least_s(decode)
 
 
 def one_by_one(context: Context, body_bytes: int) -> float:
@@ -59,11 +64,13 @@ def one_by_one(context: Context, body_bytes: int) -> float:
     store = context.store(body_bytes)
     log, positions = store.log(), store.positions[: SAMPLE // 10]
     view = log.data
-    began = time.perf_counter()
-    for start in range(0, len(positions), ROWS):
-        messages = [decode_message(view, at) for at in positions[start : start + ROWS].tolist()]
-        slow_rows(messages, SCHEMA, "broker-a")
-    return len(positions) / (time.perf_counter() - began)
+
+    def decode() -> None:
+        for start in range(0, len(positions), ROWS):
+            messages = [decode_message(view, at) for at in positions[start : start + ROWS].tolist()]
+            slow_rows(messages, SCHEMA, "broker-a")
+
+    return len(positions) / _least_s(decode)
 
 
 def megabytes_per_s(context: Context, body_bytes: int) -> float:
@@ -78,7 +85,19 @@ def copied(context: Context, body_bytes: int) -> float:
     log = store.log()
     piece = store.log_bytes // store.count * ROWS
     end = min(store.log_bytes, piece * (SAMPLE // ROWS))
-    began = time.perf_counter()
-    for start in range(0, end, piece):
-        np.array(log[start : start + piece])
-    return end / (time.perf_counter() - began) / 1e6
+
+    def copy() -> None:
+        for start in range(0, end, piece):
+            np.array(log[start : start + piece])
+
+    return end / _least_s(copy) / 1e6
+
+
+def _least_s(work: Callable[[], None]) -> float:
+    """Return how long the quickest pass took, s."""
+    passed = []
+    for _ in range(PASSES):
+        began = time.perf_counter()
+        work()
+        passed.append(time.perf_counter() - began)
+    return min(passed)

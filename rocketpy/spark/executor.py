@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from rocketpy.arrow import RecordDecoder, RowSchema
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import build_subscription
+from rocketpy.spark.ahead import ahead
 from rocketpy.spark.batches import BatchMaker
 from rocketpy.spark.connection import Connection
 from rocketpy.spark.fetch import Pulled, PullSettings, RangeFetcher
@@ -98,13 +99,19 @@ CONNECTIONS: Final = ConnectionCache()
 def read_partition(
     partition: QueuePartition, options: ReadOptions, schema: RowSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Read one range.
+    """Read one range, a batch ahead of who takes them.
 
     Raises:
         DataLossError: messages are gone, and that is to fail.
         RequestTimeoutError: the broker did not answer within `fetch.timeoutMs`.
         RocketPyError: the broker refuses, or gives what cannot be decoded.
     """
+    return ahead(_batches(partition, options, schema))
+
+
+def _batches(
+    partition: QueuePartition, options: ReadOptions, schema: RowSchema
+) -> Iterator[pa.RecordBatch]:
     with CONNECTIONS.borrow(options) as connection:
         fetcher = _fetcher(connection, partition, options)
         maker = _maker(partition.wanted, options, schema)

@@ -1,9 +1,10 @@
 """Reading a queue: entries first, then the messages they point to.
 
 What a consumer may see is bounded by the consume queue: an entry is written only when its message
-may be seen. Messages that were stored before this start are checked on their way out, each time:
-the disk may have changed them while nobody looked. A message that fails the check is left out,
-and said once by its offset.
+may be seen. Messages that were stored before this start are checked on their way out: the disk may
+have changed them while nobody looked. What was read in the order of its queue is remembered, and
+not checked again (`ProvenReads`). A message that fails the check is left out, and said once by its
+offset.
 
 One read is bounded, so that no consumer holds up the others: in messages and bytes (less for old
 messages, which have to come from the disk), in queue entries that a filter turns down, and in
@@ -33,6 +34,8 @@ from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.plain_runs import plain_run
+from rocketpy.store.proven_reads import ProvenReads
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.read_ahead import ReadAhead
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
@@ -46,6 +49,8 @@ _MAX_WASTED_BYTES: Final = 8 << 20
 _SHORTEST_RUN: Final = 8
 _LONGEST_RUN: Final = 256
 """Entries that a filter is asked about at once."""
+_RUN_ENTRIES: Final = 4
+"""Fewer are looked at one by one."""
 
 
 class _Limit(NamedTuple):
@@ -83,6 +88,7 @@ class MessageReader:
         self._stats = stats
         self._clock = clock
         self._ahead = ReadAhead()
+        self._proven = ProvenReads()
         if memory_bytes is None:
             memory_bytes = total_memory_bytes()
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
@@ -162,19 +168,18 @@ class MessageReader:
     ) -> GetMessageResult:
         low, high = queue.min_offset, queue.max_offset
         recent_from = self._log.max_phy_offset - self._recent_bytes
-        selection = _Selection(
-            self._log, _least(wanted, self._recent), _least(wanted, self._old), recent_from
-        )
+        recent, old = _least(wanted, self._recent), _least(wanted, self._old)
+        selection = _Selection(self._log, self._proven, recent, old, recent_from)
         begin, left = queue_offset, self._scan_count
         while left > 0 and queue_offset < high and not selection.is_full:
             window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
             if window is None:
                 break
             if message_filter is None:
-                looked_at = selection.take(window, None)
+                looked_at = selection.take_run(window, queue, queue_offset)
             else:
                 looked_at = selection.take_runs(window, message_filter)
-                looked_at += selection.take(window[looked_at * ENTRY_BYTES :], message_filter)
+            looked_at += selection.take(window[looked_at * ENTRY_BYTES :], message_filter)
             queue_offset += looked_at
             left -= looked_at
             if selection.buffers:
@@ -228,6 +233,7 @@ class _Selection:
         "_is_removing",
         "_log",
         "_old",
+        "_proven",
         "_recent",
         "_recent_from",
         "_skip_before",
@@ -237,8 +243,11 @@ class _Selection:
         "size_bytes",
     )
 
-    def __init__(self, log: CommitLog, recent: _Limit, old: _Limit, recent_from: int) -> None:
+    def __init__(
+        self, log: CommitLog, proven: ProvenReads, recent: _Limit, old: _Limit, recent_from: int
+    ) -> None:
         self._log = log
+        self._proven = proven
         self._recent = recent
         self._old = old
         self._recent_from = recent_from
@@ -257,6 +266,31 @@ class _Selection:
         if self._is_removing:
             return GetMessageStatus.MESSAGE_WAS_REMOVING
         return GetMessageStatus.NO_MATCHED_MESSAGE
+
+    def take_run(self, window: memoryview, queue: ConsumeQueue, queue_offset: int) -> int:
+        """Add the leading entries, unless one of them is unusual; return how many were added.
+
+        `take` goes on behind them: it knows what to do about each.
+        """
+        log, (most, most_bytes) = self._log, self._recent
+        if min(most, len(window) // ENTRY_BYTES) < _RUN_ENTRIES:
+            return 0
+        first: int = ENTRY.unpack_from(window)[0]
+        if first < max(self._recent_from, self._skip_before):
+            return 0
+        run = plain_run(window[: most * ENTRY_BYTES], most_bytes, log.written_part(first))
+        if run is None or (log.damaged and not log.damaged.isdisjoint(run.places)):
+            return 0
+        end = queue_offset + len(run.places)
+        if first < log.verified_from and not self._proven.covers(queue, queue_offset, end):
+            if not all(map(is_intact, run.records, run.places)):
+                return 0
+            self._proven.add(queue, queue_offset, end)
+        self.buffers += run.records
+        self.size_bytes += run.size_bytes
+        self._skip_before = run.places[-1] + 1
+        self._is_removing = False
+        return len(run.places)
 
     def take(self, window: memoryview, message_filter: MessageFilter | None) -> int:
         """Add what entries point to, until there is enough; return how many were looked at."""

@@ -5,7 +5,7 @@ Writing waits for the JVM and copies, both without the interpreter's lock; so do
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -19,7 +19,8 @@ _END: Final = object()
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """Yield the items of an iterator that another thread runs, a little ahead.
 
-    What it raises is raised here. Left early, the thread ends after the item it is at.
+    What it raises is raised here. Left early, the thread ends after the item it is at, and closes
+    the iterator if that is a generator.
     """
     waiting: queue.Queue[object] = queue.Queue(AHEAD)
     is_left = threading.Event()
@@ -30,6 +31,8 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
                 if not _put(waiting, item, is_left):
                     return
         finally:
+            if isinstance(items, Generator):
+                items.close()
             _put(waiting, _END, is_left)
 
     with ThreadPoolExecutor(1, "rocketpy-decode") as pool:

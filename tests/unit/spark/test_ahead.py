@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketpy.spark.store_source.ahead import AHEAD, ahead
+from rocketpy.spark.ahead import AHEAD, ahead
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 500])
@@ -26,16 +26,20 @@ def test_what_is_raised_comes_after_the_items_before_it() -> None:
 
 
 def test_who_leaves_early_leaves_no_thread_and_little_is_made() -> None:
-    made = []
+    made: list[int | str] = []
 
     def counted() -> Iterator[int]:
-        for number in range(1000):
-            made.append(number)
-            yield number
+        try:
+            for number in range(1000):
+                made.append(number)
+                yield number
+        finally:
+            made.append("closed")
 
     items = ahead(counted())
     assert next(items) == 0
     items.close()  # type: ignore[attr-defined]
 
+    assert made.pop() == "closed"
     assert len(made) <= 2 + AHEAD + 1
     assert not [each for each in threading.enumerate() if "rocketpy-decode" in each.name]

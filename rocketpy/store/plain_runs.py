@@ -1,0 +1,58 @@
+"""Entries of a queue taken together, in steps over whole columns.
+
+Most reads meet nothing but entries whose records lie one behind the other in one file. What a loop
+asks of each entry is then asked of all at once, and every step is a call over a column.
+"""
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import add, le
+from typing import NamedTuple
+
+from rocketpy.store.queue_entry import ENTRY
+
+
+class PlainRun(NamedTuple):
+    """Leading entries of a window.
+
+    Attributes:
+        places: physical offset of each record, ascending.
+        records: the records, views of the file.
+        size_bytes: of all of them.
+    """
+
+    places: Sequence[int]
+    records: list[memoryview]
+    size_bytes: int
+
+
+def plain_run(
+    window: memoryview, most_bytes: int, file: tuple[memoryview, int, int]
+) -> PlainRun | None:
+    """Return the leading entries whose records lie in one file and fit a number of bytes.
+
+    Args:
+        window: whole entries, at least one.
+        most_bytes: that the records may have together; the first may have more.
+        file: its memory, the physical offset where it begins, and where what is written ends.
+
+    Returns:
+        At least one entry; None when the entries are not as they usually are: in the order of
+        their records, which do not overlap.
+    """
+    view, base, file_end = file
+    places, sizes, _ = zip(*ENTRY.iter_unpack(window), strict=True)
+    ends = list(map(add, places, sizes))
+    if places[0] < base or min(sizes) <= 0 or not all(map(le, ends, places[1:])):
+        return None
+    totals = list(itertools.accumulate(sizes))
+    fitting = max(1, bisect_right(totals, most_bytes))
+    count = min(fitting, bisect_right(ends, file_end))
+    if not count:
+        return None
+    records = [
+        view[place - base : end - base]
+        for place, end in zip(places[:count], ends[:count], strict=True)
+    ]
+    return PlainRun(places[:count], records, totals[count - 1])
