@@ -15,6 +15,8 @@ PULLS = (
     "maxTransferBytesOnMessageInMemory=8388608",
 )
 """What docs/spark.md advises: a pull gives 32 messages else, as Apache's brokers do."""
+NO_INDEX = ("messageIndexEnable=false",)
+"""The files copied have none; a broker would make one beside whatever is measured."""
 
 
 @contextmanager
@@ -29,7 +31,8 @@ def serving(home: Path, store: Store | None) -> Iterator[str]:
         (root / "config" / "topics.json").write_text(
             json.dumps({"topicConfigTable": {TOPIC: topic}, "dataVersion": {"counter": 1}})
         )
-    side = start_rocketpy(home, [f"-D{each}" for each in PULLS], START_S)
+    settings = PULLS if store is None else PULLS + NO_INDEX
+    side = start_rocketpy(home, [f"-D{each}" for each in settings], START_S)
     try:
         yield side.namesrv
     finally:

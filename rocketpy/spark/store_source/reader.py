@@ -8,9 +8,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketpy.errors import CorruptRecordError
+from rocketpy.spark.ahead import ahead
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.schema import rows_for
-from rocketpy.spark.ahead import ahead
 from rocketpy.spark.store_source.conditions import Conditions
 from rocketpy.spark.store_source.options import StoreOptions
 from rocketpy.spark.store_source.plan import Task, tasks
