@@ -121,9 +121,11 @@ class PushdownReader(BatchReader):
         since: Offsets = {}
         until: Offsets = {}
         if narrowing.since_ms > 0:
-            since = await offsets_at(connection, snapshot, narrowing.since_ms)
+            times = dict.fromkeys(snapshot.ends, narrowing.since_ms)
+            since = await offsets_at(connection, snapshot, times)
         if narrowing.until_ms is not None:
-            until = await offsets_at(connection, snapshot, narrowing.until_ms)
+            times = dict.fromkeys(snapshot.ends, narrowing.until_ms)
+            until = await offsets_at(connection, snapshot, times)
         found = []
         for each in ranges:
             queue = each.queue

@@ -6,6 +6,7 @@ for Spark's Kafka source. In a checkpoint equal offsets are equal text: keys are
 
 import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from rocketpy.errors import ConfigError
@@ -62,14 +63,21 @@ class StreamOffset(NamedTuple):
     Attributes:
         offsets: the next to read, by queue.
         is_first: nothing is read up to here: it only makes where the stream begins durable.
+        seen_ms: when the last message that was seen was stored, by broker name, ms since 1970 by
+            that broker's clock: tells old messages from new ones in a queue that lost some.
+            Positions are equal when their offsets are: it is only written down with those.
     """
 
     offsets: Mapping[MessageQueue, int]
     is_first: bool = False
+    seen_ms: Mapping[str, int] = MappingProxyType({})
 
 
 def to_json(position: StreamOffset) -> dict[str, Any]:
-    """Return the object Spark writes: `{"v":1,"o":{"T":{"broker-a":{"0":123}}}}`, keys sorted."""
+    """Return the object Spark writes, keys sorted.
+
+    `{"v":1,"o":{"T":{"broker-a":{"0":123}}},"t":{"broker-a":1732233600000}}`
+    """
     table: dict[str, dict[str, dict[str, int]]] = {}
     for queue, offset in sorted(position.offsets.items()):
         brokers = table.setdefault(queue.topic, {})
@@ -77,7 +85,10 @@ def to_json(position: StreamOffset) -> dict[str, Any]:
     found: dict[str, Any] = {"v": VERSION}
     if position.is_first:
         found["first"] = True
-    return {**found, "o": table}
+    found["o"] = table
+    if position.seen_ms:
+        found["t"] = dict(sorted(position.seen_ms.items()))
+    return found
 
 
 def from_json(found: object) -> StreamOffset:
@@ -96,9 +107,11 @@ def from_json(found: object) -> StreamOffset:
         raise ConfigError(reason, key="checkpointLocation")
     try:
         offsets = _by_queue(found["o"], minimum=0)
+        times = _mapping(found.get("t", {}), "t")
+        seen_ms = {name: _number(value, f"t/{name}", 0) for name, value in times.items()}
     except ValueError as error:
         raise ConfigError(f"its offsets {error}", key="checkpointLocation") from None
-    return StreamOffset(offsets, found.get("first") is True)
+    return StreamOffset(offsets, found.get("first") is True, seen_ms)
 
 
 # ---- options

@@ -13,6 +13,7 @@ Example:
 """
 
 import difflib
+import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -28,6 +29,13 @@ OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname", "outputm
 _BYTE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIME_UNITS_MS: Final = {"ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _OPTION: Final = "option"
+_QUERIES: Final = (
+    ("streams (readStream)", "rocketpy.spark.read_options", "StreamOptions"),
+    ("batch reads of topics", "rocketpy.spark.read_options", "BatchOptions"),
+    ("writes", "rocketpy.spark.sink.options", "SinkOptions"),
+    ("reads of store directories", "rocketpy.spark.store_source.options", "StoreOptions"),
+)
+"""Whose options there are, and where they are declared; imported for an error only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,11 @@ class Option:
     field: str = ""
     default: Any = None
     is_required: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and the others it goes by."""
+        return self.name, *self.aliases
 
 
 def option(
@@ -96,14 +109,14 @@ def parse_options(options: Mapping[str, str], kind: type[T]) -> T:
         ConfigError: a name that `kind` does not declare (with the nearest one), a text that is no
             value of its option, an option given twice by two of its names, or one that is missing.
     """
-    known = {name.lower(): each for each in options_of(kind) for name in (each.name, *each.aliases)}
+    known = {name.lower(): each for each in options_of(kind) for name in each.names}
     values: dict[str, Any] = {}
     for name, text in options.items():
         declared = known.get(name.lower())
         if declared is None:
             if name.lower() in OF_SPARK:
                 continue
-            raise ConfigError("no such option" + _nearest(name, kind), key=name)
+            raise ConfigError(_unknown(name, kind), key=name)
         if declared.field in values:
             raise ConfigError(f"is given twice, also as {name}", key=declared.name)
         values[declared.field] = _parsed(declared, text)
@@ -115,7 +128,7 @@ def parse_options(options: Mapping[str, str], kind: type[T]) -> T:
 
 def parse_known(options: Mapping[str, str], kind: type[T]) -> T:
     """Do the same with those options that `kind` declares, and leave the others to others."""
-    known = {name.lower() for each in options_of(kind) for name in (each.name, *each.aliases)}
+    known = {name.lower() for each in options_of(kind) for name in each.names}
     return parse_options({k: v for k, v in options.items() if k.lower() in known}, kind)
 
 
@@ -127,10 +140,22 @@ def _parsed(declared: Option, text: str) -> Any:  # noqa: ANN401 - of the field'
         raise ConfigError(f"{shown} {error}", key=declared.name) from None
 
 
-def _nearest(name: str, kind: type[Any]) -> str:
-    known = {each.lower(): each for one in options_of(kind) for each in (one.name, *one.aliases)}
-    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return f"; did you mean {known[close[0]]}?" if close else ""
+def _unknown(name: str, kind: type[Any]) -> str:
+    known = {each.lower(): each for one in options_of(kind) for each in one.names}
+    others = ", ".join(_queries_with(name))
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.85 if others else 0.6)
+    where = f" of this query, it is for {others}" if others else ""
+    return f"no such option{where}" + (f"; did you mean {known[close[0]]}?" if close else "")
+
+
+def _queries_with(name: str) -> list[str]:
+    """Return what queries take an option of this name."""
+    found = []
+    for words, module, kind in _QUERIES:
+        declared = options_of(getattr(importlib.import_module(module), kind))
+        if any(name.lower() == known.lower() for each in declared for known in each.names):
+            found.append(words)
+    return found
 
 
 # ---- parsers: text to value, or a ValueError that ends the sentence "option: 'text' ..."

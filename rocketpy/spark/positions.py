@@ -1,7 +1,7 @@
 """Where a read begins and ends, found out once: words, times and groups become offsets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from rocketpy.errors import ConfigError
@@ -41,7 +41,7 @@ async def starting_offsets(
         if bound == "group":
             return await _group_offsets(connection, snapshot, options)
         return _at(bound, snapshot, options, "startingOffsets")
-    found = await _search(connection, snapshot, times)
+    found = await offsets_at(connection, snapshot, times)
     late = [
         queue
         for queue, offset in sorted(found.items())
@@ -70,7 +70,7 @@ async def ending_offsets(
         times = _complete(options, snapshot, options.ending_times, "endingOffsetsByTimestamp")
     else:
         return _at(options.ending_offsets or _LATEST_WORD, snapshot, options, "endingOffsets")
-    return await _search(connection, snapshot, times)
+    return await offsets_at(connection, snapshot, times)
 
 
 def has_end(options: ReadOptions) -> bool:
@@ -119,9 +119,10 @@ def _words(queues: list[MessageQueue]) -> str:
 
 
 async def _by_queue(
-    snapshot: Snapshot, ask: Callable[[str, MessageQueue], Awaitable[int]]
+    snapshot: Snapshot,
+    queues: Collection[MessageQueue],
+    ask: Callable[[str, MessageQueue], Awaitable[int]],
 ) -> dict[MessageQueue, int]:
-    queues = sorted(snapshot.ends)
     addresses = [min(snapshot.brokers[queue.broker_name].items())[1] for queue in queues]
     pairs = zip(addresses, queues, strict=True)
     found = await asyncio.gather(*(ask(address, queue) for address, queue in pairs))
@@ -129,21 +130,19 @@ async def _by_queue(
 
 
 async def offsets_at(
-    connection: Connection, snapshot: Snapshot, time_ms: int
-) -> dict[MessageQueue, int]:
-    """Return the first offset of each queue that was stored at or after a time."""
-    return await _search(connection, snapshot, dict.fromkeys(snapshot.ends, time_ms))
-
-
-async def _search(
     connection: Connection, snapshot: Snapshot, times: Mapping[MessageQueue, int]
 ) -> dict[MessageQueue, int]:
-    async def ask(address: str, queue: MessageQueue) -> int:
-        low, high = snapshot.ends[queue]
-        offset = await connection.api.search_offset(address, queue, times[queue])
-        return min(max(offset, low), high)
+    """Return the first offset that was stored at or after a time, ms, of each queue given.
 
-    return await _by_queue(snapshot, ask)
+    A queue without such a message: its end.
+    """
+
+    async def ask(address: str, queue: MessageQueue) -> int:
+        ends = snapshot.ends[queue]
+        offset = await connection.api.search_offset(address, queue, times[queue])
+        return min(max(offset, ends.low), ends.high)
+
+    return await _by_queue(snapshot, times, ask)
 
 
 async def _group_offsets(
@@ -155,13 +154,13 @@ async def _group_offsets(
         offset = await connection.api.query_offset(address, group, queue)
         return snapshot.ends[queue].low if offset is None else offset
 
-    return await _by_queue(snapshot, ask)
+    return await _by_queue(snapshot, snapshot.ends, ask)
 
 
 def out_of_range(snapshot: Snapshot, start: Offsets, end: Offsets) -> list[tuple[QueueRange, str]]:
     """Return what was asked for and is not there, and why."""
     found: list[tuple[QueueRange, str]] = []
-    for queue, (low, high) in sorted(snapshot.ends.items()):
+    for queue, (low, high, _) in sorted(snapshot.ends.items()):
         first, last = start[queue], end[queue]
         if first < min(low, last):
             found.append((queue_range(queue, first, min(low, last)), f"the queue begins at {low}"))

@@ -31,10 +31,17 @@ from rocketpy.spark.read_options import ReadOptions
 
 
 class Ends(NamedTuple):
-    """Where a queue begins and ends: its oldest message, and the offset the next one will get."""
+    """Where a queue begins and ends.
+
+    Attributes:
+        low: offset of its oldest message.
+        high: the offset that the next one will get.
+        last_ms: when the last one was stored, by its broker's clock, ms since 1970; 0 when empty.
+    """
 
     low: int
     high: int
+    last_ms: int = 0
 
 
 class Snapshot(NamedTuple):
@@ -119,6 +126,15 @@ async def take_snapshot(
     return Snapshot(ends, retired, brokers, topics, frozenset(names) - topics, unreachable)
 
 
+def last_stored_ms(snapshot: Snapshot) -> dict[str, int]:
+    """Return when the last message of all that there is was stored, by broker name, ms."""
+    found: dict[str, int] = {}
+    for queue, ends in snapshot.ends.items():
+        if ends.last_ms > 0:
+            found[queue.broker_name] = max(found.get(queue.broker_name, 0), ends.last_ms)
+    return found
+
+
 async def check_filter(connection: Connection, snapshot: Snapshot, options: ReadOptions) -> None:
     """Ask a broker whether it takes the condition, before any task meets its refusal.
 
@@ -201,6 +217,8 @@ async def _ends(
         return {}
     table = TopicStatsTable.decode(response.body).offset_table
     return {
-        MessageQueue(topic, name, queue.queue_id): Ends(offsets.min_offset, offsets.max_offset)
+        MessageQueue(topic, name, queue.queue_id): Ends(
+            offsets.min_offset, offsets.max_offset, offsets.last_update_timestamp
+        )
         for queue, offsets in table.items()
     }

@@ -20,18 +20,32 @@ from rocketpy.spark.batches import lost_words
 from rocketpy.spark.connection import Connection, with_retries
 from rocketpy.spark.offsets import StreamOffset
 from rocketpy.spark.planning import Offsets, shared_limit
-from rocketpy.spark.positions import ending_offsets, has_end, out_of_range, starting_offsets
+from rocketpy.spark.positions import (
+    ending_offsets,
+    has_end,
+    offsets_at,
+    out_of_range,
+    starting_offsets,
+)
 from rocketpy.spark.read_options import StreamOptions
 from rocketpy.spark.sizes import sizes_at, within_bytes
 from rocketpy.spark.snapshot import (
     Snapshot,
     check_complete,
     check_filter,
+    last_stored_ms,
     living_brokers,
     subscribed_topics,
     take_snapshot,
 )
-from rocketpy.spark.waiting import Loss, Waiting, lost_with_their_queue, what_waits, without_queue
+from rocketpy.spark.waiting import (
+    Loss,
+    Waiting,
+    cut_queues,
+    lost_with_their_queue,
+    what_waits,
+    without_queue,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +93,7 @@ class StreamPlanner:
                 answers.
         """
         if self._initial is None:
-            self._initial = StreamOffset(self._run(self._find_start))
+            self._initial = self._run(self._find_start)
         return self._initial
 
     def freeze(self) -> None:
@@ -106,9 +120,9 @@ class StreamPlanner:
         if self._target is None and has_end(self._options):
             self._target = self._run(self._find_end)
         end = self._connection.run(
-            self._patiently(lambda: self._next(start.offsets, is_limited=is_limited))
+            self._patiently(lambda: self._next(start, is_limited=is_limited))
         )
-        return None if end == start.offsets else StreamOffset(end)
+        return None if end.offsets == start.offsets else end
 
     def publish(self, offsets: Offsets) -> None:
         """Store progress for `progressGroup`; what fails is only logged, the next one follows."""
@@ -172,7 +186,7 @@ class StreamPlanner:
         self.brokers |= snapshot.brokers
         return snapshot
 
-    async def _find_start(self) -> dict[MessageQueue, int]:
+    async def _find_start(self) -> StreamOffset:
         options = self._options
         snapshot = await self._snapshot()
         check_complete(snapshot, options)
@@ -181,33 +195,45 @@ class StreamPlanner:
         outside = out_of_range(snapshot, found, found)
         if outside and options.data_loss == "fail":
             raise DataLossError(lost_words(outside))
-        return {
+        there = {
             queue: min(max(offset, snapshot.ends[queue].low), snapshot.ends[queue].high)
             for queue, offset in found.items()
         }
+        return StreamOffset(there, seen_ms=last_stored_ms(snapshot))
 
     async def _find_end(self) -> dict[MessageQueue, int]:
         snapshot = await self._snapshot()
         return await ending_offsets(self._connection, snapshot, self._options)
 
-    async def _next(self, position: Offsets, *, is_limited: bool) -> dict[MessageQueue, int]:
+    async def _next(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
         # A frozen target is to be reached: then nobody may be missed.
         snapshot = await self._snapshot(is_patient=not self._is_frozen)
         for name, why in snapshot.unreachable.items():
             logger.warning("broker %s does not answer, its queues wait: %s", name, why)
-        waiting = what_waits(position, snapshot, self._target)
-        lost = waiting.lost + await self._lost_queues(position, snapshot)
+        resumed = await self._resumed(start, snapshot)
+        waiting = what_waits(start.offsets, snapshot, self._target, resumed)
+        lost = waiting.lost + await self._lost_queues(start.offsets, snapshot)
         if lost and self._options.data_loss == "fail":
             raise DataLossError(lost_words(lost))
         for gone, reason in lost:
             logger.warning("messages are lost: %s: %s", gone, reason)
+        seen_ms = {**start.seen_ms, **last_stored_ms(snapshot)}
         if is_limited and self._waits_for_more(waiting):
-            return waiting.position
+            return StreamOffset(waiting.position, seen_ms=seen_ms)
         ends = await self._limited(waiting, snapshot) if is_limited else waiting.ends
         if ends:
             self._turn += 1
             self._last_batch_ms = self._clock.monotonic_ms()
-        return {**waiting.position, **ends}
+        return StreamOffset({**waiting.position, **ends}, seen_ms=seen_ms)
+
+    async def _resumed(self, start: StreamOffset, snapshot: Snapshot) -> Offsets:
+        """Return the first message after what was seen, of queues that end before the position."""
+        times = {
+            queue: start.seen_ms[queue.broker_name] + 1
+            for queue in cut_queues(start.offsets, snapshot)
+            if queue.broker_name in start.seen_ms
+        }
+        return await offsets_at(self._connection, snapshot, times)
 
     async def _lost_queues(self, position: Offsets, snapshot: Snapshot) -> list[Loss]:
         if not position.keys() - snapshot.ends.keys():

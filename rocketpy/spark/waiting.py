@@ -6,7 +6,8 @@ A queue's state, as a trigger sees it:
     has messages after the position                offers them
     is new                                         begins at its earliest: durable first, read next
     begins after the position (expired)            the messages between are lost
-    ends before the position (made again)          begins anew at its earliest: durable first
+    ends before the position (cut, or made again)  what is missing is lost; goes on with what was
+                                                   stored since, at its end when that is unknown
     is not served any more, and has messages left  those are lost
     was deleted with its topic                     what came after the position is lost
     is on a broker that nobody reaches             waits
@@ -28,7 +29,8 @@ class Waiting:
     """What may be read from a position on.
 
     Attributes:
-        position: where the stream is, with queues that are new or made again at their earliest.
+        position: where the stream is, with new queues at their earliest, and cut ones where they go
+            on.
         begins: the first offset that is there, by queue, where something waits.
         ends: the offset after the last that may be read, of the same queues.
         lost: what is gone, and why.
@@ -45,16 +47,22 @@ class Waiting:
         return {queue: self.ends[queue] - begin for queue, begin in self.begins.items()}
 
 
-def what_waits(position: Offsets, snapshot: Snapshot, until: Offsets | None = None) -> Waiting:
+def what_waits(
+    position: Offsets,
+    snapshot: Snapshot,
+    until: Offsets | None = None,
+    resumed: Offsets | None = None,
+) -> Waiting:
     """Return what may be read now.
 
     Args:
         position: where the stream is.
         snapshot: what there is.
         until: read no further; queues that it does not have are left for later. None: no such end.
+        resumed: where to go on in queues that end before the position; at their end without it.
     """
     found = Waiting(dict(position))
-    for queue, (low, high) in sorted(snapshot.ends.items()):
+    for queue, (low, high, _) in sorted(snapshot.ends.items()):
         if until is not None and queue not in until:
             continue
         start = position.get(queue)
@@ -62,9 +70,13 @@ def what_waits(position: Offsets, snapshot: Snapshot, until: Offsets | None = No
             found.position[queue] = low
             continue
         if start > high:
-            reason = f"the queue ends at {high}: its topic was deleted and made again, or cut"
+            resume = (resumed or {}).get(queue, high)
+            reason = (
+                f"the queue ends at {high}: its broker lost messages, or its topic was made again; "
+                f"whoever skips this goes on at {resume}"
+            )
             found.lost.append((queue_range(queue, high, start), reason))
-            found.position[queue] = low
+            found.position[queue] = resume
             continue
         end = high if until is None else min(high, until[queue])
         if start < min(low, end):
@@ -75,6 +87,15 @@ def what_waits(position: Offsets, snapshot: Snapshot, until: Offsets | None = No
             found.begins[queue] = min(begin, end)
             found.ends[queue] = end
     return found
+
+
+def cut_queues(position: Offsets, snapshot: Snapshot) -> list[MessageQueue]:
+    """Return the queues that end before the position."""
+    return [
+        queue
+        for queue, offset in position.items()
+        if queue in snapshot.ends and offset > snapshot.ends[queue].high
+    ]
 
 
 def without_queue(

@@ -21,6 +21,8 @@ from rocketpy.store.scan.directory import LogFile
 _MAGIC_START: Final = b"\xda\xa3\x20"
 _OPEN_FILES: Final = 4
 _SEARCHED_AT_ONCE: Final = 8 << 20
+_NEVER_ZEROS: Final = 3
+"""The last bytes of a record: of its properties, or of its topic and the length of none."""
 
 
 class MappedLog:
@@ -104,9 +106,19 @@ class Log:
         end: after the last file's last byte, which need not be written.
     """
 
-    def __init__(self, files: Sequence[LogFile]) -> None:
-        """Take the files that a directory has."""
+    def __init__(
+        self, files: Sequence[LogFile], *, written_end: int = 0, is_closed: bool = False
+    ) -> None:
+        """Take the files that a directory has.
+
+        Args:
+            files: ascending.
+            written_end: physical offset before which all is known to have been written.
+            is_closed: whether whoever wrote it has closed it, with whole records only.
+        """
         self.files = files
+        self._written_end = written_end
+        self._is_closed = is_closed
         self._bases = [file.base for file in files]
         self.begin = files[0].base if files else 0
         self.end = files[-1].base + files[-1].size_bytes if files else 0
@@ -160,10 +172,35 @@ class Log:
             return True
         found = self.next_record(phy_offset)
         if found is None:
+            if self.is_damage(phy_offset):
+                return False
             self._tail_from = phy_offset
             return True
         self._followed_until = found + 1
         return False
+
+    def is_damage(self, phy_offset: int) -> bool:
+        """Whether a whole record was here once, where now none is, nor behind it: it is not torn.
+
+        A record that was torn, or cut by copying, lacks its end: that is zeros, or not there.
+        """
+        end = self._written_end
+        if end <= phy_offset and self._is_closed:
+            end = phy_offset + self._size_at(phy_offset)
+        number = self.file_number(end - 1) if end > phy_offset else -1
+        mapped = self.open(number) if number >= 0 else None
+        if mapped is None:
+            return False
+        at = end - mapped.base
+        return any(mapped.view[max(0, at - _NEVER_ZEROS) : at])
+
+    def _size_at(self, phy_offset: int) -> int:
+        number = self.file_number(phy_offset)
+        mapped = self.open(number) if number >= 0 else None
+        if mapped is None:
+            return 0
+        at = phy_offset - mapped.base
+        return int.from_bytes(mapped.view[at : at + 4], "big")
 
     def next_record(self, phy_offset: int) -> int | None:
         """Return where the next whole record begins that names its own place, from an offset on."""

@@ -16,7 +16,10 @@ _FOLLOWED_AT_ONCE: Final = 8 << 20
 
 
 def end_of(log: Log, start: int, end: int) -> int:
-    """Return where the records of a file end: physical offset after the last whole one."""
+    """Return where the records of a file end: physical offset after the last whole one.
+
+    When a damaged one follows, it is the last.
+    """
     mapped = log.open(log.file_number(start))
     if mapped is None:
         return start
@@ -24,9 +27,9 @@ def end_of(log: Log, start: int, end: int) -> int:
     ignored = Quiet()
     for positions in stretches(log, mapped, start - mapped.base, end - mapped.base, ignored):
         at = int(positions[-1])
-        last = mapped.base + at + mapped.check(at).size_bytes
+        last = mapped.base + at + max(1, mapped.check(at).size_bytes)
         mapped.release_before(at)
-    return last
+    return last + 1 if log.is_damage(last) else last
 
 
 class Quiet:
@@ -52,8 +55,9 @@ def stretches(
             position = stop
             if mapped.check(last).state is RecordState.BROKEN:  # so is what it says of its size
                 following = log.next_record(mapped.base + last + 1)
-                if following is None:  # the log was torn within it
-                    positions, position = positions[:-1], end
+                if following is None:
+                    is_damaged = log.is_damage(mapped.base + last)  # else it was torn
+                    positions, position = positions if is_damaged else positions[:-1], end
                 elif mapped.check(last).state is RecordState.BROKEN:  # not just being written
                     position = following - mapped.base
             if len(positions):
@@ -68,11 +72,18 @@ def stretches(
             return
         following = log.next_record(mapped.base + position + 1)
         if following is None:
+            _tell_of_damage(log, mapped.base + position, told)
             return
         if mapped.check(position).state is not found.state:  # it was just being written
             continue
         told.report(CorruptRecordError(mapped.base + position, "it is no record"))
         position = following - mapped.base
+
+
+def _tell_of_damage(log: Log, phy_offset: int, told: RecordDecoder | Quiet) -> None:
+    """Report what follows the last whole record, unless it is torn."""
+    if log.is_damage(phy_offset):
+        told.report(CorruptRecordError(phy_offset, "it is no record"))
 
 
 def _until_broken(mapped: MappedLog, positions: Int64s, found: Int64s, stop: int) -> Int64s:

@@ -19,6 +19,7 @@ from rocketpy.store.scan import by_index, by_log, by_queue, log_walk
 from rocketpy.store.scan.batch_queues import places as batch_places
 from rocketpy.store.scan.by_condition import matching, with_properties
 from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.known_end import log_of
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queue_table import QueueTable, queue_of
 from rocketpy.store.scan.queues import Queue
@@ -78,7 +79,7 @@ def plan(directory: StoreDirectory, wanted: Wanted, scan: ScanBy) -> list[Piece]
         DataLossError: messages asked for by offset are gone.
         ValueError: an unknown topic, or a tag expression without a tag.
     """
-    log = Log(directory.log_files())
+    log = log_of(directory)
     if scan == "queue":
         return _plan_queues(directory, wanted, log)
     if scan == "log":
@@ -100,7 +101,7 @@ def read(
         condition = compile_condition(wanted.sql)
         whole = replace(with_properties(wanted), sql="")
         return matching(read(directory, whole, piece, on_damaged), wanted.schema, condition)
-    log = Log(directory.log_files())
+    log = log_of(directory)
     decoder = wanted.decoder(on_damaged)
     if isinstance(piece, QueuePiece):
         queue = queue_of(directory, piece.topic, piece.queue_id, log)

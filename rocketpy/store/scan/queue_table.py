@@ -1,9 +1,10 @@
 """Every consume queue of a store, with what its files have and what the log has beyond them."""
 
 from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.known_end import read_checkpoint
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queues import Queue
-from rocketpy.store.scan.tails import tails, vouched_phy_offset
+from rocketpy.store.scan.tails import tails
 
 
 class QueueTable:
@@ -18,13 +19,13 @@ class QueueTable:
         self._directory = directory
         self._log = log
         # Before the queues are looked at: entries that it vouches for are in their files then.
-        vouched = vouched_phy_offset(directory.root)
+        checkpoint = read_checkpoint(directory.root)
         self._queues = {
             (topic, queue_id): queue_of(directory, topic, queue_id, log)
             for topic, ids in directory.queues().items()
             for queue_id in ids
         }
-        self._add_tails(vouched)
+        self._add_tails(None if checkpoint is None else checkpoint.queues_phy_offset)
 
     def _add_tails(self, vouched: int | None) -> None:
         start = vouched

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from rocketpy.store.scan.directory import StoreDirectory
-from rocketpy.store.scan.log import Log
+from rocketpy.store.scan.known_end import log_of
 from rocketpy.store.scan.queue_table import QueueTable
 
 _ATTRIBUTES: Final = pa.map_(pa.string(), pa.string())
@@ -71,7 +71,7 @@ def table(directory: StoreDirectory, name: str) -> pa.Table:
 
 def _offsets(directory: StoreDirectory) -> list[dict[str, Any]]:
     found = _object(directory.table("consumerOffset.json"), "offsetTable")
-    queues = QueueTable(directory, Log(directory.log_files()))
+    queues = QueueTable(directory, log_of(directory))
     rows = []
     for key, offsets in found.items():
         topic, _, group = key.partition(_AT)
@@ -96,7 +96,7 @@ def _offsets(directory: StoreDirectory) -> list[dict[str, Any]]:
 
 def _topics(directory: StoreDirectory) -> list[dict[str, Any]]:
     found = _object(directory.table("topics.json"), "topicConfigTable")
-    queues = QueueTable(directory, Log(directory.log_files()))
+    queues = QueueTable(directory, log_of(directory))
     rows = []
     for topic in sorted({*found, *queues.topics}):
         config = found.get(topic, {})

@@ -7,8 +7,7 @@ is the end of the last one.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,6 @@ from rocketpy.arrow.heads import Heads, Mask
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record import MIN_RECORD_BYTES
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rocketpy.store.checkpoint import Checkpoint
-from rocketpy.store.files import StoreFiles
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import Quiet, stretches
 
@@ -57,28 +54,6 @@ class Found(NamedTuple):
     queue_offset: Int64s
     phy_offset: Int64s
     size_bytes: Int64s
-
-
-def vouched_phy_offset(root: Path) -> int | None:
-    """Return the physical offset before which all entries are on disk; None when nobody says."""
-    for _ in range(3):  # it may be written at this moment
-        checkpoint = Checkpoint(root / "checkpoint", cast("StoreFiles", _Reading()))
-        checkpoint.load()
-        if checkpoint.has_offsets:
-            return checkpoint.queues_phy_offset
-    return None
-
-
-class _Reading:
-    """What a checkpoint needs of the file system to be read."""
-
-    @staticmethod
-    def exists(path: Path) -> bool:
-        return path.exists()
-
-    @staticmethod
-    def read_bytes(path: Path) -> bytes:
-        return path.read_bytes()
 
 
 def tails(

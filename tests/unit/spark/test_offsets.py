@@ -32,8 +32,11 @@ def test_equal_offsets_are_equal_text_whatever_their_order() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 def test_what_was_written_is_read(is_first: bool) -> None:
     position = StreamOffset({A0: 5, B0: 6}, is_first)
+    timed = position._replace(seen_ms={"broker-b": 2, "broker-a": 1})
 
     assert from_json(json.loads(json.dumps(to_json(position)))) == position
+    assert from_json(json.loads(json.dumps(to_json(timed)))) == timed
+    assert list(to_json(timed)["t"].items()) == [("broker-a", 1), ("broker-b", 2)]
 
 
 @pytest.mark.parametrize(
@@ -44,6 +47,7 @@ def test_what_was_written_is_read(is_first: bool) -> None:
         ({"v": 2, "o": {}}, "have version 2"),
         ({"v": 1, "o": {"T": {"a": {"0": -1}}}}, "-1 at T/a/0"),
         ({"v": 1, "o": {"T": {"a": [1]}}}, "no object at T/a"),
+        ({"v": 1, "o": {}, "t": {"a": "now"}}, "'now' at t/a"),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(found: object, words: str) -> None:

@@ -17,6 +17,8 @@ from rocketpy.spark.options import (
     words,
 )
 from rocketpy.spark.read_options import BatchOptions, RowOptions, StreamOptions
+from rocketpy.spark.sink.options import SinkOptions
+from rocketpy.spark.store_source.options import StoreOptions
 
 NEEDED = {"nameservers": "127.0.0.1:9876", "subscribe": "orders"}
 ALL = [
@@ -40,6 +42,26 @@ def test_a_name_misspelt_by_one_letter_is_an_error_with_the_right_one(
 
     assert caught.value.key == wrong
     assert f"did you mean {declared.name}?" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "queries"),
+    [
+        (BatchOptions, "maxOffsetsPerTrigger", "streams (readStream)"),
+        (BatchOptions, "PROGRESSGROUP", "streams (readStream)"),
+        (StreamOptions, "pushdown", "batch reads of topics, reads of store directories"),
+        (StreamOptions, "topic", "writes"),
+        (SinkOptions, "subscribe", "streams (readStream), batch reads of topics"),
+        (StoreOptions, "fetch.prefetch", "streams (readStream), batch reads of topics"),
+    ],
+)
+def test_an_option_of_another_query_is_told_whose_it_is(
+    kind: type, name: str, queries: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({name: "1"}, kind)
+
+    assert str(caught.value) == f"{name}: no such option of this query, it is for {queries}"
 
 
 def test_names_are_matched_whatever_their_case_and_by_alias() -> None:

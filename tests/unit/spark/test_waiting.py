@@ -4,8 +4,13 @@ from typing import Any
 
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.offsets import QueueRange
-from rocketpy.spark.snapshot import Ends, Snapshot
-from rocketpy.spark.waiting import lost_with_their_queue, what_waits, without_queue
+from rocketpy.spark.snapshot import Ends, Snapshot, last_stored_ms
+from rocketpy.spark.waiting import (
+    cut_queues,
+    lost_with_their_queue,
+    what_waits,
+    without_queue,
+)
 
 Q0, Q1, Q2 = (MessageQueue("T", "a", number) for number in range(3))
 B0 = MessageQueue("T", "b", 0)
@@ -55,12 +60,16 @@ def test_everything_expired_moves_the_position() -> None:
     assert found.sizes == {Q0: 0}
 
 
-def test_a_queue_made_again_begins_anew() -> None:
-    found = what_waits({Q0: 50}, snapshot({Q0: (0, 6)}))
+def test_a_queue_that_ends_before_the_position_goes_on_with_what_is_new() -> None:
+    there = snapshot({Q0: (0, 6), Q1: (0, 9)})
 
-    assert found.lost[0][0] == QueueRange("T", "a", 0, 6, 50)
-    assert found.position == {Q0: 0}
-    assert found.sizes == {}
+    assert cut_queues({Q0: 50, Q1: 9}, there) == [Q0]
+    for resumed, offset in (({Q0: 0}, 0), ({Q0: 4}, 4), ({}, 6)):
+        found = what_waits({Q0: 50, Q1: 9}, there, resumed=resumed)
+        assert found.lost[0][0] == QueueRange("T", "a", 0, 6, 50)
+        assert f"goes on at {offset}" in found.lost[0][1]
+        assert found.position == {Q0: offset, Q1: 9}
+        assert found.sizes == {}
 
 
 def test_a_frozen_target_is_not_passed_and_knows_no_new_queues() -> None:
@@ -80,6 +89,14 @@ def test_a_queue_that_went_is_lost_only_as_far_as_it_was_not_read() -> None:
     assert gone == [Q1, Q2]  # the broker of the other one is away: it waits
     lost = lost_with_their_queue(position, gone, there.topics, {Q1: 12, Q2: 9})
     assert [each for each, _ in lost] == [QueueRange("T", "a", 1, 7, 12)]
+
+
+def test_the_last_message_of_each_broker_counts() -> None:
+    there = snapshot({})._replace(
+        ends={Q0: Ends(0, 5, 1_000), Q1: Ends(0, 6, 3_000), Q2: Ends(0, 0), B0: Ends(0, 1, 2_000)}
+    )
+
+    assert last_stored_ms(there) == {"a": 3_000, "b": 2_000}
 
 
 def test_a_deleted_topic_is_a_loss_even_when_all_that_was_seen_was_read() -> None:

@@ -387,3 +387,28 @@ def test_memory_does_not_grow_with_the_store(tmp_path: Path) -> None:
         assert batch.num_rows <= 60
         most = max(most, pa.total_allocated_bytes() - before)
     assert most < 100_000
+
+
+@pytest.mark.parametrize("scan", ["queue", "log"])
+@pytest.mark.parametrize("damage", [(4, b"\0\0\0\0"), (0, b"\0\1"), (85, b"\1"), (28, b"\7")])
+@pytest.mark.parametrize("by_apache", [False, True])
+def test_a_damaged_last_record_of_a_closed_log_is_no_torn_tail(
+    scan: Any, damage: tuple[int, bytes], by_apache: bool, tmp_path: Path
+) -> None:
+    """Apache's checkpoint does not say where the log ends; a damaged size is its end, then."""
+    store = Written(tmp_path)
+    places = [store.put("T", 0, f"m-{n}".encode().ljust(500, b".")) for n in range(20)]
+    store.close()
+    overwrite(tmp_path, places[-1] + damage[0], damage[1])
+    if by_apache:
+        (tmp_path / "checkpoint").unlink()
+    seen: list[CorruptRecordError] = []
+
+    left = numbers(tmp_path, scan=scan, damaged="skip", on_damaged=seen.append)
+
+    is_told = not (by_apache and damage[0] == 0)
+    assert left == list(range(19))
+    assert [each.phy_offset for each in seen] == [places[-1]] * is_told
+    if is_told:
+        with pytest.raises(CorruptRecordError, match=str(places[-1])):
+            numbers(tmp_path, scan=scan)

@@ -11,6 +11,7 @@ from rocketpy.proto.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rocketpy.store.scan import queue_table
 from rocketpy.store.scan import tails as module
 from rocketpy.store.scan.directory import StoreDirectory
+from rocketpy.store.scan.known_end import read_checkpoint
 from rocketpy.store.scan.log import Log
 from rocketpy.store.scan.queue_table import QueueTable
 from rocketpy.store.scan.tails import tails
@@ -89,11 +90,11 @@ def test_nothing_is_searched_after_a_clean_end(tmp_path: Path) -> None:
     store.fill("T", 40)
     store.close()
 
-    vouched = module.vouched_phy_offset(tmp_path)
+    checkpoint = read_checkpoint(tmp_path)
 
     log = Log(StoreDirectory(tmp_path).log_files())
-    assert vouched is not None
-    assert log.is_behind_end(vouched)
+    assert checkpoint is not None
+    assert log.is_behind_end(checkpoint.queues_phy_offset)
     assert os.path.exists(tmp_path / "consumequeue" / "T" / "0")
 
 
