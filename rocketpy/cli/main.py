@@ -10,6 +10,7 @@ import click
 
 from rocketpy import __version__
 from rocketpy.terminal.guard import run_command
+from rocketpy.terminal.hints import HintingGroup
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line for --help)
@@ -47,7 +48,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(HintingGroup):
     """Knows its commands by name; importing one waits until it is called or asked for help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 from rocketpy.terminal.common import CONTEXT
+from rocketpy.terminal.hints import HintingGroup
 
 JOBS: Final[dict[str, str]] = {
     "archive": "Topics to Parquet files, each message once.",
@@ -17,7 +18,7 @@ JOBS: Final[dict[str, str]] = {
 }
 
 
-class Jobs(click.Group):
+class Jobs(HintingGroup):
     """Knows the jobs by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

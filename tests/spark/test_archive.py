@@ -16,7 +16,8 @@ import pytest
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs.archive import Archived, Wanted, archive
 from rocketpy.spark.jobs.archive_log import ArchiveLog, archived_files
-from rocketpy.spark.jobs.replay import archive_frame, send, to_send
+from rocketpy.spark.jobs.replay import archive_frame, counts, rates_of, send, to_send
+from rocketpy.spark.jobs.rows import collected
 from rocketpy.store import to_arrow
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import fill, stored
@@ -142,7 +143,9 @@ def test_an_archive_is_sent_again_with_all_that_its_messages_had(
     run(spark, cluster, tmp_path, "R")
     cluster.create_topic("R2", 2)
     messages = archive_frame(spark, tmp_path, "R", "earliest", "latest")
-    send(to_send(messages, "R2", 1000, 2), cluster.namesrv, new_ids=False, options={})
+    rates = rates_of(spark, collected(counts(messages)), 1000, 2)
+    frame = to_send(messages, "R2", 2, rates)
+    send(frame, cluster.namesrv, new_ids=False, options={})
     assert sent(folder, "R2") == sent(folder, "R")
     assert sent(folder, "R").total() == 120
 

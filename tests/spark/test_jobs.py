@@ -14,7 +14,7 @@ from rocketpy.proto.trace import (
     encode_trace,
 )
 from rocketpy.spark.jobs.dlq import REQUEUED_FROM, dead_letters, to_requeue, triage
-from rocketpy.spark.jobs.replay import counts, to_send
+from rocketpy.spark.jobs.replay import counts, rates_of, to_send
 from rocketpy.spark.jobs.rows import collected
 from rocketpy.spark.jobs.trace import consume_report, events_of, send_report
 
@@ -163,8 +163,9 @@ def test_a_queue_is_sent_in_order_by_one_task(spark: "SparkSession") -> None:
         for queue in range(5)
     ]
     frame = messages(spark, rows)
-    for rate in (None, 1e6):
-        sent_rows = to_send(frame, "U", rate, 3)
+    rates = rates_of(spark, collected(counts(frame)), 1e6, 3)
+    for each in (None, rates):
+        sent_rows = to_send(frame, "U", 3, each)
         parts = sent_rows.rdd.glom().collect()
         bodies = [[bytes(row.body).decode() for row in part] for part in parts]
         for queue in range(5):
@@ -175,3 +176,17 @@ def test_a_queue_is_sent_in_order_by_one_task(spark: "SparkSession") -> None:
     assert [(row["queueId"], row["messages"], row["body_bytes"]) for row in found] == [
         (queue, 4, 12) for queue in range(5)
     ]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4, 7])
+def test_tasks_share_a_rate_as_they_share_the_messages(spark: "SparkSession", tasks: int) -> None:
+    rows = [
+        {"topic": "T", "queueId": queue, "queueOffset": offset}
+        for queue, count in ((0, 60), (1, 6), (2, 1), (3, 33))
+        for offset in range(count)
+    ]
+    frame = messages(spark, rows)
+    rates = rates_of(spark, collected(counts(frame)), 50.0, tasks)
+    parts = to_send(frame, "U", tasks).rdd.glom().collect()
+    assert rates == [len(part) / 2 for part in parts]
+    assert sum(rates) == 50

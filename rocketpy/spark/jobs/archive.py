@@ -267,6 +267,7 @@ def command(  # noqa: PLR0913 - an option each
     signal, as there is more to archive.
     """
     need_extra("pyarrow", "numpy")
+    from rocketpy.spark.jobs.archive_files import check_names  # noqa: PLC0415
     from rocketpy.spark.jobs.archive_log import ArchiveLog  # noqa: PLC0415
 
     progress = Progress()
@@ -280,6 +281,7 @@ def command(  # noqa: PLR0913 - an option each
     if pattern:
         options["subscribePattern"] = pattern
     options = _starting(start) | options
+    check_names((each.strip(), "", 0) for each in ",".join(topics).split(","))
     wanted = Wanted(
         topics=",".join(topics),
         namesrv=namesrv,

@@ -18,7 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rocketpy.errors import JobError
+
 SUFFIX: Final = ".parquet"
+NAME_MAX: Final = 255
+"""Bytes that a name may have, on every file system in use."""
 GROUP_ROWS: Final = 131_072
 GROUP_BYTES: Final = 64 << 20
 """A row group is written when it has so many rows or bytes: what a task holds at most, and about
@@ -55,7 +59,12 @@ class ArchiveFile:
     @property
     def folder(self) -> str:
         """Its directory below the root, as Hive names partitions."""
-        return f"topic={quote(self.topic, safe='')}/date={self.date}"
+        return f"{self.topic_folder}/date={self.date}"
+
+    @property
+    def topic_folder(self) -> str:
+        """The directory of its topic."""
+        return f"topic={quote(self.topic, safe='')}"
 
     @property
     def name(self) -> str:
@@ -98,6 +107,28 @@ class Piece:
 
     file: ArchiveFile
     staged: str
+
+
+def check_names(queues: Iterable[tuple[str, str, int]]) -> None:
+    """Refuse queues whose messages could not be archived, before anything is written.
+
+    Args:
+        queues: topic, broker name and number of each.
+
+    Raises:
+        JobError: a directory or a file of the archive would have too long a name.
+    """
+    for topic, broker_name, queue_id in queues:
+        file = ArchiveFile(topic, "", broker_name, queue_id, 0, 0, 0, 0)
+        for what, name in (
+            (f"topic {topic}", file.topic_folder),
+            (f"broker {broker_name}", file.name),
+        ):
+            if len(name) > NAME_MAX:
+                raise JobError(
+                    f"{what} cannot be archived: {name} has {len(name)} characters, and file "
+                    f"systems take {NAME_MAX}"
+                )
 
 
 def offsets_in_name(name: str, prefix: str) -> tuple[int, int] | None:

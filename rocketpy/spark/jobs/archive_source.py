@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.executor import QueuePartition, read_partition
-from rocketpy.spark.jobs.archive_files import ArchiveFile, Piece, write_pieces
+from rocketpy.spark.jobs.archive_files import ArchiveFile, Piece, check_names, write_pieces
 from rocketpy.spark.jobs.archive_log import STAGING, archived_ends
 from rocketpy.spark.offsets import from_json, to_json
 from rocketpy.spark.schema import default_schema
@@ -96,7 +97,16 @@ class ArchiveReader(StreamReader):
         position = from_json(super().initialOffset())
         ends = {MessageQueue(*queue): end for queue, end in archived_ends(self.root).items()}
         offsets = {queue: ends.get(queue, offset) for queue, offset in position.offsets.items()}
+        check_names(offsets)
         return to_json(position._replace(offsets=offsets))
+
+    def latestOffset(  # noqa: N802 - Spark's
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Return where the next batch ends, when all it has can be archived."""
+        end = super().latestOffset(start, limit)
+        check_names(from_json(end).offsets)
+        return end
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write one partition's messages; yield what was written."""

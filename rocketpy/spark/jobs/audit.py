@@ -128,7 +128,9 @@ def command(
     if here:
         done = audit_here(found, lambda line: progress(line, always=False))
     else:
-        settings, _ = split_conf(key_values(conf, "--conf"))
+        settings, options = split_conf(key_values(conf, "--conf"))
+        if options:
+            raise click.UsageError(f"--conf rocketmq.{min(options)}: no topic is read or written")
         spark = spark_session("audit", master=master, conf=settings)
         progress("Spark is there")
         with plain_errors():

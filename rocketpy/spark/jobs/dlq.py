@@ -13,7 +13,14 @@ from rocketpy.proto.properties import (
 from rocketpy.proto.topic_names import DLQ_PREFIX
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
 from rocketpy.spark.jobs.session import plain_errors, spark_session
-from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.spark.jobs.shell import (
+    Progress,
+    deal_options,
+    main,
+    spark_options,
+    split_conf,
+    summary,
+)
 from rocketpy.terminal.common import (
     CONTEXT,
     Position,
@@ -137,11 +144,12 @@ def command(  # noqa: PLR0913 - an option each
     """
     progress = Progress()
     settings, options = split_conf(key_values(conf, "--conf"))
+    of_reader, of_sink = deal_options(options, namesrv)
     spark = spark_session("dlq", master=master, conf=settings)
     progress("Spark is there")
     with plain_errors():
         topic = group if group.startswith(DLQ_PREFIX) else DLQ_PREFIX + group
-        letters = dead_letters(topic_frame(spark, namesrv, topic, start, end, options))
+        letters = dead_letters(topic_frame(spark, namesrv, topic, start, end, of_reader))
         if where:
             letters = letters.where(where)
         rows = collected(triage(letters))
@@ -155,7 +163,7 @@ def command(  # noqa: PLR0913 - an option each
     topics = ", ".join(sorted({str(row["originTopic"]) for row in rows}))
     confirm(f"Send {total:,} dead letters back to {topics}?", yes=yes)
     with plain_errors():
-        writer = to_requeue(letters).write.format("rocketmq").mode("append")
+        writer = to_requeue(letters).write.format("rocketmq").mode("append").options(**of_sink)
         writer.option("nameservers", namesrv).option("messageId", "column").save()
     summary({"requeued": total, "to": topics, "seconds": progress.seconds}, output)
     return 0

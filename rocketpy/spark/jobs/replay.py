@@ -1,6 +1,7 @@
 """`rocketpy spark replay`: an archive, or a part of a topic, back to a topic."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,16 +11,24 @@ import click
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
 from rocketpy.spark.jobs.session import plain_errors, spark_session
-from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.spark.jobs.shell import (
+    Progress,
+    deal_options,
+    main,
+    spark_options,
+    split_conf,
+    summary,
+)
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.render import show
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _SENT = ("topic", "keys", "tags", "body", "flag", "properties", "msgId")
 _ORDER = ("brokerName", "queueId", "queueOffset")
+_TASK = "_task"
 
 
 def archive_frame(
@@ -46,29 +55,61 @@ def archive_frame(
     return frame
 
 
-def to_send(messages: "DataFrame", topic: str, rate: float | None, tasks: int) -> "DataFrame":
-    """Return the rows for the sink: one task a queue's rows, in order, at a bounded rate.
+def task_of(tasks: int) -> "Column":
+    """Return which task sends a queue's rows: a number below `tasks`."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return f.pmod(f.hash("brokerName", "queueId"), f.lit(tasks))
+
+
+def rates_of(
+    spark: "SparkSession", queues: Sequence[Mapping[str, object]], rate: float, tasks: int
+) -> list[float]:
+    """Return the part of a rate that each task has: that of its messages among all.
+
+    So they end together, and together keep the rate from the beginning to the end.
+
+    Args:
+        spark: the session.
+        queues: rows of `counts`.
+        rate: messages a second in all.
+        tasks: that send beside each other.
+    """
+    rows = [(each["brokerName"], each["queueId"], each["messages"]) for each in queues]
+    frame = spark.createDataFrame(rows, "brokerName string, queueId int, messages bigint")
+    loads = [0] * tasks
+    for task, messages in frame.select(task_of(tasks), "messages").collect():
+        loads[task] += messages
+    return [rate * load / sum(loads) for load in loads]
+
+
+def to_send(
+    messages: "DataFrame", topic: str, tasks: int, rates: Sequence[float] | None = None
+) -> "DataFrame":
+    """Return the rows for the sink: each queue's by one task, in order.
 
     Args:
         messages: rows as the format `rocketmq` reads them.
         topic: where they go.
-        rate: messages a second in all; None for no limit.
         tasks: that send beside each other.
+        rates: messages a second of each task; None for no limit.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    frame = messages.repartition(tasks, "brokerName", "queueId").sortWithinPartitions(*_ORDER)
-    frame = frame.withColumn("topic", f.lit(topic)).select(*_SENT)
-    if rate is None:
-        return frame
-    share = rate / tasks
+    frame = messages.withColumn(_TASK, task_of(tasks)).repartitionById(tasks, _TASK)
+    frame = frame.sortWithinPartitions(*_ORDER).withColumn("topic", f.lit(topic))
+    if rates is None:
+        return frame.select(*_SENT)
 
     def pace(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         from rocketpy.spark.jobs.pace import paced  # noqa: PLC0415 - in the worker
 
-        yield from paced(batches, share)
+        rows = (batch for batch in batches if batch.num_rows)
+        for task, own in itertools.groupby(rows, lambda batch: batch.column(_TASK)[0].as_py()):
+            for batch in paced(own, rates[task]):
+                yield batch.drop_columns([_TASK])
 
-    return frame.mapInArrow(pace, frame.schema)
+    return frame.select(*_SENT, _TASK).mapInArrow(pace, frame.select(*_SENT).schema)
 
 
 def counts(messages: "DataFrame") -> "DataFrame":
@@ -89,9 +130,9 @@ def counts(messages: "DataFrame") -> "DataFrame":
 
 def send(frame: "DataFrame", namesrv: str, *, new_ids: bool, options: Mapping[str, str]) -> None:
     """Send rows; returns once brokers have acknowledged all of them."""
-    writer = frame.write.format("rocketmq").mode("append").option("nameservers", namesrv)
+    writer = frame.write.format("rocketmq").mode("append").options(**options)
     writer = writer.option("messageId", "auto" if new_ids else "column")
-    writer.options(**options).save()
+    writer.option("nameservers", namesrv).save()
 
 
 @click.command(
@@ -117,7 +158,7 @@ def send(frame: "DataFrame", namesrv: str, *, new_ids: bool, options: Mapping[st
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="N",
-    help="Messages a second, at most.",
+    help="Messages a second, of all tasks together.",
 )
 @click.option("--tasks", type=click.IntRange(1), default=4, show_default=True, help="That send.")
 @click.option("--new-ids", is_flag=True, help="Make new message ids instead of keeping them.")
@@ -150,13 +191,15 @@ def command(  # noqa: PLR0913 - an option each
     """
     progress = Progress()
     settings, options = split_conf(key_values(conf, "--conf"))
+    to_servers = to_namesrv or namesrv
+    of_reader, of_sink = deal_options(options, to_servers, is_read=root is None)
     spark = spark_session("replay", master=master, conf=settings)
     progress("Spark is there")
     with plain_errors():
         if root is not None:
             messages = archive_frame(spark, root, topic, start, end)
         else:
-            messages = topic_frame(spark, namesrv, topic, start, end, options)
+            messages = topic_frame(spark, namesrv, topic, start, end, of_reader)
         if where:
             messages = messages.where(where)
         rows = collected(counts(messages))
@@ -167,13 +210,16 @@ def command(  # noqa: PLR0913 - an option each
             return 0
         if not total:
             raise JobError(f"there is nothing to send of topic {topic}")
-        frame = to_send(messages, target or topic, rate, tasks)
-        send(frame, to_namesrv or namesrv, new_ids=new_ids, options={})
+        if rate is not None:  # tasks that wait for others would leave their part of it unused
+            tasks = min(tasks, spark.sparkContext.defaultParallelism)
+        rates = None if rate is None else rates_of(spark, rows, rate, tasks)
+        frame = to_send(messages, target or topic, tasks, rates)
+        send(frame, to_servers, new_ids=new_ids, options=of_sink)
     summary(
         {
             "messages": total,
             "from": f"{root or namesrv} {topic}",
-            "to": f"{to_namesrv or namesrv} {target or topic}",
+            "to": f"{to_servers} {target or topic}",
             "seconds": progress.seconds,
         },
         output,

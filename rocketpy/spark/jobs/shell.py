@@ -23,7 +23,7 @@ def spark_options(function: F) -> F:
             "--conf",
             multiple=True,
             metavar="KEY=VALUE",
-            help="A setting of Spark, or of a reader (rocketmq.OPTION=VALUE).",
+            help="A setting of Spark, or an option of reader and sink (rocketmq.OPTION=VALUE).",
         ),
         click.option(
             "--master",
@@ -47,6 +47,39 @@ def split_conf(pairs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
     """Return settings of Spark, and options of the reader (given as `rocketmq.OPTION`)."""
     ours = {k.removeprefix("rocketmq."): v for k, v in pairs.items() if k.startswith("rocketmq.")}
     return {k: v for k, v in pairs.items() if not k.startswith("rocketmq.")}, ours
+
+
+def deal_options(
+    options: Mapping[str, str], namesrv: str, *, is_read: bool = True
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the options for a reader, and those for the sink; what both have goes to both.
+
+    Args:
+        options: as `split_conf` has them.
+        namesrv: name servers of the cluster that is written to.
+        is_read: whether topics are read; else every option has to be one of the sink.
+
+    Raises:
+        ConfigError: one that the sink cannot use, when nothing is read.
+    """
+    from rocketpy.spark.options import options_of, parse_options  # noqa: PLC0415 - for two jobs
+    from rocketpy.spark.read_options import BatchOptions  # noqa: PLC0415 - the same
+    from rocketpy.spark.sink.options import SinkOptions  # noqa: PLC0415 - the same
+
+    if not is_read:
+        parse_options({"nameservers": namesrv, **options}, SinkOptions)
+        return {}, dict(options)
+    of_reader, of_sink = (
+        {name.lower() for each in options_of(kind) for name in each.names}
+        for kind in (BatchOptions, SinkOptions)
+    )
+    sink = {name: value for name, value in options.items() if name.lower() in of_sink}
+    reader = {
+        name: value
+        for name, value in options.items()
+        if name not in sink or name.lower() in of_reader
+    }
+    return reader, sink
 
 
 class Progress:

@@ -106,3 +106,5 @@ def test_audit_of_what_a_broker_stores(cli: Cli, tmp_path: Path) -> None:
     assert found["messages"] >= 10
     cli("spark", "audit", str(tmp_path), "--here", code=1)
     assert "is no store directory" in cli.err
+    cli("spark", "audit", str(store), "--conf", "rocketmq.checkCrc=true", code=2)
+    assert "rocketmq.checkCrc: no topic is read or written" in cli.err

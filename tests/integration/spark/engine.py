@@ -4,7 +4,7 @@ import json
 import pickle
 import zlib
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -12,9 +12,17 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from rocketpy.spark.batch import batch_reader
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.stream import StreamReader
-from rocketpy.testing.cluster import ClusterThread
 
 Row = tuple[str, int, int, int]
+
+
+class Servers(Protocol):
+    """A cluster, in this process or in others."""
+
+    @property
+    def namesrv(self) -> str:
+        """Its name server."""
+        ...
 
 
 def rows_in(reader: Any, partitions: list[InputPartition]) -> Counter[Row]:
@@ -29,7 +37,7 @@ def rows_in(reader: Any, partitions: list[InputPartition]) -> Counter[Row]:
     return found
 
 
-def read_batch(cluster: ClusterThread, **options: Any) -> Counter[Row]:
+def read_batch(cluster: Servers, **options: Any) -> Counter[Row]:
     """Read a batch."""
     values = {"nameservers": cluster.namesrv, **{key: str(each) for key, each in options.items()}}
     reader = batch_reader(values, default_schema(values))
@@ -45,7 +53,7 @@ class Engine:
         counts: rows of each batch.
     """
 
-    def __init__(self, cluster: ClusterThread, **options: Any) -> None:
+    def __init__(self, cluster: Servers, **options: Any) -> None:
         self._values = {
             "nameservers": cluster.namesrv,
             "startingOffsets": "earliest",

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark import TaskContext
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from rocketpy.errors import ConfigError, NoNameServerError, RocketPyError
-from rocketpy.spark.sink.writer import TaskReport, batch_writer
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.spark.engine import read_batch
+from tests.integration.spark.task import in_task, write
 from tests.spark.fill import fill, stored
+
+__all__ = ["in_task"]
 
 # ---- TLS
 
@@ -54,22 +53,6 @@ def tls_options(cert: str) -> dict[str, str]:
     return {
         "tls.enable": "true", "tls.client.authServer": "true", "tls.client.trustCertPath": cert,
     }  # fmt: skip
-
-
-@pytest.fixture
-def in_task() -> Iterator[None]:
-    """As in a task of Spark's."""
-    TaskContext._getOrCreate()._partitionId = 0
-    yield
-    TaskContext._setTaskContext(None)
-
-
-def write(options: dict[str, str], topic: str, count: int) -> TaskReport:
-    schema = StructType([StructField("body", BinaryType()), StructField("keys", StringType())])
-    writer = batch_writer(options | {"topic": topic}, schema, overwrite=False)
-    bodies = [b"body-%d" % number for number in range(count)]
-    keys = [str(number) for number in range(count)]
-    return writer.write(iter([pa.RecordBatch.from_pydict({"body": bodies, "keys": keys})]))  # type: ignore[return-value]
 
 
 @pytest.mark.usefixtures("in_task")

@@ -55,6 +55,10 @@ def test_wrong_usage_is_exit_code_2_and_one_sentence() -> None:
     unknown = run("nonsense")
     assert unknown.returncode == 2
     assert "No such command 'nonsense'" in unknown.stderr
+    for words, meant in ((["standalon"], "standalone"), (["spark", "archve"], "archive")):
+        done = CliRunner().invoke(command, words)
+        assert done.exit_code == 2
+        assert f"No such command {words[-1]!r}. Did you mean {meant!r}?" in done.output
     bad_value = run("namesrv", "-D", "listenPort=x")
     assert bad_value.returncode == 2
     assert bad_value.stderr == (

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rocketpy.errors import ConfigError
+from rocketpy.errors import ConfigError, JobError
+from rocketpy.spark.jobs.archive_files import check_names
 from rocketpy.spark.jobs.archive_source import COMPRESSION, ROOT, ArchiveReader
 
 GIVEN = {"nameservers": "127.0.0.1:9876", "subscribe": "T", ROOT: "/tmp", COMPRESSION: "snappy"}
@@ -27,3 +28,21 @@ def test_every_column_is_there() -> None:
     reader = ArchiveReader(GIVEN | {"onDataLoss": "skip"})
 
     assert {"msgId", "bornHost", "properties"} <= set(reader.rows.names)
+
+
+@pytest.mark.parametrize(
+    ("topic", "broker", "words"),
+    [
+        ("t" * 249, "broker-a", ""),
+        ("t" * 250, "broker-a", "topic ttt.* has 256 characters"),
+        ("%RETRY%" + "g" * 240, "broker-a", "topic %RETRY%g.* has 257 characters"),
+        ("T", "b" * 190, ""),
+        ("T", "b" * 200, r"broker bbb.* has 2\d\d characters"),
+    ],
+)
+def test_names_that_no_file_system_takes_are_refused(topic: str, broker: str, words: str) -> None:
+    if words:
+        with pytest.raises(JobError, match=words):
+            check_names([("T", "broker-a", 0), (topic, broker, 3)])
+    else:
+        check_names([("T", "broker-a", 0), (topic, broker, 3)])
