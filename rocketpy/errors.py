@@ -21,6 +21,7 @@
         - RequestTimeoutError       retriable, also a TimeoutError
         - TooManyInFlightError      retriable
         - HalfNotStoredError        a transaction did not begin
+        - PartlySentError           a batch failed half way; says what became of each message
         - DataLossError             messages that were to be read are gone; says which
         - OffsetFileError           the file with a broadcasting group's offsets; retriable
         - ClosedError
@@ -42,7 +43,8 @@ say*. The class answers the first, `retriable` the second, `code` and
 `remark` the third. A programmer's mistake is an `assert`, never one of these.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 __all__ = [
     "BadBodyError",
@@ -73,6 +75,7 @@ __all__ = [
     "NoPermissionError",
     "NoRouteError",
     "OffsetFileError",
+    "PartlySentError",
     "ProtocolError",
     "QueryNotFoundError",
     "QueueGapError",
@@ -97,12 +100,28 @@ __all__ = [
 class RocketPyError(Exception):
     """Root of the tree; catch it to catch everything RocketPy raises on purpose.
 
+    Errors can be pickled, with their notes: they travel between processes as they are.
+
     Attributes:
         retriable: the same call may succeed later, unchanged. A send that is repeated may be
             stored twice (`message.id` stays the same).
     """
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how to make it again without the arguments of its class."""
+        return _remake, (type(self), self.args, self.__dict__)
+
+
+def _remake(
+    kind: type[BaseException], args: tuple[object, ...], state: dict[str, object]
+) -> BaseException:
+    """Make an exception as it was, notes included."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class ProtocolError(RocketPyError):
@@ -322,6 +341,24 @@ class HalfNotStoredError(ClientError):
     """
 
     retriable = True
+
+
+class PartlySentError(ClientError):
+    """A batch that needed several requests failed after some of them were stored.
+
+    Attributes:
+        outcomes: for each message in the order given, where it was stored (`SendResult`), or the
+            error that says why it is not known to be. Send those again whose error is retriable,
+            and those that were not tried.
+        stored: how many are stored.
+        retriable: whether the failed request's error is.
+    """
+
+    def __init__(self, outcomes: Sequence[object], *, stored: int, error: RocketPyError) -> None:
+        super().__init__(f"{stored} of {len(outcomes)} messages are stored, then: {error}")
+        self.outcomes = list(outcomes)
+        self.stored = stored
+        self.retriable = error.retriable
 
 
 class DataLossError(ClientError):

@@ -1,7 +1,8 @@
 """The client without `await`: the same names, driven by an event loop on a thread of its own.
 
 For scripts, Django, Flask, Celery. Objects are safe to use from several threads. A process that
-forks must connect again in the child.
+forks must connect again in the child. Handlers are plain functions, run on threads; an `async def`
+handler runs on the client's own thread, where a blocking call is an error.
 
 Methods take and return what their namesakes of `rocketpy` do, and block meanwhile: signatures and
 docstrings are theirs.
@@ -21,22 +22,24 @@ Example:
 
 import asyncio
 import functools
-import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
+from rocketpy.client.blocking_message import PoppedMessage, ReceivedMessage, blocking_handler
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
 from rocketpy.client.group_consumer import GroupConsumer
+from rocketpy.client.handlers import is_coroutine_function
 from rocketpy.client.health import ClientHealth
-from rocketpy.client.message import Message, ReceivedMessage
+from rocketpy.client.life import Closes
+from rocketpy.client.loop_thread import LoopThread
+from rocketpy.client.message import Message
 from rocketpy.client.options import function_options
 from rocketpy.client.outgoing import SendOptions
 from rocketpy.client.pop_consumer import PopConsumer as AsyncPopConsumer
-from rocketpy.client.popped_message import PoppedMessage
 from rocketpy.client.producer import Producer as AsyncProducer
 from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.push_consumer import Consumer as AsyncConsumer
@@ -50,72 +53,27 @@ __all__ = [
     "Client",
     "Consumer",
     "PopConsumer",
+    "PoppedMessage",
     "Producer",
     "PullConsumer",
+    "ReceivedMessage",
     "Transaction",
     "connect",
 ]
 
 
-class _Closing(Protocol):
-    async def close(self) -> None: ...
-
-
-A_co = TypeVar("A_co", bound=_Closing, covariant=True)
-A = TypeVar("A", bound=_Closing)
-G_co = TypeVar("G_co", bound=GroupConsumer[Any], covariant=True)
+A_co = TypeVar("A_co", bound=Closes, covariant=True)
+A = TypeVar("A", bound=Closes)
+G_co = TypeVar("G_co", bound=GroupConsumer[Any, Any], covariant=True)
 F = TypeVar("F")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _LoopThread:
-    """An event loop that runs on a daemon thread until closed."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="rocketpy-sync", daemon=True
-        )
-        self._thread.start()
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine there and return a future of its result."""
-        if os.getpid() != self._pid or not self._thread.is_alive():
-            coroutine.close()
-            raise ClosedError("the client is closed, or of a parent process: connect() again")
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for its result."""
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Call a plain function there."""
-
-        async def called() -> T:
-            return function()
-
-        return self.run(called())
-
-    def close(self) -> None:
-        """Stop the loop and wait for the thread."""
-        if self._thread.is_alive() and os.getpid() == self._pid:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-            self.loop.close()
-
-
 class _Face(Generic[A_co]):
     """The blocking face of one of the client's objects."""
 
-    def __init__(self, thread: _LoopThread, wrapped: A_co) -> None:
+    def __init__(self, thread: LoopThread, wrapped: A_co) -> None:
         self._thread = thread
         self._wrapped = wrapped
 
@@ -128,11 +86,16 @@ class _Face(Generic[A_co]):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if not self._thread.is_of_parent:
+            self._thread.run(self._wrapped.__aexit__(exc_type, exc, traceback))
 
     def close(self) -> None:
-        """Finish what is in hand and close; a second call does nothing."""
-        self._thread.run(self._wrapped.close())
+        """Finish what is in hand and close; every call waits for the one close.
+
+        In a forked child there is nothing to close.
+        """
+        if not self._thread.is_of_parent:
+            self._thread.run(self._wrapped.close())
 
 
 @overload
@@ -162,7 +125,7 @@ def _blocking(method: Any) -> Any:
 class Transaction:
     """One transaction, for `with`; see `rocketpy.Transaction`."""
 
-    def __init__(self, thread: _LoopThread, transaction: AsyncTransaction) -> None:
+    def __init__(self, thread: LoopThread, transaction: AsyncTransaction) -> None:
         self._thread = thread
         self._wrapped = transaction
 
@@ -216,9 +179,8 @@ class Producer(_Face[AsyncProducer]):
 
     send = _blocking(AsyncProducer.send)
     send_batch = _blocking(AsyncProducer.send_batch)
-    send_oneway = _blocking(AsyncProducer.send_oneway)
+    ready = _blocking(AsyncProducer.ready)
     flush = _blocking(AsyncProducer.flush)
-    request = _blocking(AsyncProducer.request)
     reply = _blocking(AsyncProducer.reply)
     recall = _blocking(AsyncProducer.recall)
 
@@ -228,8 +190,57 @@ class Producer(_Face[AsyncProducer]):
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> Future[SendResult]:
-        """Start a send and return a future of its result."""
-        return self._thread.submit(self._wrapped.send(topic, body, **options))
+        """Start a send and return a future of its result; many may be in flight.
+
+        Waits first until one more fits into `max_in_flight` and `max_in_flight_bytes`.
+
+        Raises:
+            IllegalMessageError: it breaks a limit; nothing was sent.
+            ClosedError: the client is closed, or of a parent process.
+        """
+
+        async def begun() -> Future[SendResult]:
+            await self._wrapped.ready()
+            return _followed(self._wrapped.send_nowait(topic, body, **options))
+
+        return self._thread.run(begun())
+
+    def send_oneway(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> None:
+        """Send without waiting for a response; see `rocketpy.Producer.send_oneway`.
+
+        Waits first until one more fits into the limits.
+        """
+
+        async def sent() -> None:
+            await self._wrapped.ready()
+            self._wrapped.send_oneway(topic, body, **options)
+
+        self._thread.run(sent())
+
+    def request(
+        self,
+        topic: str | Message,
+        body: Any = None,  # noqa: ANN401
+        **options: Unpack[SendOptions],
+    ) -> ReceivedMessage:
+        """Send a message that somebody answers, and wait for the answer."""
+        answer = self._thread.run(self._wrapped.request(topic, body, **options))
+        return ReceivedMessage(self._thread, answer)
+
+    @property
+    def in_flight(self) -> int:
+        """Sends that wait for their result, and one-way sends that are not written yet."""
+        return self._thread.call(lambda: self._wrapped.in_flight)
+
+    @property
+    def lost_oneway(self) -> int:
+        """One-way sends that are known to be lost."""
+        return self._thread.call(lambda: self._wrapped.lost_oneway)
 
     def transaction(
         self,
@@ -244,17 +255,21 @@ class Producer(_Face[AsyncProducer]):
         return Transaction(self._thread, wrapped)
 
 
-def _iterate(thread: _LoopThread, messages: AsyncIterator[T]) -> Iterator[T]:
-    """Yield what an asynchronous iterator of the loop's thread yields."""
+def _followed(sent: asyncio.Future[SendResult]) -> Future[SendResult]:
+    """Return a future for other threads that ends as this one does."""
+    result: Future[SendResult] = Future()
+    result.set_running_or_notify_cancel()  # what is sent cannot be called back
 
-    async def following() -> T:
-        return await anext(messages)
+    def follow(sent: asyncio.Future[SendResult]) -> None:
+        if sent.cancelled():
+            result.set_exception(ClosedError("the client was closed meanwhile"))
+        elif (error := sent.exception()) is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(sent.result())
 
-    while True:
-        try:
-            yield thread.run(following())
-        except StopAsyncIteration:
-            return
+    sent.add_done_callback(follow)
+    return result
 
 
 class _GroupFace(_Face[G_co]):
@@ -274,6 +289,16 @@ class _GroupFace(_Face[G_co]):
         """What this member reads now."""
         return self._thread.call(lambda: self._wrapped.assignment)
 
+    def _each(self) -> Iterator[Any]:
+        """Yield messages of a loop of its own; leaving it gives the one in hand again."""
+        messages = self._thread.call(lambda: aiter(self._wrapped))
+
+        async def following() -> Any:  # noqa: ANN401 - a message of the consumer's kind
+            return await anext(messages, None)
+
+        while (message := self._thread.run(following())) is not None:
+            yield message
+
 
 class Consumer(_GroupFace[AsyncConsumer]):
     """Receives a group's messages; see `rocketpy.Consumer`."""
@@ -283,15 +308,8 @@ class Consumer(_GroupFace[AsyncConsumer]):
     commit = _blocking(AsyncConsumer.commit)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        return _iterate(self._thread, aiter(self._wrapped))
-
-    def ack(self, message: ReceivedMessage) -> None:
-        """Mark a message as done."""
-        self._thread.run(message.ack())
-
-    def nack(self, message: ReceivedMessage, delay_level: int = 0) -> None:
-        """Give a message back, to be delivered again later; see `ReceivedMessage.nack`."""
-        self._thread.run(message.nack(delay_level))
+        for message in self._each():
+            yield ReceivedMessage(self._thread, message)
 
 
 class PullConsumer(_Face[AsyncPullConsumer]):
@@ -301,7 +319,6 @@ class PullConsumer(_Face[AsyncPullConsumer]):
     queues = _blocking(AsyncPullConsumer.queues)
     subscribe = _blocking(AsyncPullConsumer.subscribe)
     assign = _blocking(AsyncPullConsumer.assign)
-    poll = _blocking(AsyncPullConsumer.poll)
     seek = _blocking(AsyncPullConsumer.seek)
     seek_to_begin = _blocking(AsyncPullConsumer.seek_to_begin)
     seek_to_end = _blocking(AsyncPullConsumer.seek_to_end)
@@ -312,6 +329,11 @@ class PullConsumer(_Face[AsyncPullConsumer]):
     pause = _blocking(AsyncPullConsumer.pause)
     resume = _blocking(AsyncPullConsumer.resume)
     health = _blocking(AsyncPullConsumer.health)
+
+    def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:
+        """Return up to `max_messages`, waiting up to `timeout` seconds for the first."""
+        messages = self._thread.run(self._wrapped.poll(max_messages, timeout))
+        return [ReceivedMessage(self._thread, message) for message in messages]
 
     def __enter__(self) -> Self:
         self.start()
@@ -327,31 +349,21 @@ class PopConsumer(_GroupFace[AsyncPopConsumer]):
     """Pops a group's messages; see `rocketpy.PopConsumer`."""
 
     def __iter__(self) -> Iterator[PoppedMessage]:
-        return _iterate(self._thread, aiter(self._wrapped))
-
-    def ack(self, message: PoppedMessage) -> None:
-        """Tell the broker that a message is done."""
-        self._thread.run(message.ack())
-
-    def nack(
-        self, message: PoppedMessage, delay_level: int = 0, *, delay_s: float | None = None
-    ) -> None:
-        """Give a message back, to be delivered again later; see `PoppedMessage.nack`."""
-        self._thread.run(message.nack(delay_level, delay_s=delay_s))
-
-    def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
-        """Keep a message for so many seconds from now on."""
-        self._thread.run(message.change_invisible(seconds))
+        for message in self._each():
+            yield PoppedMessage(self._thread, message)
 
 
 def _making(
-    method: Callable[Concatenate[AsyncClient, P], A], face: Callable[[_LoopThread, A], F]
+    method: Callable[Concatenate[AsyncClient, P], A], face: Callable[[LoopThread, A], F]
 ) -> Callable[Concatenate["Client", P], F]:
     """Return a method that makes an object on the loop's thread and returns its blocking face."""
 
     @functools.wraps(method)
     def call(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> F:
         thread = self._running()
+        handler = kwargs.get("handler")
+        if callable(handler) and not is_coroutine_function(handler):
+            kwargs["handler"] = blocking_handler(thread, handler)
         return face(thread, thread.call(lambda: method(self._wrapped, *args, **kwargs)))
 
     return call
@@ -362,7 +374,8 @@ class Client:
 
     def __init__(self, client: AsyncClient) -> None:
         self._wrapped = client
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
+        self._turn = threading.RLock()
 
     def __enter__(self) -> Self:
         self.start()
@@ -374,13 +387,17 @@ class Client:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self._end(lambda: self._wrapped.__aexit__(exc_type, exc, traceback))
 
     def start(self) -> None:
-        """Start the thread and the client's timers."""
+        """Start the thread and the client's timers.
+
+        Raises:
+            ClosedError: it was closed; connect() makes another.
+        """
         if self._thread is not None:
             return
-        thread = _LoopThread()
+        thread = LoopThread()
         try:
             thread.run(self._wrapped.start())
         except BaseException:
@@ -389,12 +406,24 @@ class Client:
         self._thread = thread
 
     def close(self) -> None:
-        """Close consumers, producers and connections, and stop the thread."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
+        """Close consumers, producers and connections, and stop the thread.
+
+        Every call waits for the one close; in a forked child there is nothing to close.
+        """
+        self._end(self._wrapped.close)
+
+    def _end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        thread = self._thread
+        if thread is None or thread.is_of_parent:
+            return
+        thread.check()
+        with self._turn:
+            if self._thread is None:
+                return
             try:
-                thread.run(self._wrapped.close())
+                thread.run(close())
             finally:
+                self._thread = None
                 thread.close()
 
     producer = _making(AsyncClient.producer, Producer)
@@ -412,7 +441,7 @@ class Client:
         """Return what works and what does not, the consumers' queues included."""
         return self._running().call(self._wrapped.health)
 
-    def _running(self) -> _LoopThread:
+    def _running(self) -> LoopThread:
         if self._thread is None:
             raise ClosedError("the client is not started: use `with`, or start()")
         return self._thread

@@ -7,12 +7,30 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rocketpy.client.outgoing import SEND_BATCH, Outgoing, id_properties
 from rocketpy.client.send_result import SendResult
+from rocketpy.errors import ClientError, PartlySentError, RocketPyError
 from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.proto.record import MIN_RECORD_BYTES, V4_HOST_BYTES, V6_HOST_BYTES
 
 # A broker counts the stored records, which are larger than the batch's entries: the fixed part
 # with IPv6 addresses, and the properties it adds (region, trace switch, cluster).
 _RECORD_OVERHEAD_BYTES = MIN_RECORD_BYTES + 2 * (V6_HOST_BYTES - V4_HOST_BYTES) + 160
+
+
+def partly_sent(
+    results: Sequence[SendResult], failed: int, total: int, error: RocketPyError
+) -> PartlySentError:
+    """Return what is raised when a request fails after others were stored.
+
+    Args:
+        results: of the messages that are stored.
+        failed: how many the failed request had.
+        total: how many the whole batch has.
+        error: why it failed.
+    """
+    left = total - len(results) - failed
+    not_tried = ClientError("not sent: an earlier part of the batch failed")
+    outcomes = [*results, *([error] * failed), *([not_tried] * left)]
+    return PartlySentError(outcomes, stored=len(results), error=error)
 
 
 class BatchPart:

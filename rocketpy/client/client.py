@@ -5,6 +5,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import (
@@ -32,6 +33,9 @@ from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.ordered_set import OrderedSet
+
+P = TypeVar("P", Producer, Consumer, PullConsumer, PopConsumer)
 
 
 class Client(StartsAndCloses):
@@ -62,11 +66,17 @@ class Client(StartsAndCloses):
         self._make_remoting = make_remoting
         self._process_id = os.getpid() if process_id is None else process_id
         self._instance: Instance | None = None
-        self._parts: list[Producer | Consumer | PullConsumer | PopConsumer] = []
+        self._parts: OrderedSet[Producer | Consumer | PullConsumer | PopConsumer] = OrderedSet()
 
     async def start(self) -> None:
-        """Start the timers; the first send or consumer connects."""
+        """Start the timers; the first send or consumer connects.
+
+        Raises:
+            ClosedError: it was closed; connect() makes another.
+        """
         if self._instance is not None:
+            if not self._instance.is_running:
+                raise ClosedError("the client was closed: connect() again")
             return
         remoting = (
             self._make_remoting()
@@ -83,14 +93,13 @@ class Client(StartsAndCloses):
         )
         await self._instance.start()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Close consumers (finishing handlers), then producers, then connections."""
         instance = self._instance
         if instance is None:
             return
         consumers = [part for part in self._parts if not isinstance(part, Producer)]
         producers = [part for part in self._parts if isinstance(part, Producer)]
-        self._parts.clear()
         failures: list[BaseException] = []
         for group in (consumers, producers):
             outcomes = await asyncio.gather(
@@ -100,6 +109,17 @@ class Client(StartsAndCloses):
         await instance.close()
         if failures:
             raise failures[0]
+
+    def _interrupt(self) -> None:
+        super()._interrupt()
+        for part in self._parts:
+            part._interrupt()  # noqa: SLF001 - who has a life is of one family
+
+    def _keep(self, part: P) -> P:
+        """Close a part with the client, unless it is closed before, and forgotten then."""
+        self._parts.add(part)
+        part._when_closed = lambda: self._parts.discard(part)  # noqa: SLF001
+        return part
 
     def _group(self, group: str) -> str:
         return wrap_namespace(self.config.namespace, group or self.config.group)
@@ -116,8 +136,7 @@ class Client(StartsAndCloses):
         instance = self._running()
         producer = Producer(instance, self._group(config.group), config)
         instance.add_producer(producer.group, producer)
-        self._parts.append(producer)
-        return producer
+        return self._keep(producer)
 
     @method_options(ConsumerConfig)
     def consumer(self, config: ConsumerConfig) -> Consumer:
@@ -130,9 +149,7 @@ class Client(StartsAndCloses):
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        consumer = Consumer(self._running(), self._group(config.group), config)
-        self._parts.append(consumer)
-        return consumer
+        return self._keep(Consumer(self._running(), self._group(config.group), config))
 
     @method_options(ConsumerConfig)
     def responder(self, config: ConsumerConfig) -> Consumer:
@@ -164,10 +181,9 @@ class Client(StartsAndCloses):
             raise ConfigError("a responder answers one message after the other", key="batch")
         producer = self.producer(group=config.group, serializer=config.serializer)
         handler = answering(config.handler, producer.reply)
-        consumer = Consumer(
-            self._running(), self._group(config.group), replace(config, handler=handler)
-        )
-        self._parts.append(consumer)
+        config = replace(config, handler=handler)
+        consumer = self._keep(Consumer(self._running(), self._group(config.group), config))
+        consumer._closes_with_it = producer  # noqa: SLF001
         return consumer
 
     @method_options(PullConsumerConfig)
@@ -179,9 +195,7 @@ class Client(StartsAndCloses):
         Raises:
             ClosedError: the client is not started.
         """
-        consumer = PullConsumer(self._running(), self._group(config.group), config)
-        self._parts.append(consumer)
-        return consumer
+        return self._keep(PullConsumer(self._running(), self._group(config.group), config))
 
     @method_options(PopConsumerConfig)
     def pop_consumer(self, config: PopConsumerConfig) -> PopConsumer:
@@ -194,9 +208,7 @@ class Client(StartsAndCloses):
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        consumer = PopConsumer(self._running(), self._group(config.group), config)
-        self._parts.append(consumer)
-        return consumer
+        return self._keep(PopConsumer(self._running(), self._group(config.group), config))
 
     @property
     def client_id(self) -> str:

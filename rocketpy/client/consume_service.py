@@ -16,11 +16,13 @@ from rocketpy.client.handlers import Invoke
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import Retry, ToDLQ
 from rocketpy.client.process_queue import GiveBack, ProcessQueue
+from rocketpy.proto.trace import CONSUME_RAISED, CONSUMED
 from rocketpy.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Trace = Callable[[list[ReceivedMessage]], Callable[[int], None]]
 
 DEAD_LETTER: Final = -1
 """The delay level that asks for the dead letter queue at once."""
@@ -225,11 +227,14 @@ class IteratorService:
     Args:
         stats: counts.
         clock: for the time between two messages.
+        trace: told of each message that is handed out; returns what is told how that ended.
     """
 
-    def __init__(self, *, stats: ConsumeStats, clock: Clock) -> None:
+    def __init__(self, *, stats: ConsumeStats, clock: Clock, trace: Trace | None = None) -> None:
         self._stats = stats
         self._clock = clock
+        self._trace = trace
+        self._traced: dict[ReceivedMessage, Callable[[int], None]] = {}
         self._deliveries: deque[Delivery] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._failure: BaseException | None = None
@@ -256,9 +261,23 @@ class IteratorService:
         while self._waiters:
             self._wake()
 
+    def take(self) -> Delivery | None:
+        """Return the next message if there is one, and it is not time to let others run."""
+        if self._failure is not None or self._since_yield >= _YIELD_AFTER:
+            return None
+        self._since_yield += 1
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            queue, message = delivery
+            if queue.waits(message):
+                queue.begin(message, self._clock.monotonic_ms())
+                if self._trace is not None:
+                    self._traced[message] = self._trace([message])
+                return delivery
+        return None
+
     async def next(self) -> Delivery | None:
         """Return the next message, None once stopped; raises what `fail` was given."""
-        self._since_yield += 1
         if self._since_yield >= _YIELD_AFTER:
             self._since_yield = 0
             await asyncio.sleep(0)
@@ -266,11 +285,9 @@ class IteratorService:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
-            while self._deliveries:
-                delivery = self._deliveries.popleft()
-                if not delivery.queue.dropped:
-                    delivery.queue.begin(delivery.message, self._clock.monotonic_ms())
-                    return delivery
+            delivery = self.take()
+            if delivery is not None:
+                return delivery
             if self._stopped:
                 return None
             waiter = asyncio.get_running_loop().create_future()
@@ -283,9 +300,28 @@ class IteratorService:
                     self._wake()  # the message that was meant for us goes to another
                 raise
 
+    def message(self, delivery: Delivery) -> ReceivedMessage:
+        """Return the message of a delivery."""
+        return delivery.message
+
+    def again(self, delivery: Delivery) -> None:
+        """Hand a message out again, before all others, unless it was acked or given back."""
+        queue, message = delivery
+        self._tell(message, CONSUME_RAISED)
+        queue.end(message)
+        if not self._stopped and queue.waits(message):
+            self._deliveries.appendleft(delivery)
+            self._wake()
+
+    def _tell(self, message: ReceivedMessage, outcome: int) -> None:
+        end = self._traced.pop(message, None)
+        if end is not None:
+            end(outcome)
+
     def done(self, delivery: Delivery) -> None:
         """Count a message as handled, unless it was acked or given back already."""
         queue, message = delivery
+        self._tell(message, CONSUMED)
         started_ms = queue.started_ms(message)
         queue.end(message)
         if not queue.dropped and queue.finish(message):

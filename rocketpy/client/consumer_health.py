@@ -15,7 +15,7 @@ def consumer_health(
     failure: BaseException | None,
 ) -> ConsumerHealth:
     """Return the state of every queue and what fails in the background."""
-    failures = {job.name: repr(job.failure) for job in jobs if job.failure is not None}
+    failures = job_failures(jobs)
     if failure is not None:
         failures["pulling"] = repr(failure)
     return ConsumerHealth(
@@ -26,6 +26,11 @@ def consumer_health(
         },
         failures,
     )
+
+
+def job_failures(jobs: Sequence[PeriodicJob]) -> dict[str, str]:
+    """Return why background jobs fail, by name; nothing of those that do not."""
+    return {job.name: repr(job.failure) for job in jobs if job.failure is not None}
 
 
 def _queue_health(queue: ProcessQueue, failure: str) -> QueueHealth:

@@ -6,8 +6,9 @@ Source: DefaultMQPushConsumerImpl (5.4.0).
 import asyncio
 import logging
 from abc import abstractmethod
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig
@@ -17,7 +18,9 @@ from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.handlers import Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
+from rocketpy.client.iterating import MessageIterator
 from rocketpy.client.life import StartsAndCloses
+from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
@@ -27,13 +30,17 @@ from rocketpy.proto.subscription import SubscriptionData
 logger = logging.getLogger(__name__)
 
 C = TypeVar("C", ConsumerConfig, PopConsumerConfig)
+M = TypeVar("M", bound=ReceivedMessage)
+NOT_TO_ITERATE: Final = "start the consumer first (async with), and give it no handler, to iterate"
 
 QUICK_ROUNDS: Final = 15
 """A topic nobody serves is looked for this often in quick rounds, then in the normal interval."""
 _QUICK_PAUSE_MS: Final = 1_000
+_LEAVE_S: Final = 1.0
+"""How long brokers are waited for at least, however long handlers took."""
 
 
-class GroupConsumer(StartsAndCloses, Generic[C]):
+class GroupConsumer(StartsAndCloses, Generic[C, M]):
     """A member of a consumer group; `Consumer` and `PopConsumer` are the two kinds.
 
     Args:
@@ -54,10 +61,12 @@ class GroupConsumer(StartsAndCloses, Generic[C]):
         self._member: HandlerMember[C]
         self._running = False
         self._failure: BaseException | None = None
-        self._closed = asyncio.Event()
+        self._was_closed = False
+        self._ended = asyncio.Event()  # closed, or failed in a way that does not pass
         self._placed = asyncio.Event()
         self._quick_rounds = QUICK_ROUNDS
         self._executor: ThreadPoolExecutor | None = None
+        self._iterator: MessageIterator[Any, M] | None = None
 
     def _subscribe_all(self) -> None:
         config = self.config
@@ -103,7 +112,7 @@ class GroupConsumer(StartsAndCloses, Generic[C]):
         if self._running:
             return
         instance = self._instance
-        if not instance.is_running or self._closed.is_set():
+        if not instance.is_running or self._was_closed:
             raise ClosedError("the consumer's client is not started, or the consumer was closed")
         self._before_joining()
         for topic in list(self._subscriptions):
@@ -141,27 +150,73 @@ class GroupConsumer(StartsAndCloses, Generic[C]):
     async def close(self) -> None:
         """Take no more messages, finish handlers in hand, leave the group.
 
-        Offsets are stored; what was popped and is not settled comes back by itself. Waits at most
-        `stop_timeout_s` for handlers. A second call does nothing.
+        Offsets are stored; what was popped and is not settled comes back by itself. Takes at most
+        `stop_timeout_s`, or a second longer when handlers need all of it: what a broker that does
+        not answer was not told by then, it finds out by itself.
+        There is one close, and every call waits for its end.
         """
+        await super().close()
+
+    async def _close(self) -> None:
+        self._was_closed = True
         if not self._running:
-            self._closed.set()
+            self._ended.set()
             return
         self._running = False
+        began_ms = self._instance.clock.monotonic_ms()
         for job in self._jobs:
             await job.stop()
-        await self._finish()
-        await self._instance.remove_consumer(self._member)
+        leave = await self._finish()
+        await self._within(began_ms, leave)
+        await self._within(began_ms, self._instance.remove_consumer(self._member))
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
         self._placed.set()
-        self._closed.set()
+        self._ended.set()
+
+    async def _within(self, began_ms: int, work: Coroutine[Any, Any, None]) -> None:
+        """Do what brokers are asked for, as far as it is done in the time left."""
+        spent_s = (self._instance.clock.monotonic_ms() - began_ms) / 1000
+        limit_s = max(_LEAVE_S, self.config.stop_timeout_s - spent_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                await work
+        except TimeoutError:
+            logger.warning("group %s: a broker did not answer before the close ended", self.group)
 
     async def wait_closed(self) -> None:
-        """Wait until closed; raises the failure that stopped a background task, if one did."""
-        await self._closed.wait()
+        """Wait until closed, or until a background task fails in a way that does not pass.
+
+        Raises:
+            Exception: that failure.
+        """
+        await self._ended.wait()
         if self._failure is not None:
             raise self._failure
+
+    def _fail(self, error: BaseException) -> None:
+        """Have `wait_closed` and `health` tell of a failure that does not pass by itself."""
+        self._failure = error
+        self._ended.set()
+
+    # ---- receiving
+
+    def __aiter__(self) -> MessageIterator[Any, M]:
+        """Begin a loop of its own; raises ClosedError before the start, or with a handler."""
+        return self._make_iterator()
+
+    async def __anext__(self) -> M:
+        """Return the next message of one common loop, for `anext(consumer)` in one task.
+
+        The message before is done by that. A call that is cancelled, or out of time, costs nothing.
+        """
+        if self._iterator is None:
+            self._iterator = self._make_iterator()
+        return await anext(self._iterator)
+
+    @abstractmethod
+    def _make_iterator(self) -> MessageIterator[Any, M]:
+        """Return a loop over the messages; raises ClosedError when nobody may iterate."""
 
     @property
     @abstractmethod
@@ -206,5 +261,5 @@ class GroupConsumer(StartsAndCloses, Generic[C]):
         """Wait until it is known where to begin in what is ours."""
 
     @abstractmethod
-    async def _finish(self) -> None:
-        """Stop receiving, and finish what is in hand."""
+    async def _finish(self) -> Coroutine[Any, Any, None]:
+        """Stop receiving, finish what is in hand; return what is left to tell the brokers."""

@@ -20,9 +20,7 @@ def make_invoke(handler: Handler, *, batch: int, executor: Executor) -> Invoke:
     bodies) first.
     """
     wants_body = _positional_count(handler) >= 2
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
-    )
+    is_async = is_coroutine_function(handler)
 
     def arguments(messages: list[ReceivedMessage]) -> tuple[Any, ...]:
         if batch > 1:
@@ -42,6 +40,13 @@ def make_invoke(handler: Handler, *, batch: int, executor: Executor) -> Invoke:
             await result
 
     return in_thread
+
+
+def is_coroutine_function(handler: Handler) -> bool:
+    """Whether calling a handler makes a coroutine: it runs on the loop then, not on a thread."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
 
 
 def _positional_count(handler: Handler) -> int:

@@ -187,9 +187,8 @@ class Instance:
 
     async def unregister(self, *, producer_group: str = "", consumer_group: str = "") -> None:
         """Tell every broker that a group has one member less; failures are only logged."""
-        for address, failure in list(self._heartbeat_known.items()):
-            if failure:
-                continue
+
+        async def leave(address: str) -> None:
             try:
                 await self.api.unregister(
                     address,
@@ -199,6 +198,9 @@ class Instance:
                 )
             except RocketPyError as error:
                 logger.info("leaving a group at %s failed: %r", address, error)
+
+        known = [address for address, failure in self._heartbeat_known.items() if not failure]
+        await asyncio.gather(*(leave(address) for address in known))
 
     async def check_subscriptions(
         self, group: str, subscriptions: Iterable[SubscriptionData]

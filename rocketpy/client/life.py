@@ -1,12 +1,19 @@
 """What has a life: it may start, and it closes; `async with` does both."""
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 
 class Closes(ABC):
     """Is closed at the end of its `async with` block."""
+
+    _closing: asyncio.Task[None] | None = None
+    _closes_with_it: "Closes | None" = None
+    _when_closed: Callable[[], None] | None = None
+    _is_interrupted = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -17,11 +24,38 @@ class Closes(ABC):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if exc_type is not None:
+            self._interrupt()
         await self.close()
 
-    @abstractmethod
+    def _interrupt(self) -> None:
+        """Note that an exception came in between: what was handed out last is not done."""
+        self._is_interrupted = True
+
     async def close(self) -> None:
-        """Finish what is in hand and close; a second call does nothing."""
+        """Finish what is in hand and close.
+
+        Whoever calls it, and however often: there is one close, and every call waits for its end.
+        It goes on when a call is cancelled. What is closed, or never started, stays as it is.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close_all())
+            self._closing.add_done_callback(self._end)
+        await asyncio.shield(self._closing)
+
+    async def _close_all(self) -> None:
+        await self._close()
+        if self._closes_with_it is not None:
+            await self._closes_with_it.close()
+
+    def _end(self, _closing: asyncio.Task[None]) -> None:
+        self._closing = None
+        if self._when_closed is not None:
+            self._when_closed()
+
+    @abstractmethod
+    async def _close(self) -> None:
+        """Close; nothing to do when it is closed already."""
 
 
 class StartsAndCloses(Closes):

@@ -6,12 +6,13 @@ Source: RemoteBrokerOffsetStore, LocalFileOffsetStore (5.4.0).
 import asyncio
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rocketpy.client.instance import Instance
-from rocketpy.errors import BadBodyError, NoRouteError, OffsetFileError, RocketPyError
+from rocketpy.errors import BadBodyError, ClientError, NoRouteError, OffsetFileError, RocketPyError
 from rocketpy.proto.bodies.offset import OffsetSerializeWrapper
 from rocketpy.proto.message_queue import MessageQueue
 
@@ -57,21 +58,38 @@ class BrokerOffsetStore:
         return await self._instance.api.query_offset(self._address(queue), self._group, queue)
 
     async def save(self, offsets: dict[MessageQueue, int], *, final: bool = False) -> None:
-        """Tell the brokers what changed since the last time; one-way unless `final`."""
+        """Tell the brokers what changed since the last time, all at once; one-way unless `final`.
+
+        A broker that does not answer is asked once, not for each of its queues.
+        """
+        changed: dict[str, dict[MessageQueue, int]] = defaultdict(dict)
+        for queue, offset in offsets.items():
+            if final or self._saved.get(queue) != offset:
+                changed[queue.broker_name][queue] = offset
+        outcomes = await asyncio.gather(
+            *(self._save_at_one(each, final=final) for each in changed.values())
+        )
+        for failure in outcomes:
+            if failure is not None:
+                raise failure
+
+    async def _save_at_one(
+        self, offsets: dict[MessageQueue, int], *, final: bool
+    ) -> RocketPyError | None:
+        """Tell one broker; return what went wrong."""
         failure: RocketPyError | None = None
         for queue, offset in offsets.items():
-            if self._saved.get(queue) == offset and not final:
-                continue
             try:
                 await self._instance.api.update_offset(
                     self._address(queue), self._group, queue, offset, oneway=not final
                 )
+            except ClientError as error:
+                return error
             except RocketPyError as error:
                 failure = error
             else:
                 self._saved[queue] = offset
-        if failure is not None:
-            raise failure
+        return failure
 
 
 class LocalOffsetStore:

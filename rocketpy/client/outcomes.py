@@ -26,8 +26,11 @@ class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
 
     def __init__(self, delay_level: int = 0) -> None:
         check_level(delay_level)
-        super().__init__(f"retry at delay level {delay_level}")
+        super().__init__(delay_level)
         self.delay_level = delay_level
+
+    def __str__(self) -> str:
+        return f"retry at delay level {self.delay_level}"
 
 
 class ToDLQ(Exception):  # noqa: N818

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypedDict, cast
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.later import Moment, level_property, moment_of
 from rocketpy.client.message import Message
+from rocketpy.client.option_types import described, fits
 from rocketpy.client.queue_select import queue_index_by_key
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import IllegalMessageError
@@ -97,14 +98,19 @@ _OPTION_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "serializer": (object,),
     "properties": (dict, Mapping),
 }
+_NEVER_BELOW_0: Final = ("timeout", "retries")
 assert set(_OPTION_TYPES) == set(SendOptions.__annotations__)
 
 
-def _check_options(options: SendOptions) -> None:
-    """Raise TypeError for a name that is no option, or a value of another type.
+def check_options(options: SendOptions) -> None:
+    """Refuse what is no option, or has a value that cannot be meant.
 
     An option that is not known must not pass: a message without its tag, or before its time, is
     worse than none.
+
+    Raises:
+        TypeError: the name is no option's, or the value is of another type.
+        IllegalMessageError: a value that none can have.
     """
     for name, value in options.items():
         types = _OPTION_TYPES.get(name)
@@ -112,9 +118,18 @@ def _check_options(options: SendOptions) -> None:
             near = get_close_matches(name, _OPTION_TYPES, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise TypeError(f"a send has no option {name!r}{hint}")
-        if not isinstance(value, types):
+        is_flag = isinstance(value, bool) and name != "keys"
+        if not isinstance(value, types) or is_flag:
             names = [each.__name__ for each in types if each is not NoneType]
             raise TypeError(f"{name}: {value!r} is not of type {' or '.join(names)}")
+        if name in _NEVER_BELOW_0 and not 0 <= cast("float", value) < float("inf"):
+            raise IllegalMessageError(f"{name}: {value!r} cannot be")
+    flag = options.get("flag", 0)
+    if not -(1 << 31) <= flag < 1 << 31:
+        raise IllegalMessageError(f"flag: {flag} does not fit into 32 bits")
+    serializer = options.get("serializer")
+    if serializer is not None and not fits(Serializer, serializer):
+        raise TypeError(f"serializer: {serializer!r} is not {described(Serializer)}")
 
 
 class Outgoing(NamedTuple):
@@ -173,7 +188,9 @@ def build_outgoing(
         IllegalMessageError: it breaks a limit; nothing was sent.
         TypeError: an option that does not exist, or is of another type; nothing was sent.
     """
-    data = options.get("serializer", config.serializer).dumps(body)
+    if options:
+        check_options(options)
+    data = (options.get("serializer") or config.serializer).dumps(body)
     size_bytes = len(data)
     if not size_bytes:
         raise IllegalMessageError("the body is empty")
@@ -184,11 +201,11 @@ def build_outgoing(
     sys_flag = 0
     if compress and 0 < config.compress_over_bytes <= size_bytes:
         codec = _CODECS[config.compression]
-        data = deflate(data, codec, config.compression_level)
-        sys_flag = with_compression(0, codec)
+        packed = deflate(data, codec, config.compression_level)
+        if len(packed) < size_bytes:  # what does not shrink, as random bytes, goes as it is
+            data, sys_flag = packed, with_compression(0, codec)
     properties, moment = id_properties(msg_id), None
     if options:
-        _check_options(options)
         moment = moment_of(
             options.get("delay"), options.get("deliver_at"), options.get("delay_level") or 0
         )
@@ -222,9 +239,12 @@ def _user_properties(options: SendOptions, moment: Moment | None) -> str:
         pairs.update(moment.properties)
     headers = options.get("headers")
     if headers:
-        for name, value in headers.items():
+        given_headers: Mapping[Any, Any] = headers
+        for name, value in given_headers.items():
             if name in SYSTEM_PROPERTIES:
                 raise IllegalMessageError(f"header {name} is reserved for the system")
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"headers: {name!r}: {value!r} is not text")
             if not name or not value:
                 raise IllegalMessageError(f"header {name!r} needs a name and a value")
         pairs.update(headers)
@@ -252,6 +272,8 @@ def unpacked(
     """Spread a Message over the arguments; what the caller gives beside it wins."""
     if isinstance(topic, str):
         return topic, body, options
+    if not isinstance(topic, Message):
+        raise TypeError(f"{topic!r} is neither the name of a topic nor a Message")
     if body is not None:
         raise IllegalMessageError("give a Message or a topic and a body, not both")
     message = topic

@@ -5,15 +5,17 @@ Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from rocketpy.client.config import PopConsumerConfig
+from rocketpy.client.consumer_health import job_failures
 from rocketpy.client.consumer_members import PopMember
-from rocketpy.client.group_consumer import GroupConsumer
+from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.instance import Instance
+from rocketpy.client.iterating import MessageIterator
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.pop_hand import PopHand
 from rocketpy.client.pop_loop import PopLoop, PopSettings
@@ -31,7 +33,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_MAX_RETRIES: Final = 16
 
 
-class PopConsumer(GroupConsumer[PopConsumerConfig]):
+class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     """Pops a group's messages; made by `Client.pop_consumer`.
 
     Members share messages, not queues: any number of them may work on one queue. A message is
@@ -40,7 +42,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig]):
     At least once: a message whose handler takes longer than that is handled twice, unless `renew`
     is on. With a handler, returning means done, raising means again later (`Retry` and `ToDLQ` say
     how). Without one, iterate: a message is acked when the next one is asked for, unless it was
-    acked or given back before.
+    acked or given back before. One that was in hand when a loop was left comes again in the next
+    one, while it is ours.
 
     Example:
         ::
@@ -108,29 +111,27 @@ class PopConsumer(GroupConsumer[PopConsumerConfig]):
         for loop, _ in list(self._loops.values()):
             await loop.began.wait()
 
-    async def _finish(self) -> None:
+    async def _finish(self) -> Coroutine[Any, Any, None]:
         await self._stop_loops(list(self._loops))
         assert self._service is not None
         await self._service.stop(self.config.stop_timeout_s)
-        if self._settling:
-            await asyncio.wait(self._settling, timeout=self.config.stop_timeout_s)
-        for task in self._settling:
-            task.cancel()
-        self._hand.drop_all()
+        return self._settle_rest()
+
+    async def _settle_rest(self) -> None:
+        try:
+            if self._settling:
+                await asyncio.wait(self._settling)
+        finally:
+            for task in self._settling:
+                task.cancel()
+            self._hand.drop_all()
 
     # ---- receiving
 
-    def __aiter__(self) -> AsyncIterator[PoppedMessage]:
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[PoppedMessage]:
-        service = self._service
-        if service is None or self.config.handler is not None:
-            msg = "start the consumer first (async with), and give it no handler, to iterate"
-            raise ClosedError(msg)
-        while (message := await service.next()) is not None:
-            yield message
-            await service.done(message)
+    def _make_iterator(self) -> MessageIterator[PoppedMessage, PoppedMessage]:
+        if self._service is None or self.config.handler is not None:
+            raise ClosedError(NOT_TO_ITERATE)
+        return MessageIterator(self._service)
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -144,7 +145,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig]):
 
     def health(self) -> ConsumerHealth:
         """Return what is popped and what fails in the background."""
-        failures = {job.name: repr(job.failure) for job in self._jobs if job.failure is not None}
+        failures = job_failures(self._jobs)
+        if self._failure is not None:
+            failures["popping"] = repr(self._failure)
         queues = {
             queue: QueueHealth(
                 0, 0, 0, loop.last_pop_ms, "" if loop.failure is None else repr(loop.failure)
@@ -210,7 +213,16 @@ class PopConsumer(GroupConsumer[PopConsumerConfig]):
             settle=self._settle,
         )
         task = asyncio.create_task(loop.run(), name=f"rocketpy-pop-{queue}")
+        task.add_done_callback(self._loop_ended)
         self._loops[queue] = loop, task
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error("popping stopped by an unexpected error: %r", error, exc_info=error)
+        self._fail(error)
+        if self._service is not None:
+            self._service.fail(error)
 
     async def _stop_loops(self, queues: list[MessageQueue]) -> None:
         stopped = [self._loops.pop(queue) for queue in queues]

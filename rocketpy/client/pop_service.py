@@ -57,6 +57,7 @@ class PopService:
         self._chunks: deque[list[PoppedMessage]] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._stopped = False
+        self._failure: BaseException | None = None
         self._workers: list[asyncio.Task[None]] = []
         if invoke is not None:
             self._workers = [
@@ -72,10 +73,30 @@ class PopService:
         for _ in chunks:
             self._wake()
 
+    def take(self) -> PoppedMessage | None:
+        """Return None: each message is waited for in its turn."""
+        return None
+
     async def next(self) -> PoppedMessage | None:
-        """Return the next message for an iterator; None once stopped."""
+        """Return the next message for an iterator; None once stopped; raises what `fail` got."""
         chunk = await self._next_chunk()
         return None if chunk is None else chunk[0]
+
+    def message(self, delivery: PoppedMessage) -> PoppedMessage:
+        """Return the message itself."""
+        return delivery
+
+    def again(self, message: PoppedMessage) -> None:
+        """Hand a message out again, before all others, unless it was settled."""
+        if not self._stopped and self._hand.holds(message):
+            self._chunks.appendleft([message])
+            self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Raise `error` from the next (or waiting) iteration."""
+        self._failure = error
+        if self._invoke is None:
+            self._wake()
 
     async def done(self, message: PoppedMessage) -> None:
         """Ack what an iterator handed out, unless it was settled already; failures are logged."""
@@ -97,6 +118,9 @@ class PopService:
 
     async def _next_chunk(self) -> list[PoppedMessage] | None:
         while True:
+            if self._failure is not None and self._invoke is None:
+                failure, self._failure = self._failure, None
+                raise failure
             while self._chunks:
                 chunk = [each for each in self._chunks.popleft() if self._hand.holds(each)]
                 if chunk:

@@ -215,6 +215,11 @@ class ProcessQueue:
         self._leaving.add(offset)
         return True
 
+    def waits(self, message: ReceivedMessage) -> bool:
+        """Tell whether the message is unfinished, and not given back or to come again later."""
+        offset = message.ext.queue_offset
+        return not self.dropped and offset in self.messages and offset not in self._leaving
+
     def stay(self, message: ReceivedMessage) -> None:
         """Note that the message, which could not be given back, may be handled here again."""
         self._leaving.discard(message.ext.queue_offset)

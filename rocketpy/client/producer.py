@@ -6,22 +6,23 @@ Source: DefaultMQProducer, DefaultMQProducerImpl (5.4.0).
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Any, Unpack
 
-from rocketpy.client.batch import split_batches
+from rocketpy.client.batch import partly_sent, split_batches
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.instance import Instance
 from rocketpy.client.later import DELAYS
 from rocketpy.client.life import Closes
 from rocketpy.client.message import Message, ReceivedMessage
+from rocketpy.client.oneway import OnewaySends
 from rocketpy.client.outgoing import (
     SEND_REPLY,
     Outgoing,
     SendOptions,
     build_outgoing,
+    check_options,
     check_send_topic,
     queue_chooser,
     unpacked,
@@ -51,8 +52,6 @@ from rocketpy.proto.message import MessageExt
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
-
-logger = logging.getLogger(__name__)
 
 
 class Producer(Closes):
@@ -85,7 +84,7 @@ class Producer(Closes):
         self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
         self._started: SendTransport | None = None
         self._tracer: Tracer | None = None
-        self._oneway_tasks: set[asyncio.Task[None]] = set()
+        self._oneway = OnewaySends(instance, self._window, self.group, config.timeout_s)
         self._closed = False
         self._ends = TransactionEnds(instance.api, instance.routes, self.group)
         if config.tx_checker is not None:
@@ -98,8 +97,13 @@ class Producer(Closes):
 
     @property
     def in_flight(self) -> int:
-        """Sends that wait for their result."""
+        """Sends that wait for their result, and one-way sends that are not written yet."""
         return self._window.messages
+
+    @property
+    def lost_oneway(self) -> int:
+        """One-way sends that are known to be lost."""
+        return self._oneway.losses.count
 
     async def send(
         self,
@@ -124,6 +128,7 @@ class Producer(Closes):
         """
         transport = self._transport()
         if not self._window.has_space:
+            check_options(options)
             left_s = await self._wait_for_space(options.get("timeout", self.config.timeout_s))
             options = {**options, "timeout": left_s}
         return await self._start(transport, topic, body, options)
@@ -167,15 +172,18 @@ class Producer(Closes):
                 results = await asyncio.gather(*futures)
         """
         transport = self._transport()
+        self._check_space()
+        return self._start(transport, topic, body, options, is_pipelined=True)
+
+    def _check_space(self) -> None:
         if not self._window.has_space:
             raise TooManyInFlightError(
                 f"{self.in_flight} sends with {self._window.bytes} bytes are in flight; "
                 "await producer.ready() before the next one"
             )
-        return self._start(transport, topic, body, options, is_pipelined=True)
 
     async def ready(self) -> None:
-        """Wait until one more `send_nowait` fits into the limits."""
+        """Wait until one more `send_nowait` or `send_oneway` fits into the limits."""
         self._transport()
         await self._window.wait_for_space()
 
@@ -189,36 +197,23 @@ class Producer(Closes):
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> None:
-        """Send without waiting for anything: one attempt, whose failure is only logged.
+        """Send without waiting for anything: one attempt, whose failure is only counted and logged.
+
+        Counts as in flight until it is written to the connection: await `ready` between sends, as
+        for `send_nowait`. `flush` and `close` wait for it.
 
         Raises:
+            TooManyInFlightError: the limit of sends or bytes in flight is reached; not sent.
             IllegalMessageError: it breaks a limit; nothing was sent.
         """
         transport = self._transport()
+        self._check_space()
         topic, body, options = unpacked(topic, body, options)
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        task = asyncio.get_running_loop().create_task(
-            self._send_oneway(transport, topic, message, options)
-        )
-        self._oneway_tasks.add(task)
-        task.add_done_callback(self._oneway_tasks.discard)
-
-    async def _send_oneway(
-        self, transport: SendTransport, topic: str, message: Outgoing, options: SendOptions
-    ) -> None:
-        choose = queue_chooser(options)
-        timeout_s = options.get("timeout", self.config.timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._instance.routes.publish_queues(topic)
-                turn = transport.turn(topic)
-                queue = turn.next() if choose is None else choose(turn.queues)
-                await transport.transmit_oneway(queue, message, int(timeout_s * 1000))
-        except (RocketPyError, TimeoutError) as error:
-            logger.warning("one-way send to %s was lost: %r", topic, error)
+        self._oneway.launch(transport, topic, message, options)
 
     async def send_batch(
         self,
@@ -241,9 +236,12 @@ class Producer(Closes):
 
         Raises:
             IllegalMessageError: one of them breaks a limit; nothing was sent.
-            RocketPyError: as `send`.
+            PartlySentError: a request failed after others were stored; `outcomes` has a result or
+                an error for each message. The failed request's own error is its cause.
+            RocketPyError: as `send`; no message is known to be stored.
         """
         transport = self._transport()
+        check_options(options)
         if any(options.get(name) for name in DELAYS):
             raise IllegalMessageError("messages of a batch cannot be delayed")
         own_topic = topic
@@ -262,9 +260,14 @@ class Producer(Closes):
             messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
         results: list[SendResult] = []
         for part in split_batches(messages, topic, self.config.max_message_bytes):
-            left_s = await self._wait_for_space(options.get("timeout", self.config.timeout_s))
-            batch = part.outgoing(self._instance.next_msg_id())
-            stored = await self._launch(transport, topic, batch, {**options, "timeout": left_s})
+            try:
+                left_s = await self._wait_for_space(options.get("timeout", self.config.timeout_s))
+                batch = part.outgoing(self._instance.next_msg_id())
+                stored = await self._launch(transport, topic, batch, {**options, "timeout": left_s})
+            except RocketPyError as error:
+                if not results:
+                    raise
+                raise partly_sent(results, len(part.messages), len(messages), error) from error
             results += part.results(stored)
         return results
 
@@ -312,10 +315,12 @@ class Producer(Closes):
 
         Raises:
             ConfigError: the producer is in the group of those who name none.
+            TypeError: an option that does not exist, or is of another type.
             IllegalMessageError: it breaks a limit; raised when the block is entered.
             HalfNotStoredError: the half message is not known to be stored; the block does not run.
         """
         check_transactional(self._namespace, self.group)
+        check_options(options)
 
         async def send_half() -> SendResult:
             return await self._send_half(topic, body, options, check_after)
@@ -365,6 +370,7 @@ class Producer(Closes):
         """
         transport = self._transport()
         topic, body, options = unpacked(topic, body, options)
+        check_options(options)
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
@@ -414,14 +420,13 @@ class Producer(Closes):
         self._checks.ask(asked, asker, message)
         return True
 
-    async def close(self) -> None:
-        """Take no more sends, wait for those in flight; a second call does nothing."""
+    async def _close(self) -> None:
+        """Take no more sends, and wait for those in flight."""
         if self._closed:
             return
         self._closed = True
-        if self._oneway_tasks:
-            await asyncio.wait(self._oneway_tasks)
         await self._window.close()
+        self._oneway.losses.close()
         if self._checks is not None:
             await self._checks.close()
         if self._tracer is not None:

@@ -22,6 +22,7 @@ from rocketpy.client.instance import Instance
 from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import BrokerOffsetStore
+from rocketpy.client.pauses import chosen
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import CacheTotal, Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullSettings
@@ -42,7 +43,8 @@ class PullConsumer(StartsAndCloses):
     """Reads queues you assign, or your share of topics you subscribe to.
 
     With `auto_commit`, what earlier polls handed out is committed by a later poll: finish a
-    batch before you poll again, and nothing is lost.
+    batch before you poll again, and nothing is lost. A block of code that ends well commits the
+    last batch, too; one that ends by an exception does not.
 
     Example:
         ::
@@ -71,6 +73,7 @@ class PullConsumer(StartsAndCloses):
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
         self._running = False
+        self._was_closed = False
         self._limits = Limits(config.max_cached_messages, config.max_cached_bytes, span=1 << 62)
         self._total = CacheTotal(config.max_cached_messages_all)
         self._readers = QueueReaders(
@@ -120,21 +123,30 @@ class PullConsumer(StartsAndCloses):
         """Be ready for `assign` or `subscribe`.
 
         Raises:
-            ClosedError: the client is not started.
+            ClosedError: the client is not started, or the consumer was closed.
         """
-        if not self._instance.is_running:
-            raise ClosedError("the pull consumer's client is not started")
+        if not self._instance.is_running or self._was_closed:
+            raise ClosedError("the pull consumer's client is not started, or it was closed")
         self._running = True
 
     async def close(self) -> None:
-        """Stop pulling, commit what earlier polls handed out (with `auto_commit`), leave."""
-        if not self._running:
-            return
+        """Stop pulling, commit what was handed out (with `auto_commit`), leave.
+
+        After an exception in its `async with` block, the last batch is not committed: it comes
+        again. Every call waits for the one close; without a start there is nothing to close.
+        """
+        if self._running or self._closing is not None:
+            await super().close()
+
+    async def _close(self) -> None:
         self._running = False
+        self._was_closed = True
         await self._rebalance_job.stop()
         if self.config.auto_commit:
             try:
-                await self.commit()
+                if not self._is_interrupted:
+                    self._committable.update(self._positions)
+                await self._store_committable()
             except RocketPyError as error:
                 logger.warning("last offsets of group %s were not stored: %r", self.group, error)
         for queue in list(self._readers.queues):
@@ -223,14 +235,32 @@ class PullConsumer(StartsAndCloses):
         """The queues read now."""
         return sorted(self._readers.queues)
 
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Hand out nothing of these queues (of all when None) until `resume`."""
-        self._readers.pause(None if queues is None else self._chosen(queues))
+    def pause(self, *what: str | MessageQueue) -> None:
+        """Hand out nothing of these topics and queues until `resume`; of all when none is named.
 
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """End a `pause`."""
-        self._readers.resume(None if queues is None else self._chosen(queues))
+        A pause lasts, also for queues that come later, and over seeks.
+
+        Raises:
+            ClientError: a queue that is not assigned.
+        """
+        self._readers.pause(self._checked_choice(what))
+
+    def resume(self, *what: str | MessageQueue) -> None:
+        """Hand these topics and queues out again; all when none is named.
+
+        Raises:
+            ClientError: a queue that is not assigned.
+        """
+        self._readers.resume(self._checked_choice(what))
         self._wake()
+
+    def _checked_choice(
+        self, what: Iterable[str | MessageQueue]
+    ) -> list[str | MessageQueue] | None:
+        for each in what:
+            if isinstance(each, MessageQueue):
+                self._checked(each)
+        return chosen(self._instance.config.namespace, what)
 
     # ---- messages
 

@@ -4,25 +4,29 @@ Source: DefaultMQPushConsumerImpl (5.4.0).
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import Coroutine
+from typing import Any
 
 from rocketpy.client.allocate import find_allocation
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import (
     DEAD_LETTER,
     ConsumeService,
+    Delivery,
     HandlerService,
     IteratorService,
 )
 from rocketpy.client.consumer_health import consumer_health
 from rocketpy.client.consumer_members import PushMember
-from rocketpy.client.group_consumer import GroupConsumer
+from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
+from rocketpy.client.iterating import MessageIterator
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import make_offset_store
 from rocketpy.client.ordered_service import OrderedService, key_lane, queue_lane
+from rocketpy.client.pauses import chosen
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import GiveBack, Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullSettings
@@ -36,7 +40,6 @@ from rocketpy.client.tracer import Tracer
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import retry_topic
-from rocketpy.proto.trace import CONSUMED
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +49,14 @@ _ANY_SPAN = 1 << 62
 _DRAIN_S = 1.0
 
 
-class Consumer(GroupConsumer[ConsumerConfig]):
+class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     """Receives a group's messages; made by `Client.consumer`.
 
     At least once: after a crash or a change of members a message may come again.
     With a handler, returning means done, raising means again later
     (`Retry` and `ToDLQ` say how).
-    Without one, iterate: a message is done when the next one is asked for.
+    Without one, iterate: a message is done when the next one is asked for. One that was in hand
+    when a loop was left comes again in the next one. Several tasks may iterate, each for itself.
 
     Example:
         ::
@@ -151,7 +155,8 @@ class Consumer(GroupConsumer[ConsumerConfig]):
             invoke = None if invoke is None else self._tracer.traced(invoke)
         self._member.start(invoke)
         if invoke is None:
-            self._service = IteratorService(stats=self._stats, clock=clock)
+            trace = None if self._tracer is None else self._tracer.begin_consuming
+            self._service = IteratorService(stats=self._stats, clock=clock, trace=trace)
         elif config.is_ordered:
             self._service = self._make_ordered(invoke)
         else:
@@ -185,46 +190,49 @@ class Consumer(GroupConsumer[ConsumerConfig]):
         self._give_back = service.give_back
         return service
 
-    async def _finish(self) -> None:
+    async def _finish(self) -> Coroutine[Any, Any, None]:
         await self._readers.silence(list(self._readers.queues))
         assert self._service is not None
         await self._service.stop(self.config.stop_timeout_s)
-        try:
-            await self.commit()
-        except RocketPyError as error:
-            logger.warning("last offsets of group %s were not stored: %r", self.group, error)
+        offsets = self._member.offsets()
+        idle: list[MessageQueue] = []
         for queue, entry in list(self._readers.queues.items()):
             await self._readers.stop(queue)
-            if self._locks is not None and await entry.wait_idle(0):
-                await self._locks.give_back(queue)
+            if await entry.wait_idle(0):
+                idle.append(queue)
+        return self._leave_queues(offsets, idle)
+
+    async def _leave_queues(
+        self, offsets: dict[MessageQueue, int], idle: list[MessageQueue]
+    ) -> None:
+        try:
+            await self._store.save(offsets, final=True)
+        except RocketPyError as error:
+            logger.warning("last offsets of group %s were not stored: %r", self.group, error)
+        if self._locks is not None:
+            await self._locks.give_back(idle)
         if self._tracer is not None:
             await self._tracer.close()
 
     # ---- receiving
 
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        return self._iterate()
+    def _make_iterator(self) -> MessageIterator[Delivery, ReceivedMessage]:
+        if not isinstance(self._service, IteratorService):
+            raise ClosedError(NOT_TO_ITERATE)
+        return MessageIterator(self._service)
 
-    async def _iterate(self) -> AsyncIterator[ReceivedMessage]:
-        service = self._service
-        if not isinstance(service, IteratorService):
-            msg = "start the consumer first (async with), and give it no handler, to iterate"
-            raise ClosedError(msg)
-        while (delivery := await service.next()) is not None:
-            tracer = self._tracer
-            end = None if tracer is None else tracer.begin_consuming([delivery.message])
-            yield delivery.message
-            service.done(delivery)
-            if end is not None:
-                end(CONSUMED)
+    def pause(self, *what: str | MessageQueue) -> None:
+        """Pull no more of these topics and queues until `resume`; of all when none is named.
 
-    def pause(self) -> None:
-        """Pull no more until `resume`; what is pulled already is still delivered."""
-        self._readers.pause()
+        What is pulled already is still delivered. A pause lasts, also for queues that come later,
+        and over resets of offsets. Redeliveries come from a topic of the group, which is paused
+        with all, or by its name (`"%RETRY%"` and the group's).
+        """
+        self._readers.pause(chosen(self._instance.config.namespace, what))
 
-    def resume(self) -> None:
-        """Pull again."""
-        self._readers.resume()
+    def resume(self, *what: str | MessageQueue) -> None:
+        """Pull these topics and queues again; all when none is named."""
+        self._readers.resume(chosen(self._instance.config.namespace, what))
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -277,7 +285,7 @@ class Consumer(GroupConsumer[ConsumerConfig]):
                 await self._store.save({queue: offset}, final=True)
         finally:
             if locks is not None:
-                await locks.give_back(queue)
+                await locks.give_back([queue])
         return True
 
     async def _moved(self, queue: MessageQueue, offset: int) -> None:
@@ -288,7 +296,7 @@ class Consumer(GroupConsumer[ConsumerConfig]):
         if isinstance(error, RocketPyError):  # the broker refuses: perhaps it is not ours any more
             self._wake()
             return
-        self._failure = error
+        self._fail(error)
         if isinstance(self._service, IteratorService):
             self._service.fail(error)
 

@@ -8,6 +8,7 @@ given up and taken afresh, with the offset that the group has stored by then.
 Source: RebalanceImpl.lock, lockAll, unlock, ProcessQueue.isLockExpired (5.4.0).
 """
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,14 @@ logger = logging.getLogger(__name__)
 
 LOCK_LIFE_MS: Final = 30_000
 RENEW_INTERVAL_MS: Final = 20_000
+
+
+def by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    """Return queues by the name of their broker."""
+    found: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        found[queue.broker_name].append(queue)
+    return found
 
 
 class QueueLockKeeper:
@@ -72,11 +81,8 @@ class QueueLockKeeper:
         Raises:
             RocketPyError: the last failure, after every broker was asked.
         """
-        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in self._queues:
-            by_broker[queue.broker_name].append(queue)
         failure: RocketPyError | None = None
-        for broker_name, queues in by_broker.items():
+        for broker_name, queues in by_broker(self._queues).items():
             try:
                 await self._renew(broker_name, queues)
             except RocketPyError as error:
@@ -99,16 +105,23 @@ class QueueLockKeeper:
             entry.closing = True
             self._lapsed()
 
-    async def give_back(self, queue: MessageQueue) -> None:
-        """Let others have a queue; a failure only makes them wait until the lock expires."""
-        if self._renewed_ms.pop(queue, None) is None:
-            return
+    async def give_back(self, queues: Iterable[MessageQueue]) -> None:
+        """Let others have queues, all brokers at once.
+
+        A failure only makes them wait until the locks expire.
+        """
+        held = [queue for queue in queues if self._renewed_ms.pop(queue, None) is not None]
+        await asyncio.gather(
+            *(self._unlock(broker_name, each) for broker_name, each in by_broker(held).items())
+        )
+
+    async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> None:
         try:
-            address = self._address(queue.broker_name)
+            address = self._address(broker_name)
             client_id = self._instance.client_id
-            await self._instance.api.unlock_queues(address, self._group, client_id, [queue])
+            await self._instance.api.unlock_queues(address, self._group, client_id, queues)
         except RocketPyError as error:
-            logger.info("the lock of %s was not given back: %r", queue, error)
+            logger.info("locks of %s were not given back: %r", queues, error)
 
     async def _lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         address = self._address(broker_name)

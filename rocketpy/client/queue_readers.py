@@ -23,6 +23,7 @@ from types import MappingProxyType
 
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.pauses import Pauses
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.client.pull_loop import PullLoop, PullSettings
 from rocketpy.errors import RocketPyError
@@ -69,8 +70,7 @@ class QueueReaders:
         self._queues: dict[MessageQueue, ProcessQueue] = {}
         self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
         self._failures: dict[MessageQueue, str] = {}
-        self._paused: set[MessageQueue] = set()
-        self._all_paused = False
+        self._pauses = Pauses()
         self.queues: Mapping[MessageQueue, ProcessQueue] = MappingProxyType(self._queues)
         self.failures: Mapping[MessageQueue, str] = MappingProxyType(self._failures)
 
@@ -80,7 +80,7 @@ class QueueReaders:
         entry = self._make_queue(queue)
         entry.next_pull_offset = offset
         entry.pulled_at_ms = self._instance.clock.monotonic_ms()
-        if self._all_paused or queue in self._paused:
+        if self._pauses.holds(queue):
             entry.pause()
         loop = PullLoop(
             self._instance,
@@ -105,17 +105,13 @@ class QueueReaders:
             return
         entry.drop()
         self._failures.pop(queue, None)
-        self._paused.discard(queue)
         await self.silence([queue])
 
     async def restart(self, queue: MessageQueue, offset: int) -> None:
         """Go on with another offset of a queue that is read, paused or not as it was."""
-        was_paused = queue in self._paused
         await self.stop(queue)
         if queue in self._queues:
             return  # somebody else began it while we waited for the loop
-        if was_paused:
-            self._paused.add(queue)
         self.begin(queue, offset)
 
     async def silence(self, queues: Iterable[MessageQueue]) -> None:
@@ -128,22 +124,23 @@ class QueueReaders:
         if waited:
             await asyncio.wait(waited)
 
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull no more of these queues (of all that there are and will be when None)."""
-        if queues is None:
-            self._all_paused = True
-        for queue in list(self._queues) if queues is None else queues:
-            self._paused.add(queue)
-            self._queues[queue].pause()
+    def pause(self, what: Iterable[str | MessageQueue] | None = None) -> None:
+        """Pull no more of these topics and queues, read now or later (of all when None)."""
+        self._pauses.set(what, paused=True)
+        self._follow_pauses()
 
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    def resume(self, what: Iterable[str | MessageQueue] | None = None) -> None:
         """End a `pause`."""
-        if queues is None:
-            self._all_paused = False
-            self._paused.clear()
-        for queue in list(self._queues) if queues is None else queues:
-            self._paused.discard(queue)
-            self._queues[queue].resume()
+        self._pauses.set(what, paused=False)
+        self._follow_pauses()
+
+    def _follow_pauses(self) -> None:
+        for queue, entry in self._queues.items():
+            paused = self._pauses.holds(queue)
+            if paused and not entry.paused:
+                entry.pause()
+            elif entry.paused and not paused:
+                entry.resume()
 
     async def _offset_moved(self, entry: ProcessQueue, offset: int) -> None:
         if self._queues.get(entry.queue) is entry:

@@ -76,7 +76,7 @@ def test_threads_start_in_named_places_only() -> None:
         "rocketpy/runtime/service.py",
         # acknowledgements are seen to while a task waits for its next rows
         "rocketpy/spark/sink/worker.py",
-        "rocketpy/sync.py",  # the blocking face of the client owns one loop thread
+        "rocketpy/client/loop_thread.py",  # the blocking face of the client owns one
         "rocketpy/testing/cluster.py",  # a cluster beside a synchronous test
     }
     starters = {name(path) for path in PACKAGE if re.search(r"\bThread\(", path.read_text())}

@@ -2,8 +2,10 @@
 
 import asyncio
 import inspect
+import multiprocessing
 import os
 import threading
+import warnings
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,7 +15,7 @@ import rocketpy
 from rocketpy import sync
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
-from rocketpy.errors import ClientError, ClosedError, ConnectError
+from rocketpy.errors import ClientError, ClosedError, ConfigError, ConnectError
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.hooks import RpcHook
 
@@ -76,17 +78,19 @@ def test_a_thread_lives_as_long_as_the_client() -> None:
 
 def test_nothing_can_be_made_before_the_start_or_after_the_end() -> None:
     client = client_on(NoNetwork())
-    for _ in range(2):
+    for is_closed in (False, True):
         for use in (client.producer, client.pull_consumer, client.health):
             with pytest.raises(ClosedError, match="not started"):
                 use()
         with pytest.raises(ClosedError):
             _ = client.client_id
-        with client:
-            assert client.client_id.startswith("10.0.9.1@")
-            assert client.health().consumers == {}
-            break
+        if not is_closed:
+            with client:
+                assert client.client_id.startswith("10.0.9.1@")
+                assert client.health().consumers == {}
         client.close()
+    with pytest.raises(ClosedError, match="again"):
+        client.start()
 
 
 def test_errors_reach_the_caller() -> None:
@@ -122,8 +126,12 @@ def test_a_child_process_has_to_connect_anew(monkeypatch: pytest.MonkeyPatch) ->
         producer = client.producer()
         with monkeypatch.context() as child:
             child.setattr(os, "getpid", lambda: -1)
-            with pytest.raises(ClosedError, match="parent process"):
-                producer.send("t", b"x")
+            for use in (producer.send, producer.send_nowait, producer.send_oneway):
+                with pytest.raises(ClosedError, match="parent process"):
+                    use("t", b"x")
+            producer.close()
+            client.close()  # there is nothing of ours to close
+        assert client.client_id, "the parent's goes on"
 
 
 class Hanging:
@@ -190,6 +198,80 @@ def test_methods_take_what_their_namesakes_take(face: type, wrapped: type) -> No
             list(inspect.signature(own).parameters.values())[1:]
             == list(inspect.signature(namesake).parameters.values())[1:]
         ), name
+
+
+def test_a_real_child_is_told_and_the_parent_goes_on() -> None:
+    with client_on(NoNetwork()) as client:
+        producer = client.producer(retries=0)
+        child = multiprocessing.get_context("fork").Process(target=_in_a_child, args=(producer,))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
+            child.start()
+        child.join(WAIT_S)
+        assert child.exitcode == 0
+        with pytest.raises(ClientError):
+            producer.send("t", b"x", timeout=0.1)
+
+
+def _in_a_child(producer: sync.Producer) -> None:
+    for use in (producer.send, producer.send_nowait):
+        with pytest.raises(ClosedError, match="parent process"):
+            use("t", b"x")
+
+
+def test_a_blocking_call_on_the_client_s_own_thread_says_what_to_do() -> None:
+    with client_on(NoNetwork()) as client:
+        producer = client.producer()
+
+        async def handler() -> None:
+            producer.send("t", b"x")
+
+        thread = client._running()
+        with pytest.raises(ClientError, match="plain `def`"):
+            thread.run(handler())
+
+        async def closes() -> None:
+            client.close()
+
+        with pytest.raises(ClientError, match="plain `def`"):
+            thread.run(closes())
+        assert client.client_id, "it is still open"
+
+
+def test_options_are_refused_at_the_call() -> None:
+    with client_on(NoNetwork()) as client:
+        producer: Any = client.producer()
+        with pytest.raises(TypeError, match="did you mean tag"):
+            producer.send_nowait("t", b"x", tags="a")
+        with pytest.raises(ConfigError, match="handler"):
+            client.consumer("t", handler=lambda: None)
+
+
+def test_every_close_waits_for_the_one_close() -> None:
+    gate = threading.Event()
+
+    class SlowToClose(NoNetwork):
+        async def close(self) -> None:
+            await asyncio.to_thread(gate.wait, WAIT_S)
+            await super().close()
+
+    network = SlowToClose()
+    client = client_on(network)
+    client.start()
+    ended: list[bool] = []
+
+    def close() -> None:
+        client.close()
+        ended.append(network.is_closed)
+
+    threads = [threading.Thread(target=close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert ended == []
+    gate.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert ended == [True] * 3
 
 
 def test_connect_describes_a_client_as_its_namesake_does() -> None:

@@ -1,12 +1,14 @@
 """Transactions, requests and popping through the blocking client."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rocketpy
-from rocketpy.sync import connect
+import rocketpy.admin
+from rocketpy.sync import ReceivedMessage, connect
 from rocketpy.testing.cluster import ClusterThread
 
 
@@ -25,8 +27,8 @@ def test_transactions_requests_and_popping_without_await(tmp_path: Path) -> None
         with client.pop_consumer("orders", group="p", start="earliest") as consumer:
             message = next(iter(consumer))
             assert (message.body, message.id) == (b"kept", kept.id)
-            consumer.change_invisible(message, 30)
-            consumer.nack(message, -1)
+            message.change_invisible(30)
+            message.nack(-1)
         assert cluster.message_count("%DLQ%p") == 1
 
 
@@ -43,4 +45,65 @@ def test_popping_in_a_namespace(tmp_path: Path) -> None:
             message = next(iter(consumer))
             assert (message.topic, message.body) == ("orders", b"inside")
             assert message.queue.topic == "ns%orders"
-            consumer.ack(message)
+            message.ack()
+
+
+def test_handlers_and_loops_get_messages_that_block(tmp_path: Path) -> None:
+    acked: list[bytes] = []
+    refused: list[str] = []
+    done = threading.Event()
+
+    def handler(body: bytes, message: ReceivedMessage) -> None:
+        message.ack()
+        client.producer().send("answers", body)
+        acked.append(body)
+
+    async def on_the_loop(message: rocketpy.ReceivedMessage) -> None:
+        await message.ack()
+        try:
+            client.producer()
+        except rocketpy.errors.ClientError as error:
+            refused.append(str(error))
+        done.set()
+
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv, group="s") as client:
+        client.producer().send("orders", b"o1")
+        options: Any = {"start": "earliest"}
+        with client.consumer("orders", group="a", handler=handler, **options):
+            with client.consumer("answers", group="b", handler=on_the_loop, **options):
+                assert done.wait(30)
+        assert acked == [b"o1"]
+        assert "make the handler a plain `def`" in refused[0]
+        with client.consumer("orders", group="c", **options) as consumer:
+            first = next(iter(consumer))
+            for again in consumer:
+                assert again.id == first.id
+                again.ack()
+                break
+        with client.pull_consumer(group="d", **options) as pulling:
+            pulling.assign(pulling.queues("orders"))
+            [polled] = pulling.poll(timeout=20)
+            polled.ack()
+            with pytest.raises(rocketpy.errors.ClosedError):
+                polled.nack()
+        for group in ("a", "c", "d"):
+            lag = cluster.run(_lag(cluster.namesrv, group))
+            assert lag == 0, group
+
+
+async def _lag(namesrv: str, group: str) -> int:
+    async with rocketpy.admin.connect(namesrv) as admin:
+        return (await admin.group_lag(group, "orders")).lag
+
+
+def test_a_burst_waits_for_room_and_all_of_it_is_stored(tmp_path: Path) -> None:
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv) as client:
+        producer = client.producer(max_in_flight=8)
+        sent = [producer.send_nowait("orders", b"x") for _ in range(200)]
+        assert {future.result(30).status.name for future in sent} == {"SEND_OK"}
+        for _ in range(200):
+            producer.send_oneway("orders", b"y")
+        assert producer.in_flight <= 8
+        producer.flush()
+        assert (producer.in_flight, producer.lost_oneway) == (0, 0)
+        producer.send("orders", b"z")

@@ -167,7 +167,7 @@ def test_a_queue_that_is_not_assigned_has_no_position_to_change() -> None:
                     with pytest.raises(ClientError, match="not assigned"):
                         await use
                 with pytest.raises(ClientError, match="not assigned"):
-                    consumer.pause([QUEUE])
+                    consumer.pause(QUEUE)
 
     run_sim(main)
 
@@ -180,7 +180,7 @@ def test_a_paused_queue_is_kept_and_the_others_go_on() -> None:
             async with client.pull_consumer(group="p", start="earliest") as consumer:
                 await consumer.assign([first, second])
                 await pass_time(1)  # both are pulled already
-                consumer.pause([first])
+                consumer.pause(first)
                 assert {number % 2 for number in await polled(consumer, 4)} == {1}
                 assert await consumer.poll(timeout=1) == []
                 consumer.resume()

@@ -83,7 +83,7 @@ def test_a_lock_that_somebody_else_has_is_not_ours() -> None:
         assert not await kit.take()
         await kit.keeper.renew()
         assert kit.queues[QUEUE].closing
-        await kit.keeper.give_back(QUEUE)
+        await kit.keeper.give_back([QUEUE])
         assert not cluster.of_code(UNLOCK), "it is not ours to give back"
 
     with_keeper(scenario)
@@ -94,11 +94,11 @@ def test_what_was_given_back_is_free_at_once_and_a_failure_does_no_harm() -> Non
         locks = cluster.world.brokers[0].broker.parts.locks
         assert await kit.take()
         assert len(locks) == 1
-        await kit.keeper.give_back(QUEUE)
+        await kit.keeper.give_back([QUEUE])
         assert len(locks) == 0
         assert await kit.take()
         cluster.script[UNLOCK] = ["lost"]
-        await kit.keeper.give_back(QUEUE)
+        await kit.keeper.give_back([QUEUE])
         assert not kit.keeper.holds(QUEUE)
 
     with_keeper(scenario)
