@@ -131,7 +131,7 @@ class Broker:
         """What serves plain sends: ``compiled`` or ``python``."""
         if self.requests.has_guard:
             return "python"
-        return send_path(self._parts.pools["send"], self._configs.store)
+        return send_path(self._parts.pools["send"])
 
     @property
     def services(self) -> Sequence[Service]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from rocketpy.errors import ConnectionLostError
-from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.proto.command import RemotingCommand, encode_command, make_request
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.in_flight import InFlight, PendingRequest
 from rocketpy.remoting.transport import Buffer, WriteTransport, reset
@@ -46,6 +46,10 @@ class ChannelHost(Protocol):
 
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         """Take a deferred response that was set; any thread."""
+        ...
+
+    def take_in_hand(self, count: int) -> None:
+        """Count requests that are answered later; on the channel's loop."""
         ...
 
     def wrote_much(self, size_bytes: int) -> None:
@@ -207,6 +211,14 @@ class Channel:
         out here: whoever defers sees to it that a response is set in the end.
         """
         return DeferredResponse(request, self._host.complete)
+
+    def defer_run(self, count: int) -> DeferredResponse:
+        """Return the place of the responses to several requests, which are set as one frame.
+
+        As `defer`, for who serves bytes and not requests; on the channel's loop.
+        """
+        self._host.take_in_hand(count)
+        return DeferredResponse(make_request(0), self._host.complete, count)
 
     def when_writable(self, callback: Callable[[], object]) -> None:
         """Run a callback once the peer takes more, and so does the budget; any thread.

@@ -44,7 +44,7 @@ class CompletedResponses:
         count = 0
         while self._queue:
             deferred, response = self._queue.popleft()
-            count += 1
+            count += deferred.count
             try:
                 responses.add(deferred.request, cast("Response", response))
             except Exception as error:  # noqa: BLE001 - dispatch: becomes code 1, the connection stays

@@ -29,11 +29,7 @@ from rocketpy.remoting.completed_responses import CompletedResponses
 from rocketpy.remoting.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection_watch import ConnectionWatch
 from rocketpy.remoting.deferred import DeferredResponse
-from rocketpy.remoting.dispatch import (
-    Processor,
-    Responses,
-    send_away,
-)
+from rocketpy.remoting.dispatch import ByteHandler, Processor, Responses, send_away
 from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, Taken, request_bytes
 from rocketpy.remoting.late_requests import LOOK_INTERVAL_MS, refuse_late
 from rocketpy.remoting.pool_watch import watch_pool
@@ -109,7 +105,7 @@ class Connection(asyncio.Protocol):
             self._read_later(data)
             return
         if self._byte_handler is not None:
-            data = self._offer(data)
+            data = self._offer(self._byte_handler, data)
         commands = reader.feed(data)
         if commands:
             self.frame_reads += 1
@@ -190,20 +186,21 @@ class Connection(asyncio.Protocol):
             _log.warning("malformed frame, connection closed peer=%s reason=%s", peer, reason)
             self.channel.close(f"malformed frame: {reason}")
 
-    def _offer(self, data: bytes) -> bytes:
+    def _offer(self, handler: ByteHandler, data: bytes) -> bytes:
         """Let the byte handler serve what it can; return what is left for the reader.
 
         It sees whole frames only from a frame's first byte on, and nothing while older requests of
         this connection are suspended, nor a connection's first request, which says who the peer is.
         """
-        handler = self._byte_handler
-        if handler is None or not self.has_first_command or self.is_reading_paused:
+        if not self.has_first_command or self.is_reading_paused:
             return data
         if self._owner.is_draining or not self.channel.is_open or self._budget.is_exhausted:
             return data
         data = self._reader.take(data)
         served_bytes = serve_bytes(handler, self.channel, data) if data else 0
         self.frame_reads += served_bytes > 0
+        if self.in_hand.is_full:
+            self._update_reading()
         return data[served_bytes:]
 
     def _dispatch(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
@@ -321,6 +318,11 @@ class Connection(asyncio.Protocol):
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         """Take a deferred response that was set; any thread."""
         self._completed.add(deferred, response)
+
+    def take_in_hand(self, count: int) -> None:
+        """Count requests that are answered later, by one deferred response."""
+        self.in_hand.add(count, count * DEFERRED_BYTES)
+        self._count()
 
     def wrote_much(self, size_bytes: int) -> None:
         """Count what lies unsent, now and when the loop has turned."""

@@ -19,15 +19,18 @@ class DeferredResponse:
 
     Attributes:
         request: the request without its body and header fields.
+        count: how many requests it answers.
     """
 
-    __slots__ = ("_complete", "_unset", "request")
+    __slots__ = ("_complete", "_unset", "count", "request")
 
     def __init__(
         self,
         request: RemotingCommand,
         complete: Callable[["DeferredResponse", object], None],
+        count: int = 1,
     ) -> None:
+        self.count = count
         self.request = RemotingCommand(
             request.code,
             request.language,

@@ -176,14 +176,8 @@ class ConsumeQueue:
         Raises:
             QueueGapError: ``queue_offset`` is not the next one.
         """
-        if queue_offset != self.max_offset:
-            raise QueueGapError(expected=self.max_offset, got=queue_offset)
-        at = (queue_offset - self._tail_start) * ENTRY_BYTES
-        data = b"".join(map(ENTRY.pack, phy_offsets, sizes_bytes, tags_codes))
-        assert at + len(data) <= len(self._buffer), "reserve comes before put"
-        self._buffer[at : at + len(data)] = data
-        self.max_phy_end = phy_offsets[-1] + sizes_bytes[-1]
-        self.max_offset = queue_offset + len(phy_offsets)
+        entries = b"".join(map(ENTRY.pack, phy_offsets, sizes_bytes, tags_codes))
+        self.put_entries(queue_offset, entries, phy_offsets[-1] + sizes_bytes[-1])
 
     def open_run(self, count: int) -> tuple[bytearray, int] | None:
         """Make room for entries that somebody else writes (append lock held).
@@ -200,6 +194,38 @@ class ConsumeQueue:
         if self.next_offset + count > self.reserved_offset:
             self.reserve(count)
         return self._buffer, (self.next_offset - self._tail_start) * ENTRY_BYTES
+
+    def reserve_run(self, count: int) -> bool:
+        """Make room for entries that come later, as `put_entries` (append lock held).
+
+        Returns:
+            False when the topic was deleted.
+
+        Raises:
+            ResourceShortError: as `reserve`.
+        """
+        if not self.is_deleted and self.next_offset + count > self.reserved_offset:
+            self.reserve(count)
+        return not self.is_deleted
+
+    def put_entries(self, queue_offset: int, entries: bytes, max_phy_end: int) -> None:
+        """Append entries that are packed already; room was reserved before.
+
+        Args:
+            queue_offset: of the first one.
+            entries: as they stand in the file.
+            max_phy_end: physical end of the last one's message.
+
+        Raises:
+            QueueGapError: ``queue_offset`` is not the next one.
+        """
+        if queue_offset != self.max_offset:
+            raise QueueGapError(expected=self.max_offset, got=queue_offset)
+        at = (queue_offset - self._tail_start) * ENTRY_BYTES
+        assert at + len(entries) <= len(self._buffer), "reserve comes before put"
+        self._buffer[at : at + len(entries)] = entries
+        self.max_phy_end = max_phy_end
+        self.max_offset = queue_offset + len(entries) // ENTRY_BYTES
 
     def close_run(self, count: int, max_phy_end: int) -> None:
         """Take note of entries that were written where `open_run` said (append lock held).

@@ -9,7 +9,9 @@ Invariants:
     - everything that can fail comes before the first byte: room is reserved, files are not rolled.
       What does not fit the current files, or is not as usual in any way, is left to `MessageStore`;
     - between `begin` and `end` nothing counts that was written: readers and a crash see the store
-      as it was, or, after a crash, whole records that recovery finds in the log.
+      as it was, or, after a crash, whole records that recovery finds in the log;
+    - with SYNC_FLUSH only the records are written in place. Queue entries and keys go with the run
+      to who waits for the disk (`rocketpy.store.dispatch.EncodedRun`).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +21,12 @@ from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.proto.record import BLANK_BYTES, V4_HOST_BYTES
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.dispatch import DispatcherList
+from rocketpy.store.dispatch import Arrival, DispatcherList, EncodedRun
 from rocketpy.store.index_file import IndexFile, IndexRun
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.mapped_file import MappedFile
 from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.queue_entry import ENTRY_BYTES
 from rocketpy.store.stats import StoreStats
 from rocketpy.store.writer import MessageWriter
 
@@ -43,6 +46,7 @@ class AppendSpace(NamedTuple):
         tails: for each queue its bytes and the position of the next entry in them.
         index_file: the file that its keys go to; None in a store without an index.
         index_run: where in that file.
+        is_later: the run waits for the disk: the tails are memory of its own, no key is written.
     """
 
     store_ms: int
@@ -53,6 +57,7 @@ class AppendSpace(NamedTuple):
     tails: list[tuple[bytearray, int] | None]
     index_file: IndexFile | None
     index_run: IndexRun | None
+    is_later: bool
 
 
 class AppendedRun(NamedTuple):
@@ -65,6 +70,9 @@ class AppendedRun(NamedTuple):
         index_count: number that the next entry of the index gets.
         slots_used: slots of the index file that name an entry.
         last_phy_offset: where the last record begins.
+        key_hashes: of all keys, of a run that waits for the disk; empty otherwise.
+        key_phy_offsets: for each of them where its message begins.
+        arrivals: who is to be told of such a run.
     """
 
     log_position: int
@@ -73,6 +81,9 @@ class AppendedRun(NamedTuple):
     index_count: int
     slots_used: int
     last_phy_offset: int
+    key_hashes: Sequence[int] = ()
+    key_phy_offsets: Sequence[int] = ()
+    arrivals: Sequence[Arrival] = ()
 
 
 class DirectAppend:
@@ -85,9 +96,11 @@ class DirectAppend:
         dispatchers: those of ``index`` and the queues and no others; may have messages waiting.
         index: gets the keys; None without.
         stats: counts.
+        is_sync_flush: whether every message waits for the disk.
 
     Attributes:
         has_index: whether keys are wanted.
+        is_sync_flush: whether every message waits for the disk.
     """
 
     def __init__(
@@ -99,8 +112,10 @@ class DirectAppend:
         dispatchers: DispatcherList,
         index: IndexService | None,
         stats: StoreStats,
+        is_sync_flush: bool = False,
     ) -> None:
         self.has_index = index is not None
+        self.is_sync_flush = is_sync_flush
         self._writer = writer
         self._log = log
         self._offsets = offsets
@@ -142,20 +157,22 @@ class DirectAppend:
         self, places: Sequence[Place], log_bytes: int, key_count: int, store_ms: int
     ) -> AppendSpace | None:
         offsets, store_host = self._offsets, self._writer.store_host
-        if (
-            self._dispatchers.pending_count
-            or offsets.appended + log_bytes > offsets.visible_bound
-            or len(store_host) != V4_HOST_BYTES
+        is_later = self.is_sync_flush
+        if len(store_host) != V4_HOST_BYTES:
+            return None
+        if not is_later and (
+            self._dispatchers.pending_count or offsets.appended + log_bytes > offsets.visible_bound
         ):
             return None
         index_file = index_run = None
-        if self._index is not None:
+        if self._index is not None and not is_later:
             index_file = self._index.file_for_run(offsets.appended, store_ms)
             if index_file is None:
                 return None
         found = [self._writer.known_queue(topic, queue_id) for topic, queue_id, _ in places]
+        open_run = _room_for_later if is_later else ConsumeQueue.open_run
         tails = [
-            None if queue is None else queue.open_run(count)
+            None if queue is None else open_run(queue, count)
             for queue, (_, _, count) in zip(found, places, strict=True)
         ]
         log, end = self._log.current
@@ -169,7 +186,7 @@ class DirectAppend:
         if index_file is not None:
             index_run = index_file.open_run(key_count)
         return AppendSpace(
-            store_ms, store_host, log, wanted_end, found, tails, index_file, index_run
+            store_ms, store_host, log, wanted_end, found, tails, index_file, index_run, is_later
         )
 
     def end(self, space: AppendSpace, run: AppendedRun | None) -> None:
@@ -184,6 +201,8 @@ class DirectAppend:
                 self._count(space, run)
         finally:
             self._writer.let_go()
+        if run is not None and space.is_later:
+            self._offsets.ask()
 
     def _count(self, space: AppendSpace, run: AppendedRun) -> None:
         log, offsets, stats = space.log, self._offsets, self._stats
@@ -191,14 +210,36 @@ class DirectAppend:
         log.write_position = run.log_position
         offsets.appended = log.base_offset + run.log_position
         offsets.appended_ms = space.store_ms
-        for queue, count, phy_end in zip(space.queues, run.counts, run.phy_ends, strict=True):
-            if queue is not None and count:
-                queue.close_run(count, phy_end)
-        if space.index_file is not None:
-            space.index_file.close_run(
-                run.index_count, run.slots_used, run.last_phy_offset, space.store_ms
-            )
-        offsets.dispatched = offsets.appended
-        offsets.dispatched_ms = space.store_ms
+        if space.is_later:
+            self._dispatchers.submit_later(_later(space, run, offsets.appended))
+        else:
+            for queue, count, phy_end in zip(space.queues, run.counts, run.phy_ends, strict=True):
+                if queue is not None and count:
+                    queue.close_run(count, phy_end)
+            if space.index_file is not None:
+                space.index_file.close_run(
+                    run.index_count, run.slots_used, run.last_phy_offset, space.store_ms
+                )
+            offsets.dispatched = offsets.appended
+            offsets.dispatched_ms = space.store_ms
         stats.put_count += sum(run.counts)
         stats.put_bytes += size_bytes
+
+
+def _room_for_later(queue: ConsumeQueue, count: int) -> tuple[bytearray, int] | None:
+    """Make room in a queue for entries that are put when the disk has their messages."""
+    return (bytearray(ENTRY_BYTES * count), 0) if queue.reserve_run(count) else None
+
+
+def _later(space: AppendSpace, run: AppendedRun, phy_end: int) -> EncodedRun:
+    """Count the entries of a run in their queues, and return what is to be put later."""
+    placed = []
+    for queue, tail, count, end in zip(
+        space.queues, space.tails, run.counts, run.phy_ends, strict=True
+    ):
+        if queue is not None and tail is not None and count:
+            placed.append((queue, queue.next_offset, bytes(tail[0][: ENTRY_BYTES * count]), end))
+            queue.next_offset += count
+    return EncodedRun(
+        placed, run.key_hashes, run.key_phy_offsets, run.arrivals, phy_end, space.store_ms
+    )

@@ -24,7 +24,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rocketpy.proto.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -115,6 +115,27 @@ class DispatchRun(NamedTuple):
         return self.phy_offsets[-1] + self.sizes_bytes[-1]
 
 
+class EncodedRun(NamedTuple):
+    """Messages that somebody else wrote, with all that dispatchers need of them ready.
+
+    Attributes:
+        places: for each queue: itself, the first entry's queue offset, the entries as they stand in
+            the file, physical end of the last one's message.
+        key_hashes: of all keys, for the index.
+        key_phy_offsets: for each of them where its message begins.
+        arrivals: what the listener is told.
+        phy_end: physical offset after the last record.
+        store_timestamp_ms: when they were appended.
+    """
+
+    places: Sequence[tuple[ConsumeQueue, int, bytes, int]]
+    key_hashes: Sequence[int]
+    key_phy_offsets: Sequence[int]
+    arrivals: Sequence[Arrival]
+    phy_end: int
+    store_timestamp_ms: int
+
+
 class Dispatcher(Protocol):
     """Is told of every message, in the order of the log, under the append lock."""
 
@@ -138,6 +159,10 @@ class Dispatcher(Protocol):
 
     def dispatch_run(self, run: DispatchRun) -> None:
         """Take the messages of a batch."""
+        ...
+
+    def dispatch_encoded(self, run: EncodedRun) -> None:
+        """Take messages that somebody else wrote."""
         ...
 
 
@@ -184,12 +209,16 @@ def read_back(
     )
 
 
-class PendingDispatchQueue(deque[DispatchRequest | DispatchRun]):
+Pending: TypeAlias = DispatchRequest | DispatchRun | EncodedRun
+"""What waits to become visible."""
+
+
+class PendingDispatchQueue(deque[Pending]):
     """Messages that are not visible yet, in the order of the log; the append lock guards it."""
 
     __slots__ = ()
 
-    def take(self, visible: int) -> list[DispatchRequest | DispatchRun]:
+    def take(self, visible: int) -> list[Pending]:
         """Remove and return those that end at or before a physical offset."""
         taken = []
         while self and self[0].phy_end <= visible:
@@ -304,6 +333,10 @@ class DispatcherList:
         offsets.dispatched_ms = run.store_timestamp_ms
         return True
 
+    def submit_later(self, run: EncodedRun) -> None:
+        """Dispatch messages that are not visible yet when they are (append lock held)."""
+        self._pending.append(run)
+
     def release(self, visible: int) -> None:
         """Dispatch what has become visible, and announce it."""
         arrivals: list[Arrival] = []
@@ -316,11 +349,14 @@ class DispatcherList:
                 offsets.dispatched_ms = each.store_timestamp_ms
         self.announce(arrivals)
 
-    def _dispatch_one(self, request: DispatchRequest | DispatchRun) -> None:
+    def _dispatch_one(self, request: Pending) -> None:
         try:
             if isinstance(request, DispatchRun):
                 for dispatcher in self._dispatchers:
                     dispatcher.dispatch_run(request)
+            elif isinstance(request, EncodedRun):
+                for dispatcher in self._dispatchers:
+                    dispatcher.dispatch_encoded(request)
             else:
                 for dispatch in self._dispatch:
                     dispatch(*request)
@@ -334,8 +370,11 @@ class DispatcherList:
                 self.on_arrival(*arrival)
 
 
-def arrivals_of(request: DispatchRequest | DispatchRun) -> list[Arrival]:
+def arrivals_of(request: Pending) -> list[Arrival]:
     """Return what the listener is told: one arrival a message, or one a tags code of a batch."""
+    if isinstance(request, EncodedRun):
+        gone = {(q.topic, q.queue_id) for q, *_ in request.places if q.is_deleted}
+        return [each for each in request.arrivals if each[:2] not in gone]
     queue = request.queue
     if not has_queue_entry(request.sys_flag) or (queue is not None and queue.is_deleted):
         return []

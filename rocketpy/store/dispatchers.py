@@ -10,7 +10,7 @@ Source: CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (5.4
 
 from rocketpy.proto.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.dispatch import DispatchRun, has_queue_entry
+from rocketpy.store.dispatch import DispatchRun, EncodedRun, has_queue_entry
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.queue_rebuild import QueueRebuilder
 
@@ -54,6 +54,12 @@ class ConsumeQueueDispatcher:
             codes = run.messages.tags_codes
             run.queue.put_run(run.queue_offset, run.phy_offsets, run.sizes_bytes, codes)
 
+    def dispatch_encoded(self, run: EncodedRun) -> None:
+        """See `rocketpy.store.dispatch.Dispatcher.dispatch_encoded`."""
+        for queue, queue_offset, entries, phy_end in run.places:
+            if not queue.is_deleted:
+                queue.put_entries(queue_offset, entries, phy_end)
+
 
 class IndexDispatcher:
     """Makes a message findable by its keys."""
@@ -61,6 +67,7 @@ class IndexDispatcher:
     def __init__(self, index: IndexService) -> None:
         self._put = index.put
         self._put_run = index.put_run
+        self._put_hashed = index.put_hashed
 
     def dispatch(  # noqa: PLR0917 - see `rocketpy.store.dispatch.Dispatcher`
         self,
@@ -84,3 +91,7 @@ class IndexDispatcher:
     def dispatch_run(self, run: DispatchRun) -> None:
         """See `rocketpy.store.dispatch.Dispatcher.dispatch_run`."""
         self._put_run(run.topic, run.messages, run.phy_offsets, run.store_timestamp_ms)
+
+    def dispatch_encoded(self, run: EncodedRun) -> None:
+        """See `rocketpy.store.dispatch.Dispatcher.dispatch_encoded`."""
+        self._put_hashed(run.key_hashes, run.key_phy_offsets, run.store_timestamp_ms)

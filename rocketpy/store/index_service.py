@@ -27,6 +27,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -271,20 +272,38 @@ class IndexService:
         """
         if self._missing_from is not None:
             return
-        current = self._current
         uniq_keys = messages.uniq_keys
-        is_plain = not any(messages.keys) and not any(messages.tags) and None not in uniq_keys
-        if current is not None and is_plain:
+        if not any(messages.keys) and not any(messages.tags) and None not in uniq_keys:
             hashes = self._hasher.hash_run(topic, cast("Sequence[str]", uniq_keys))
-            try:
-                if current.put_run(hashes, phy_offsets, store_timestamp_ms):
-                    return
-            except _NOT_WRITTEN:
-                self._fall_behind(phy_offsets[0])
-                return
+            self.put_hashed(hashes, phy_offsets, store_timestamp_ms)
+            return
         columns = uniq_keys, messages.keys, messages.tags, phy_offsets
         for uniq_key, keys, tags, phy_offset in zip(*columns, strict=True):
             self.put(topic, uniq_key, keys, tags, phy_offset, store_timestamp_ms)
+
+    def put_hashed(
+        self, hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
+    ) -> None:
+        """Index messages whose keys are hashed already; see `put`.
+
+        Args:
+            hashes: of all keys, in the order of the log.
+            phy_offsets: for each key where its message begins.
+            store_timestamp_ms: when the messages were stored.
+        """
+        current = self._current
+        if self._missing_from is not None or not hashes:
+            return
+        with suppress(*_NOT_WRITTEN):  # some of them may be
+            if current is not None and current.put_run(hashes, phy_offsets, store_timestamp_ms):
+                return
+        by_message: dict[int, list[int]] = {}
+        for phy_offset, key_hash in zip(phy_offsets, hashes, strict=True):
+            by_message.setdefault(phy_offset, []).append(key_hash)
+        for phy_offset, keys in by_message.items():
+            if not self._put_hashes(keys, phy_offset, store_timestamp_ms):
+                self._fall_behind(phy_offset)
+                return
 
     def file_for_run(self, phy_offset: int, store_timestamp_ms: int) -> IndexFile | None:
         """Return the file that takes entries of messages from a place on; None: only `put` can."""

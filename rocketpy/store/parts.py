@@ -101,6 +101,7 @@ class StoreParts:
             dispatchers=self.dispatchers,
             index=self.index,
             stats=self.stats,
+            is_sync_flush=config.is_sync_flush,
         )
         self.replica = self._make_replica()
         self.flusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)

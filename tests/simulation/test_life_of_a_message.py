@@ -91,9 +91,11 @@ async def live(cluster: SimCluster, note: Callable[[], CallLog]) -> list[tuple[s
 
 @cache
 def calls() -> list[tuple[str, str]]:
-    return run_simulation(
-        lambda cluster: live(cluster, CallLog), properties={"flushDiskType": "SYNC_FLUSH"}
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROCKETPY_PURE", "1")  # the compiled path does many steps in one call
+        return run_simulation(
+            lambda cluster: live(cluster, CallLog), properties={"flushDiskType": "SYNC_FLUSH"}
+        )
 
 
 def test_the_steps_happen_in_the_order_of_the_map() -> None:

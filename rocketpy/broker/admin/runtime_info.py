@@ -82,7 +82,7 @@ class RuntimeInfoAdmin:
             "brokerActive": _flag(self._configs.broker.broker_id == _MASTER_ID),
             "brokerVersion": str(RPC_VERSION),
             "brokerVersionDesc": VERSION_NAME,
-            "plainSends": send_path(self._business_pools.get("send"), self._configs.store),
+            "plainSends": send_path(self._business_pools.get("send")),
             "startAcceptSendRequestTimeStamp": str(
                 self._configs.broker.start_accept_send_request_time_stamp
             ),

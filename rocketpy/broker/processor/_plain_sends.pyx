@@ -25,7 +25,9 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from rocketpy.proto.properties import (
+    PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, PROPERTY_WAIT_STORE_MSG_OK,
+)
 from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MAGIC_V2, topic_field
 from rocketpy.proto.sys_flag import TRANSACTION_MASK
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
@@ -129,6 +131,7 @@ cdef class PlainSends:
         self.processor = processor
         self.direct = direct
         self.run.rules.has_index = direct.has_index
+        self.run.rules.is_sync_flush = direct.is_sync_flush
         self.max_frame_size = max_frame_bytes
         self.rules = None
 
@@ -139,7 +142,7 @@ cdef class PlainSends:
             return 0, b""
         self.is_busy = True
         try:
-            return self.serve(channel.remote_host_bytes, data)
+            return self.serve(channel, channel.remote_host_bytes, data)
         finally:
             self.is_busy = False
             self.names = self.policies = self.fields = None
@@ -149,9 +152,10 @@ cdef class PlainSends:
                 run.arena = run.out = NULL
                 run.arena_room = run.out_room = 0
 
-    cdef tuple serve(self, bytes born_host, bytes data):
+    cdef tuple serve(self, channel, bytes born_host, bytes data):
         cdef Run* run = &self.run
         cdef int done
+        cdef int64_t phy_end = 0
         if PyBytes_Size(born_host) != V4_HOST_BYTES:
             return 0, b""
         rules = self.processor.plain_rules
@@ -165,30 +169,31 @@ cdef class PlainSends:
         if run.send_count == 0:
             return 0, b""
         run.out = enlarged(run.out, &run.out_room, run.out_bound)
-        done = self.store(born_host)
+        done = self.store(born_host, &phy_end)
         if done == 0:
             return 0, b""
         self.announce(done)
-        return (
-            run.sends[done - 1].following,
-            PyBytes_FromStringAndSize(<char*>run.out, run.out_size),
-        )
+        following = run.sends[done - 1].following
+        responses = PyBytes_FromStringAndSize(<char*>run.out, run.out_size)
+        if run.rules.is_sync_flush and run.out_size:
+            self.answer_later(channel, phy_end, responses, done)
+            return following, b""
+        return following, responses
 
     cdef int take(self, given) except -1:
         """Take over rules that changed."""
         cdef Rules* rules = &self.run.rules
         self.rules = None
         self.known = given.known
-        names = (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS, *given.special_properties)
-        encoded = [name.encode() for name in names]
+        names = (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_WAIT_STORE_MSG_OK)
+        encoded = [name.encode() for name in (*names, *given.special_properties)]
         self.kept = [given, encoded]
-        rules.uniq_key_name, rules.keys_name, rules.tags_name = (
-            text_of(encoded[0]), text_of(encoded[1]), text_of(encoded[2])
-        )
+        rules.uniq_key_name, rules.keys_name = text_of(encoded[0]), text_of(encoded[1])
+        rules.tags_name, rules.wait_name = text_of(encoded[2]), text_of(encoded[3])
         if len(encoded) > MAX_SPECIAL_NAMES:
             raise ValueError("too many properties have a meaning")
         rules.special_count = 0
-        for name in encoded[3:]:
+        for name in encoded[4:]:
             rules.special[rules.special_count] = text_of(name)
             rules.special_count += 1
         rules.max_body_size = given.max_body_bytes
@@ -268,8 +273,8 @@ cdef class PlainSends:
 
     # ---- writing
 
-    cdef int store(self, bytes born_host) except -1:
-        """Write the run, as far as there is room; return how many sends that was."""
+    cdef int store(self, bytes born_host, int64_t* phy_end) except -1:
+        """Write the run, as far as there is room; return how many sends that was, and their end."""
         cdef Run* run = &self.run
         cdef int number, done = 0
         cdef int64_t log_size = 0
@@ -290,6 +295,8 @@ cdef class PlainSends:
                 if self.known.get(name) is not policy:
                     return 0
             appended = self.write(space, born_host, &done)
+            if done:
+                phy_end[0] = space.log.base_offset + appended.log_position
         finally:
             self.direct.end(space, appended)
         return done
@@ -311,7 +318,7 @@ cdef class PlainSends:
             writer.born_host, writer.store_host = text_of(born_host), text_of(space.store_host)
             if not 0 <= writer.position <= writer.end <= log.len or writer.store_host.size != 8:
                 raise ValueError("room beyond the log file")
-            writer.has_index = run.rules.has_index
+            writer.has_index = index_run is not None
             writer.count = writer.slots_used = 0
             if writer.has_index:
                 PyObject_GetBuffer(index_run.buffer, &index, PyBUF_WRITABLE)
@@ -332,7 +339,7 @@ cdef class PlainSends:
                 PyBuffer_Release(&log)
         if done[0] == 0:
             return None
-        return AppendedRun(
+        appended = (
             writer.position,
             [run.places[number].done for number in range(run.place_count)],
             [run.places[number].phy_end for number in range(run.place_count)],
@@ -340,30 +347,69 @@ cdef class PlainSends:
             writer.slots_used,
             writer.last_phy_offset,
         )
+        if not space.is_later:
+            return AppendedRun(*appended)
+        keys = self.keys_of(done[0], space.log.base_offset + space.log.write_position)
+        return AppendedRun(*appended, *keys, self.arrivals_of(done[0]))
+
+    cdef tuple keys_of(self, int done, int64_t phy_offset):
+        """Return the hashes of the run's keys, and for each where its message begins."""
+        cdef Run* run = &self.run
+        cdef int number, key
+        cdef Message* message
+        hashes, phy_offsets = [], []
+        for number in range(run.sends[done - 1].first + run.sends[done - 1].count):
+            message = &run.messages[number]
+            for key in range(message.first_key, message.first_key + message.key_count):
+                hashes.append(run.keys[key])
+                phy_offsets.append(phy_offset)
+            phy_offset += message.size
+        return hashes, phy_offsets
+
+    cdef list arrivals_of(self, int done):
+        """Return what a listener is told of the run, one after the other."""
+        cdef Run* run = &self.run
+        cdef int number, each
+        cdef Send* send
+        cdef Place* place
+        arrivals = []
+        for number in range(done):
+            send = &run.sends[number]
+            place = &run.places[send.place]
+            topic, following = self.names[place.topic], send.queue_offset + send.count
+            if not send.is_batch:
+                code = run.messages[send.first].tags_code
+                arrivals.append((topic, place.queue_id, following, code))
+                continue
+            codes = []
+            for each in range(send.first, send.first + send.count):
+                codes.append(run.messages[each].tags_code)
+            arrivals += batch_arrivals(topic, place.queue_id, following, codes)
+        return arrivals
+
+    cdef int answer_later(self, channel, int64_t phy_end, bytes responses, int done) except -1:
+        """Have a run answered when the disk has it."""
+        cdef Run* run = &self.run
+        cdef int number
+        asked = []
+        for number in range(done):
+            if not run.sends[number].is_oneway:
+                asked.append((run.sends[number].opaque, run.sends[number].kind))
+        self.rules.answer_later(channel, phy_end, responses, asked)
+        return 0
 
     cdef int announce(self, int done) except -1:
         """Count what was stored, and wake who waits for it."""
         cdef Run* run = &self.run
-        cdef int number, each
-        cdef Send* send
+        cdef int number
         cdef Place* place
         for number in range(run.place_count):
             place = &run.places[number]
             if place.done:
                 self.rules.count_stored(self.names[place.topic], place.done, place.size)
         listener = self.direct.on_arrival
-        if listener is None:
+        if listener is None or run.rules.is_sync_flush:
             return 0
-        for number in range(done):
-            send = &run.sends[number]
-            place = &run.places[send.place]
-            topic, following = self.names[place.topic], send.queue_offset + send.count
-            if not send.is_batch:
-                listener(topic, place.queue_id, following, run.messages[send.first].tags_code)
-                continue
-            codes = [
-                run.messages[each].tags_code for each in range(send.first, send.first + send.count)
-            ]
-            for arrival in batch_arrivals(topic, place.queue_id, following, codes):
-                listener(*arrival)
+        for arrival in self.arrivals_of(done):
+            listener(*arrival)
         return 0

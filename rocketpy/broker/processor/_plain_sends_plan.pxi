@@ -67,7 +67,7 @@ cdef struct Place:
     int64_t phy_end
 
 cdef struct Rules:
-    Text uniq_key_name, keys_name, tags_name
+    Text uniq_key_name, keys_name, tags_name, wait_name
     Text special[MAX_SPECIAL_NAMES]
     int special_count
     Text own_properties
@@ -78,7 +78,7 @@ cdef struct Rules:
     Text packed_part[MSGPACK_PARTS]
     Py_ssize_t parts_size
     Py_ssize_t max_body_size
-    bint has_index
+    bint has_index, is_sync_flush
 
 cdef struct Run:
     Rules rules
@@ -95,6 +95,7 @@ cdef struct Run:
 
 cdef struct Properties:
     Text uniq_key, keys, tags
+    bint waits  # for the disk
 
 
 cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept nogil:
@@ -107,6 +108,7 @@ cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept
     cdef Bytes end = p + given.size
     cdef Bytes pair_end
     found.uniq_key.at = found.keys.at = found.tags.at = NULL
+    found.waits = True
     while p < end:
         if count == MAX_PAIRS:
             return False
@@ -132,6 +134,8 @@ cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept
             found.keys = value
         elif same(name, &rules.tags_name):
             found.tags = value
+        elif same(name, &rules.wait_name):
+            found.waits = not equals(&value, b"false", 5)
         else:
             for other in range(rules.special_count):
                 if same(name, &rules.special[other]):
@@ -186,6 +190,8 @@ cdef bint plan_message(
         return False
     if found.uniq_key.at == NULL:
         return False
+    if run.rules.is_sync_flush and not send.is_batch and not found.waits:
+        return False
     message = &run.messages[number]
     message.body, message.body_size = body.at, body.size
     message.properties, message.properties_size = properties.at, properties.size
@@ -223,6 +229,8 @@ cdef bint plan_batch(
     if ext(header, c"l").at != NULL and not (ext_number(header, c"l", &number) and is_int(number)):
         return False
     if not read_properties(&run.rules, properties, &own):
+        return False
+    if run.rules.is_sync_flush and not own.waits:
         return False
     send.uniq_key = own.uniq_key
     each_body.escaped = each_properties.escaped = False

@@ -6,14 +6,14 @@ same responses and the same bytes on disk. docs/decisions/0008 says why and what
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rocketpy.broker.operation.send_admission import TopicSendPolicy
 from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import ByteHandler
-from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.direct_append import DirectAppend
 
 _MODULE: Final = "rocketpy.broker.processor._plain_sends"
@@ -36,6 +36,8 @@ class PlainSendRules(NamedTuple):
         msgpack_parts: the same of a MSGPACK header: before opaque, physical offset, queue id, queue
             offset and UNIQ_KEY.
         batch_msgpack_parts: the same for a batch, before all message ids instead of the offset.
+        answer_later: has responses sent when the disk has the log up to an offset: to the channel,
+            the offset, their bytes, and opaque and header type of each request.
         next_id: what stands before the physical offset of a batch's second message.
     """
 
@@ -49,6 +51,7 @@ class PlainSendRules(NamedTuple):
     msgpack_parts: tuple[bytes, ...]
     batch_msgpack_parts: tuple[bytes, ...]
     next_id: bytes
+    answer_later: Callable[[Channel, int, bytes, Sequence[tuple[int, int]]], None]
 
 
 class KnowsRules(Protocol):
@@ -77,12 +80,11 @@ def is_compiled() -> bool:
     return compiled_sends() is not None
 
 
-def send_path(pool: BusinessPool | None, store: MessageStoreConfig) -> str:
+def send_path(pool: BusinessPool | None) -> str:
     """Return what serves plain sends: ``compiled`` or ``python``.
 
     Args:
         pool: of sends; one with threads takes requests, not bytes.
-        store: with SYNC_FLUSH every send waits for the disk, which only Python does.
     """
     is_inline = pool is None or pool.runs_inline
-    return "compiled" if is_inline and not store.is_sync_flush and is_compiled() else "python"
+    return "compiled" if is_inline and is_compiled() else "python"

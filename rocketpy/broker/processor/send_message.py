@@ -8,6 +8,7 @@ Step 10 of a message's life (docs/ARCHITECTURE.md).
 Source: SendMessageProcessor.java (5.4.0).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
@@ -18,7 +19,7 @@ from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.processor.plain_sends import PlainSendRules
 from rocketpy.broker.processor.send_response import SendResponses
 from rocketpy.proto.codes import RequestCode, ResponseCode
-from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.command import RemotingCommand, encode_command, make_request
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Response, flow_control
@@ -77,7 +78,33 @@ class SendMessageProcessor:
             responses.msgpack_parts,
             responses.batch_msgpack_parts,
             responses.next_id,
+            self._answer_later,
         )
+
+    def _answer_later(
+        self,
+        channel: Channel,
+        durable_at: int,
+        frames: bytes,
+        asked: Sequence[tuple[int, int]],
+    ) -> None:
+        """Answer requests of which opaque and header type are known when the disk has the log."""
+        deferred = channel.defer_run(len(asked))
+        responses = self._responses
+
+        def settled(refused: Refusal | None) -> None:
+            if refused is None:
+                deferred.set(frames)
+                return
+            refusals = []
+            for opaque, serialize_type in asked:
+                request = make_request(_SEND_V2)
+                request.opaque, request.serialize_type = opaque, serialize_type
+                refusal = responses.refusal(request, refused.code, refused.remark)
+                refusals.append(encode_command(refusal))
+            deferred.set(b"".join(refusals))
+
+        self._operation.when_settled(Sent(0, 0, 0, "", durable_at), settled)
 
     def process(self, channel: Channel, request: RemotingCommand) -> Response:
         """Store what a request brings; None when nobody waits for a response.

@@ -247,6 +247,9 @@ class FakeHost:
     def complete(self, deferred: DeferredResponse, response: object) -> None:
         raise AssertionError("nothing is deferred here")
 
+    def take_in_hand(self, count: int) -> None:
+        raise AssertionError("nothing is deferred here")
+
     def wrote_much(self, size_bytes: int) -> None:
         self.big_writes += 1
 

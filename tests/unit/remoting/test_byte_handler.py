@@ -7,6 +7,8 @@ import pytest
 from rocketpy.proto.command import encode_command, make_request, make_response
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.in_hand import InHand
 from tests.unit.remoting.fakes import Rig
 
 TOY_FRAME = struct.pack(">ii", 8, 99) + b"toy!"
@@ -120,3 +122,41 @@ def test_nothing_is_offered_while_too_much_is_held_for_all() -> None:
     rig.owner.budget.is_exhausted = False
     rig.loop.run()
     assert len(rig.transport.responses()) == 2
+
+
+class Later:
+    """Serves what it gets, and answers when it is told to."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.deferred: list[DeferredResponse] = []
+
+    def __call__(self, channel: Channel, data: bytes) -> tuple[int, bytes]:
+        if data:
+            self.deferred.append(channel.defer_run(self.count))
+        return len(data), b""
+
+
+def test_requests_that_are_answered_later_are_in_hand_until_then() -> None:
+    later = Later(7)
+    rig = opened(later)
+    connection = rig.connection
+    connection.data_received(TOY_FRAME * 7)
+    assert connection.in_hand.count == 7
+    later.deferred[0].set(TOY_RESPONSE * 7)
+    rig.loop.run()
+    assert connection.in_hand.count == 0
+    assert connection.in_hand.size_bytes == 0
+    assert remarks(rig) == [None] + ["toy"] * 7
+
+
+def test_reading_pauses_while_too_many_are_in_hand() -> None:
+    later = Later(5)
+    rig = opened(later)
+    connection = rig.connection
+    connection.in_hand = InHand(4, 0)
+    connection.data_received(TOY_FRAME * 5 + frame(1)[:3])
+    assert connection.is_reading_paused
+    later.deferred[0].set(TOY_RESPONSE)
+    rig.loop.run()
+    assert not connection.is_reading_paused

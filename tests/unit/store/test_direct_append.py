@@ -2,6 +2,7 @@
 
 from rocketpy.errors import ResourceShortError
 from rocketpy.proto.record import body_crc, pack_record, record_size, topic_field
+from rocketpy.proto.tags import IndexKeyHasher
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.direct_append import AppendedRun, AppendSpace
 from rocketpy.store.message_store import MessageStore
@@ -158,15 +159,43 @@ def test_an_index_file_that_is_full_or_new_is_left_to_the_store() -> None:
     store.close()
 
 
-def test_an_empty_store_a_closed_one_and_one_that_waits_for_the_disk_take_no_run() -> None:
+def test_an_empty_store_and_a_closed_one_take_no_run() -> None:
     store, _ = opened()
     assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
     store.close()
     assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
+
+
+def test_with_sync_flush_a_run_is_seen_when_the_disk_has_it() -> None:
     store, _ = opened(sync=True)
+    told: list[tuple[str, int, int, int]] = []
+    store.on_arrival = lambda *arrival: told.append(arrival)
     store.put_message(message())
-    assert store.direct.begin([("t", 0, 1)], SIZE, 1) is None
-    assert store.put_message(message()).status is PutMessageStatus.PUT_OK, "the lock is free"
+    space = store.direct.begin([("t", 0, 3)], 3 * SIZE, 3)
+    assert space is not None
+    assert space.index_run is None
+    run = write(store, space, 3)
+    first = store.max_phy_offset
+    store.direct.end(
+        space,
+        run._replace(
+            key_hashes=[IndexKeyHasher().hash("t", "A2")] * 3,
+            key_phy_offsets=[first, first + SIZE, first + 2 * SIZE],
+            arrivals=[("t", 0, 4, 0)],
+        ),
+    )
+    assert store.put_message(message()).queue_offset == 4, "the lock is free"
+    assert (store.max_offset("t", 0), told) == (0, [])
+    assert store.flush_log()
+    assert store.max_offset("t", 0) == 5
+    assert told == [("t", 0, 1, 0), ("t", 0, 4, 0), ("t", 0, 5, 0)]
+    found = store.get_message("t", 0, 1, 3, 1 << 20)
+    assert [bytes(each)[28:36] for each in found.buffers] == [
+        (first + n * SIZE).to_bytes(8, "big") for n in range(3)
+    ]
+    assert store.query_index("t", "A2", 9, 0, 1 << 62).phy_offsets == [
+        first + n * SIZE for n in (2, 1, 0)
+    ]
     store.close()
 
 

@@ -4,7 +4,13 @@ import threading
 from typing import Any
 
 from rocketpy.proto.record_check import RecordCheck, RecordState
-from rocketpy.store.dispatch import DispatcherList, DispatchRequest, DispatchRun, read_back
+from rocketpy.store.dispatch import (
+    DispatcherList,
+    DispatchRequest,
+    DispatchRun,
+    EncodedRun,
+    read_back,
+)
 from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.results import BatchColumns, BatchEntry
 
@@ -32,6 +38,9 @@ class Recorder:
 
     def dispatch_run(self, run: DispatchRun) -> None:
         self.told += run.phy_offsets
+
+    def dispatch_encoded(self, run: EncodedRun) -> None:
+        self.told += [queue_offset for _, queue_offset, _, _ in run.places]
 
 
 class Bench:

@@ -1,0 +1,152 @@
+"""SYNC_FLUSH through the compiled path: answered and seen when durable, as Python does it."""
+
+import random
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.proto.frame import CommandReader
+from rocketpy.testing.sim_cluster import SimCluster
+from tests.unit.broker.processor.plain_send_kit import (
+    UNIQ_KEY,
+    assert_same,
+    both_ways,
+    cuts,
+    ext_of,
+    frame,
+    some_send,
+)
+
+pytestmark = pytest.mark.skipif(
+    not is_compiled(), reason="the compiled path is not installed, or switched off"
+)
+FIRST = frame(34, {"clientID": "x"}, b"{}", 0)
+SYNC = {"flushDiskType": "SYNC_FLUSH"}
+
+
+def plain(number: int, topic: str = "first", wait: str = "true", **fields: Any) -> bytes:
+    properties = f"UNIQ_KEY\x01{UNIQ_KEY.format(number)}\x02WAIT\x01{wait}\x02KEYS\x01a b\x02"
+    return frame(310, ext_of(topic, number % 4, properties), b"x" * 100, number, **fields)
+
+
+def segments(rng: random.Random, count: int = 150) -> list[list[bytes]]:
+    found = []
+    for part, odd in enumerate((0.01, 0.2, 1.0)):
+        frames = [some_send(rng, number, odd) for number in range(part * count, (part + 1) * count)]
+        found.append([FIRST, *cuts(rng, b"".join(frames))])
+    return found
+
+
+def reads(count: int, topic: str = "first") -> list[bytes]:
+    """Reads of ten messages; the first four messages are the first of their queues."""
+    return [b"".join(plain(at * 10 + n, topic) for n in range(10)) for at in range(count)]
+
+
+def codes(data: bytes) -> list[int]:
+    return [each.code for each in CommandReader().feed(data.removesuffix(b"!"))][1:]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("index", ["true", "false"])
+def test_files_that_are_rolled_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, seed: int, index: str
+) -> None:
+    properties = SYNC | {
+        "mappedFileSizeCommitLog": str(96 << 10),
+        "mappedFileSizeConsumeQueue": "400",
+        "maxHashSlotNum": "7",
+        "maxIndexNum": "23",
+        "messageIndexEnable": index,
+    }
+    pure, compiled = both_ways(monkeypatch, segments(random.Random(seed)), properties)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes > 3_000
+    assert sum("/commitlog/" in path for path in pure.files) > 2
+
+
+@pytest.mark.parametrize("seed", range(10, 13))
+def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    rng = random.Random(seed)
+    left_bytes = rng.randrange(4_096, 200_000)
+
+    def little_space(cluster: SimCluster) -> None:
+        files = cluster.brokers[0].files
+        files.capacity_bytes = files.used_bytes + left_bytes
+
+    pure, compiled = both_ways(monkeypatch, segments(rng), SYNC, little_space)
+    assert_same(pure, compiled)
+    assert pure.store[2] > 20, "messages that were refused"
+
+
+def test_a_run_is_answered_when_the_disk_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = reads(4)
+    pure, compiled = both_ways(monkeypatch, [[FIRST, sent[0]], [FIRST, *sent[1:]]], SYNC)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == sum(map(len, sent[1:]))
+    assert codes(compiled.responses[1]) == [0] * 30
+    assert len(pure.arrivals) == 40
+
+
+def test_who_does_not_wait_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = [plain(n) for n in range(4)]
+    rest = plain(4) + plain(5, wait="false") + plain(6)
+    pure, compiled = both_ways(monkeypatch, [[FIRST, b"".join(sent)], [FIRST, rest]], SYNC)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == len(plain(4))
+
+
+def test_one_way_messages_reach_the_disk_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = [plain(n) for n in range(4)]
+    rest = b"".join(plain(n, flag=2) for n in range(4, 9))
+    pure, compiled = both_ways(monkeypatch, [[FIRST, b"".join(sent)], [FIRST, rest]], SYNC)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == len(rest)
+    assert codes(compiled.responses[1]) == []
+    assert len(compiled.arrivals) == 9
+
+
+def test_a_flush_that_fails_is_told_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages are in the log and nowhere else, and nothing is taken any more."""
+
+    def fail_later(cluster: SimCluster) -> None:
+        store = cluster.brokers[0].broker.parts.store
+        log, flush = store._parts.log, store._parts.log.flush
+
+        def failing() -> int:
+            if store.max_phy_offset > 6_500:
+                raise OSError(5, "as told")
+            return flush()
+
+        log.flush = failing  # type: ignore[method-assign]
+
+    sent = reads(5)
+    pure, compiled = both_ways(
+        monkeypatch, [[FIRST, *sent[:2]], [FIRST, *sent[2:]]], SYNC, fail_later
+    )
+    assert_same(pure, compiled)
+    assert compiled.served_bytes > 0
+    assert codes(compiled.responses[1]) == [14] * 30
+    assert len(pure.arrivals) == 20
+
+
+def test_a_topic_deleted_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for the disk then gets no queue entry; other topics' messages do."""
+
+    def delete_first(cluster: SimCluster) -> None:
+        store = cluster.brokers[0].broker.parts.store
+        release = store._parts.offsets.on_visible
+
+        def deleted_meanwhile(visible: int) -> None:
+            if store._parts.stats.put_count >= 40:
+                store.delete_topics(["first"])
+            release(visible)
+
+        store._parts.offsets.on_visible = deleted_meanwhile
+
+    mixed = b"".join(plain(n, ("first", "second")[n % 8 // 4]) for n in range(100, 140))
+    segments = [[FIRST, reads(1)[0] + reads(1, "second")[0]], [FIRST, mixed]]
+    pure, compiled = both_ways(monkeypatch, segments, SYNC, delete_first)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == len(mixed)
+    assert {arrival[0] for arrival in pure.arrivals[20:]} == {"second"}
