@@ -232,7 +232,10 @@ class StoreParts:
             return False
         except ResourceShortError:
             return False
-        return not self.dispatchers.pending_count and self.index.missing_from is None
+        if self.index.missing_from is not None:
+            logger.info("the index is still being completed: the next start recovers and goes on")
+            return False
+        return not self.dispatchers.pending_count
 
     def close(self) -> None:
         """Let go of all files."""

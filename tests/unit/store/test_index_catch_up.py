@@ -101,3 +101,27 @@ def test_a_disk_that_fails_the_index_costs_no_look_up(
     found = store.query_index(TOPIC, "k", 100, 0, 1 << 60)
     assert found.is_complete
     assert len(found.phy_offsets) == (63 if operation == "allocate" else 60)
+
+
+def test_a_store_that_is_closed_before_its_index_is_complete_says_so_and_goes_on_next_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kit = Kit(max_index_num=1_000)
+    store = kit.open()
+    places = [put(store, "T", f"key-{number}") for number in range(200)]
+    store.close()
+    kit.open()
+    kit.files.kill()
+    kit.files.remove_tree(Path("/store/index"))
+
+    caplog.set_level("INFO")
+    kit.open().close()
+    assert "the index is still being completed" in caplog.text
+    assert kit.files.exists(Path("/store/abort")), "else the next start would take it for whole"
+
+    again = kit.open()
+    for _ in range(100):
+        kit.step(again, "IndexCatchUpService")
+    assert [found(again, "T", f"key-{number}") for number in range(200)] == [[at] for at in places]
+    again.close()
+    assert not kit.files.exists(Path("/store/abort"))
