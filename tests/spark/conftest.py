@@ -1,12 +1,13 @@
 """One Spark session for all tests of this folder, and a broker of ours beside it."""
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.spark.settings import environment, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,29 +30,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     if shutil.which("java") is None:
         pytest.skip("needs a JDK")
     home = tmp_path_factory.mktemp("spark")
-    settings = {
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.sql.streaming.metricsEnabled": "false",
-    }
-    environment = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(home / "local"),
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for key, value in environment.items():
+        for key, value in environment(home).items():
             patch.setenv(key, value)
         builder = pyspark_sql.SparkSession.builder.master("local[2,3]").appName("rocketpy-tests")
-        for key, value in settings.items():
+        for key, value in settings(home).items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")

@@ -170,7 +170,7 @@ class Run:
         for pid in whole.keys() - left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        job.wait(10)
+        job.wait(60)
 
 
 def executors_of(job: Program) -> list[int]:

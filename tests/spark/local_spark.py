@@ -6,21 +6,22 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
-import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
 import pyspark
 
 from tests.ports import free_port
+from tests.spark.settings import environment, settings
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "examples" / "spark_archive.py"
-_START_S = 60.0
+_START_S = 150.0
 
 
 def make_home(directory: Path) -> Path:
@@ -32,33 +33,18 @@ def make_home(directory: Path) -> Path:
         if each.name not in {"work", "logs", "conf"}:
             (home / each.name).symlink_to(each)
     (home / "conf").mkdir()
-    settings = {
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-    }
-    lines = [f"{key} {value}\n" for key, value in settings.items()]
+    lines = [f"{key} {value}\n" for key, value in settings(directory).items()]
     (home / "conf" / "spark-defaults.conf").write_text("".join(lines))
     return home
 
 
-def environment(home: Path) -> dict[str, str]:
-    """Return the environment that Spark's programs and jobs run in."""
+def _environment(home: Path) -> dict[str, str]:
     return {
         **os.environ,
+        **environment(home),
         "SPARK_HOME": str(home),
         "SPARK_CONF_DIR": str(home / "conf"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(home / "local"),
         "SPARK_NO_DAEMONIZE": "1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
     }
 
@@ -76,7 +62,7 @@ class Program:
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, env=environment(home), cwd=ROOT, stdout=output, stderr=output
+                command, env=_environment(home), cwd=ROOT, stdout=output, stderr=output
             )
 
     @property
@@ -95,11 +81,26 @@ class Program:
 
     def wait_for(self, pattern: str, *, count: int = 1, limit_s: float = _START_S) -> None:
         """Wait until its output has so many matches of a pattern."""
+
+        def is_said() -> bool:
+            return len(re.findall(pattern, self.text)) >= count
+
+        self.wait_until(is_said, f"{pattern!r}", limit_s)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, limit_s: float) -> None:
+        """Wait for something that it does.
+
+        Raises:
+            AssertionError: it ended, or did not do it in time; with its output and its threads.
+        """
         deadline = time.monotonic() + limit_s
-        while len(re.findall(pattern, self.text)) < count:
-            assert self.is_running, f"ended too soon:\n{self.text[-4000:]}"
+        while True:
+            was_running = self.is_running  # asked first: what it does at its end counts
+            if condition():
+                return
+            assert was_running, f"ended too soon:\n{self.text[-4000:]}"
             assert time.monotonic() < deadline, (
-                f"no {pattern!r} in:\n{self.text[-4000:]}\n{self.stacks()}"
+                f"no {what} in {limit_s} s:\n{self.text[-4000:]}\n{self.stacks()}"
             )
             time.sleep(0.05)
 
@@ -130,7 +131,10 @@ class Program:
 
 
 def _output_of(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return f"{command}: no answer"
     return done.stdout
 
 
@@ -179,8 +183,8 @@ def standalone(home: Path, directory: Path, *, workers: int = 2) -> Iterator[str
 def connect_server(home: Path, directory: Path) -> Iterator[str]:
     """Run Spark's Connect server; yields its address.
 
-    It starts within 20 s, also on a busy machine, and was once seen not to within five minutes.
-    Where it hangs a second one is started, and a warning shows what the first one's threads did.
+    It starts within 20 s, and was once seen not to say so within five minutes. Where it does not
+    listen a second one is started, and a warning shows what the first one said and its threads did.
     """
     command = [str(home / "bin" / "spark-submit"), "--master", "local[2,3]",
                "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
@@ -191,14 +195,22 @@ def connect_server(home: Path, directory: Path) -> Iterator[str]:
         log = directory / f"connect-{number}.log"
         with Program([*command, *place], home, log) as server:
             try:
-                server.wait_for("Spark Connect server started", limit_s=120)
+                server.wait_until(lambda: _listens(port), "server", 150)  # noqa: B023 - now
             except AssertionError as error:
                 if number or not server.is_running:
                     raise
-                warnings.warn(str(error), stacklevel=1)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("always")  # shown, and no error here
+                    warnings.warn(str(error), stacklevel=1)
             else:
                 yield f"sc://127.0.0.1:{port}"
                 return
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10):
+        return True
+    return False
 
 
 def archive_files(directory: Path) -> list[Path]:

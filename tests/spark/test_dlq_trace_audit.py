@@ -62,11 +62,11 @@ async def trade(namesrv: str) -> None:
                 await producer.send(
                     "orders", str(number).encode(), tag="t", keys=[f"k{number}"], headers=headers
                 )
-            await asyncio.wait_for(complete.wait(), 30)
+            await asyncio.wait_for(complete.wait(), 100)
 
 
 def wait_for_rows(cluster: ClusterThread, topic: str, count: int) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 100
     while cluster.message_count(topic) < count:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -117,7 +117,7 @@ def test_delayed_rows(spark: SparkSession, cluster: ClusterThread, topic: str) -
     assert bodies(stored(cluster, topic)) == wanted
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = 100) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
