@@ -19,7 +19,7 @@ from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import decode_messages
 from rocketpy.testing.cluster import ClusterThread
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 HOSTILE_NAMES = {
     "parent": "../../outside",
@@ -249,7 +249,7 @@ def finished(
         [sys.executable, "-m", "rocketpy", *arguments],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=100,
         check=False,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": os.getcwd(), **environ},

@@ -164,7 +164,7 @@ def test_full_disk_and_the_table_of_topics(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_failed_flush(tmp_path: Path, disk: FaultyOs, log: EventLog) -> None:
-    settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "2000"}
+    settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "60000"}
     with running(tmp_path / "data", settings) as world, world.peer() as peer:
         with world.staying_well():
             pass
@@ -233,6 +233,6 @@ def test_full_file_system(small_disk: Path) -> None:
                 response = peer.send(b"again", "Bad")
             assert peer.bodies("Bad") == [*acknowledged, b"again"]
         process.terminate()
-        _, rest = process.communicate(timeout=30)
+        _, rest = process.communicate(timeout=100)
         assert process.returncode == 0, rest
         assert "Traceback" not in rest

@@ -36,7 +36,7 @@ def served(store: Path) -> Iterator[Wire]:
         with Wire(log_until(process, "ready")[-1]["broker"]) as peer:
             yield peer
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=100)
         assert process.returncode == 0
 
 

@@ -30,8 +30,14 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.crash
 
 
-def run_and_kill(arguments: list[str], life_s: float) -> list[Place]:
-    """Start a writer, kill it after a while, return what it was able to acknowledge."""
+def run_and_kill(arguments: list[str], life_s: float, *, after: int = 0) -> list[Place]:
+    """Start a writer, kill it after a while, return what it was able to acknowledge.
+
+    Args:
+        arguments: of the writer.
+        life_s: how long it lives, seconds.
+        after: it lives so long from so many messages on: a slow machine writes few in a while.
+    """
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.writer", *arguments],
         cwd=ROOT,
@@ -43,9 +49,10 @@ def run_and_kill(arguments: list[str], life_s: float) -> list[Place]:
     first_line = child.stdout.readline()
     if first_line != b"started\n":
         pytest.fail(f"the writer did not start: {child.stderr.read().decode()}")
+    output = b"".join(child.stdout.readline() for _ in range(after))
     killer = threading.Timer(life_s, child.kill)
     killer.start()
-    output = child.stdout.read()
+    output += child.stdout.read()
     killer.cancel()
     errors = child.stderr.read().decode()
     child.wait()
@@ -99,8 +106,10 @@ def test_kill_at_any_moment(tmp_path: Path, flush: str, batch: int) -> None:
     for life in range(KILLS):
         first = (life + 1) * LIMIT
         firsts.append(first)
-        got = run_and_kill([str(directory), flush, str(first), str(batch)], rng.uniform(0.01, 0.5))
-        acknowledged += got
+        life_s = rng.uniform(0.01, 0.5)
+        is_last_chance = life + 1 == KILLS and not acknowledged
+        arguments = [str(directory), flush, str(first), str(batch)]
+        acknowledged += run_and_kill(arguments, life_s, after=int(is_last_chance))
         if rng.random() < 0.5 and life + 1 < KILLS:  # the next writer recovers by itself
             shutil.copytree(directory, tmp_path / f"copy{life}")
             check(tmp_path / f"copy{life}", acknowledged, firsts, flush)

@@ -57,7 +57,7 @@ def main(directory: str, flush_disk_type: str, first: str, batch: str) -> None:
         if sync:
             durable: queue.SimpleQueue[bool] = queue.SimpleQueue()
             store.when_durable(result.phy_end, durable.put)
-            assert durable.get(timeout=10)
+            assert durable.get(timeout=60)
         report(ledger, numbers)
 
 

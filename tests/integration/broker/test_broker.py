@@ -64,7 +64,7 @@ class Peer:
     async def call(
         self, code: int, ext: dict[str, str] | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        return await self.client.invoke(self.address, make_request(code, ext or {}, body), 5_000)
+        return await self.client.invoke(self.address, make_request(code, ext or {}, body), 60_000)
 
     async def send(
         self, body: bytes, topic: str = "T", queue_id: int = 0, properties: str = ""
@@ -165,9 +165,9 @@ async def test_heartbeat_members_and_notification(broker: Broker, peer: Peer) ->
         response = await peer.heartbeat("c1")
         assert response.version == 493
         assert response.ext_fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
-        assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
+        assert await asyncio.wait_for(peer.notified.get(), 60) == "g"
         await other.heartbeat("c2")
-        assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
+        assert await asyncio.wait_for(peer.notified.get(), 60) == "g"
         members = await peer.call(38, {"consumerGroup": "g"})
         assert orjson.loads(members.body) == {"consumerIdList": ["c1", "c2"]}
         topic = broker.parts.topics.get("%RETRY%g")
@@ -175,7 +175,7 @@ async def test_heartbeat_members_and_notification(broker: Broker, peer: Peer) ->
         assert (topic.write_queue_nums, topic.perm) == (1, 6)
     finally:
         await other.client.close()
-    assert await asyncio.wait_for(peer.notified.get(), 5) == "g"
+    assert await asyncio.wait_for(peer.notified.get(), 60) == "g"
     members = await peer.call(38, {"consumerGroup": "g"})
     assert orjson.loads(members.body) == {"consumerIdList": ["c1"]}
     assert (await peer.call(38, {"consumerGroup": "nobody"})).code == 1

@@ -243,7 +243,7 @@ def test_a_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> Non
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from rocketpy.testing.cluster import SMALL_STORE
 from tests.ports import free_port
 
-_START_LIMIT_S = 60.0
+_START_LIMIT_S = 100.0
 _INSIDE = "127.0.0.2"  # where a broker listens whose clients come through a proxy
 
 
@@ -40,12 +40,12 @@ class Daemon:
         assert self._process is not None
         self._process.send_signal(number)
         if number in {signal.SIGKILL, signal.SIGTERM}:
-            self._process.wait(30)
+            self._process.wait(60)
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(60)
 
     def _is_ready(self) -> bool:
         for line in self._log.read_bytes().splitlines():

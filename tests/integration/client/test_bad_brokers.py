@@ -1,6 +1,7 @@
 """Two brokers as processes, one of them killed, frozen or slow, while a load runs."""
 
 import asyncio
+import contextlib
 import signal
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 from tests.integration.client.daemons import Cluster
 from tests.integration.client.load import Load
 
+pytestmark = pytest.mark.timeout(400)
+
 HARM = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP}
 
 
 async def harm(load: Load, cluster: Cluster, kind: str) -> None:
     """One second of peace, some of trouble on broker a, one of peace."""
-    await asyncio.sleep(1)
+    await load.peace("broker-a", "broker-b")
     load.phase = "noticing"
     if kind == "slow":
         cluster.proxies["broker-a"].delay_s = 0.7
@@ -38,9 +41,11 @@ async def test_no_send_is_lost_and_the_bad_broker_is_avoided_as_the_table_says(
     tmp_path: Path, kind: str, avoids: bool
 ) -> None:
     behind_proxy = ("broker-a",) if kind == "slow" else ()
-    with Cluster(tmp_path, 2, behind_proxy).running() as cluster:
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = stack.enter_context(Cluster(tmp_path, 2, behind_proxy).running())
         for proxy in cluster.proxies.values():
             await proxy.start()
+            stack.push_async_callback(proxy.stop)
         load = Load(cluster.namesrv, latency_fault=avoids)
         async with load.running():
             await harm(load, cluster, kind)
@@ -49,7 +54,7 @@ async def test_no_send_is_lost_and_the_bad_broker_is_avoided_as_the_table_says(
         before, trouble = load.attempts["before"], load.attempts["trouble"]
         assert abs(before[bad] - before[good]) <= load.workers
         assert trouble[good] > load.workers
-        if avoids and not load.avoids("broker-b"):  # else this machine itself was slow
+        if avoids and "broker-b" not in load.ever_avoided:  # else this machine itself was slow
             assert load.avoids("broker-a")  # for 30 s when it is slow, for 10 minutes when it fails
             assert trouble[bad] == 0
             assert load.attempts["noticing"][bad] < before[bad]
@@ -57,8 +62,6 @@ async def test_no_send_is_lost_and_the_bad_broker_is_avoided_as_the_table_says(
         elif not avoids and kind != "killed":  # of whose end the name server hears at once
             assert trouble[bad] > 0
         await load.check_stored()
-        for proxy in cluster.proxies.values():
-            await proxy.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

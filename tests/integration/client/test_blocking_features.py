@@ -23,7 +23,7 @@ def test_transactions_requests_and_popping_without_await(tmp_path: Path) -> None
         assert dropped.state is rocketpy.TxState.ROLLBACK
         producer.send("quotes", b"first")
         with client.responder("quotes", group="r", handler=lambda message: message.body + b"!"):
-            assert producer.request("quotes", b"q", timeout=20).body == b"q!"
+            assert producer.request("quotes", b"q", timeout=60).body == b"q!"
         with client.pop_consumer("orders", group="p", start="earliest") as consumer:
             message = next(iter(consumer))
             assert (message.body, message.id) == (b"kept", kept.id)

@@ -14,6 +14,9 @@ from tests.integration.compose.stack import Stack, load
 MESSAGES = 40
 
 
+pytestmark = pytest.mark.timeout(400)
+
+
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     try:

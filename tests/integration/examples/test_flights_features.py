@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
 PROGRAM = Path(__file__).parents[3] / "examples" / "flights_features.py"
 
 

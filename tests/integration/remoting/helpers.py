@@ -16,6 +16,7 @@ from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.remoting.server import RemotingServer
 from rocketpy.runtime.clock import SystemClock
 
+LIMIT_S = 60.0
 ECHO, FAIL, SILENT, LATER, BIG, POOLED, THREAD = 10, 12, 13, 14, 15, 16, 17
 
 
@@ -80,7 +81,7 @@ async def client(**settings: Any) -> AsyncIterator[RemotingClient]:
         await made.close()
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = LIMIT_S) -> None:
     """Look every few ms until the condition holds; what it asks about has no event to wait for."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110
@@ -111,7 +112,7 @@ class RawPeer:
         self.writer.write(b"".join(map(encode_command, commands)))
 
     async def receive(self) -> RemotingCommand:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while not self._ready:
                 data = await self.reader.read(1 << 16)
                 if not data:
@@ -120,7 +121,7 @@ class RawPeer:
         return self._ready.pop(0)
 
     async def is_closed_by_peer(self) -> bool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             try:
                 return await self.reader.read() == b""
             except ConnectionResetError:

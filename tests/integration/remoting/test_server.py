@@ -13,6 +13,7 @@ from tests.integration.remoting.helpers import (
     ECHO,
     FAIL,
     LATER,
+    LIMIT_S,
     POOLED,
     SILENT,
     THREAD,
@@ -24,6 +25,7 @@ from tests.integration.remoting.helpers import (
     serving,
     until,
 )
+from tests.ports import free_port
 
 
 class Events:
@@ -218,7 +220,7 @@ async def test_a_stalled_reader_is_cut_off_by_the_sweep() -> None:
     slow = await RawPeer.connect(f"127.0.0.1:{server.port}")
     slow.stop_reading()
     slow.send(*(numbered(BIG, n) for n in range(200)))
-    await asyncio.wait_for(events.opened.wait(), 5)
+    await asyncio.wait_for(events.opened.wait(), LIMIT_S)
     (channel,) = events.channels
     await until(lambda: not channel.is_writable)
     now_ms = server._clock.monotonic_ms()
@@ -275,22 +277,28 @@ async def test_taken_port_says_so() -> None:
 
 
 async def test_stop_finishes_what_is_in_hand_and_frees_the_port() -> None:
-    server = make_server()
+    port = free_port()
+    server = make_server(listen_port=port)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def held(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        begun.set()
+        await may_end.wait()
+        return make_response(command, 0, "held")
+
+    server.register(99, held)
     await server.start()
-    port = server.port
     peer = await RawPeer.connect(f"127.0.0.1:{port}")
-    peer.send(numbered(LATER, 1))
-    (selector,) = server._selectors
-    await until(lambda: any(connection.in_hand.count for connection in selector.connections))
-    stopping = asyncio.create_task(server.stop(3000))
+    peer.send(numbered(99, 1))
+    await asyncio.wait_for(begun.wait(), LIMIT_S)
+    stopping = asyncio.create_task(server.stop(60_000))
     await asyncio.sleep(0)
     peer.send(numbered(ECHO, 2))
-    responses = {}
-    for _ in range(2):
-        response = await peer.receive()
-        responses[response.opaque] = response
-    assert responses[1].remark == "later"
-    assert responses[2].code == 1500
+    response = await peer.receive()
+    assert (response.opaque, response.code) == (2, 1500)
+    may_end.set()
+    response = await peer.receive()
+    assert (response.opaque, response.remark) == (1, "held")
     assert await peer.is_closed_by_peer()
     await stopping
     await peer.close()
@@ -310,7 +318,7 @@ async def test_stop_answers_what_a_slow_reader_has_asked_and_lets_it_out() -> No
     peer.send(*(numbered(BIG, opaque) for opaque in range(1, 61)))
     (connection,) = server._selectors[0].connections
     await until(lambda: connection.in_hand.has_suspended and connection.unsent_bytes > 0)
-    stopping = asyncio.create_task(server.stop(5_000))
+    stopping = asyncio.create_task(server.stop(60_000))
     await asyncio.sleep(0.1)  # longer than the server waits for silence
     peer.read_again()
     responses = [await peer.receive() for _ in range(60)]
@@ -334,8 +342,8 @@ async def test_stop_does_not_wait_longer_than_its_grace() -> None:
     await server.start()
     peer = await RawPeer.connect(f"127.0.0.1:{server.port}")
     peer.send(numbered(99, 1))
-    await asyncio.wait_for(begun.wait(), 5)
-    await asyncio.wait_for(server.stop(50), 5)
+    await asyncio.wait_for(begun.wait(), LIMIT_S)
+    await asyncio.wait_for(server.stop(50), LIMIT_S)
     assert await peer.is_closed_by_peer()
     await peer.close()
 
@@ -364,18 +372,18 @@ async def test_server_calls_its_client(selectors: int) -> None:
 
         caller.register(307, response)
         caller.register(40, note)
-        await caller.invoke(f"127.0.0.1:{server.port}", make_request(ECHO), 3000)
-        await asyncio.wait_for(events.opened.wait(), 5)
+        await caller.invoke(f"127.0.0.1:{server.port}", make_request(ECHO), 60_000)
+        await asyncio.wait_for(events.opened.wait(), LIMIT_S)
         (channel,) = events.channels
-        assert (await channel.invoke(make_request(307), 3000)).remark == "from the client"
-        assert (await channel.invoke(make_request(555), 3000)).code == 3
+        assert (await channel.invoke(make_request(307), 60_000)).remark == "from the client"
+        assert (await channel.invoke(make_request(555), 60_000)).code == 3
         channel.invoke_oneway(make_request(40))
         await until(lambda: len(got) == 1)
         with pytest.raises(RequestTimeoutError):
             await channel.invoke(make_request(40), 30)
     await until(lambda: not channel.is_open)
     with pytest.raises(ConnectionLostError):
-        await channel.invoke(make_request(307), 1000)
+        await channel.invoke(make_request(307), 60_000)
     await server.stop()
 
 

@@ -232,7 +232,7 @@ def test_a_users_schema_chooses_columns_by_name(cluster: ClusterThread) -> None:
 
 
 def test_connections_are_kept_between_tasks_and_closed_when_nobody_needs_them() -> None:
-    cache = ConnectionCache(idle_s=0.2)
+    cache = ConnectionCache(idle_s=1.5)
     options = parse_options({"nameservers": "127.0.0.1:1", "subscribe": "T"}, BatchOptions)
     other = parse_options({"nameservers": "127.0.0.1:2", "subscribe": "T"}, BatchOptions)
     with cache.borrow(options) as first, cache.borrow(options) as beside:
@@ -240,7 +240,7 @@ def test_connections_are_kept_between_tasks_and_closed_when_nobody_needs_them() 
     with cache.borrow(options) as again, cache.borrow(other) as elsewhere:
         assert again in {first, beside}
         assert elsewhere not in {first, beside}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (again.is_closed and elsewhere.is_closed):
         assert time.monotonic() < deadline
         time.sleep(0.02)

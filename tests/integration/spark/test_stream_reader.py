@@ -73,7 +73,7 @@ def delete_topic(cluster: ClusterThread, topic: str) -> None:
 
 
 def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

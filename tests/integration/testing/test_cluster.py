@@ -118,7 +118,7 @@ def test_other_languages_get_a_line_of_json_and_end_it_by_closing_standard_input
         assert len(addresses["brokers"]) == 2
         with rocketpy.sync.connect(addresses["namesrv"]) as client:
             assert client.producer().send("t", b"x").status.name == "SEND_OK"
-        out, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=100)
     assert (child.returncode, out, err) == (0, "", "")
 
 
@@ -127,13 +127,13 @@ def test_a_signal_ends_it_too() -> None:
         assert child.stdout is not None
         json.loads(child.stdout.readline())
         child.send_signal(signal.SIGTERM)
-        out, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=100)
     assert (child.returncode, out, err) == (0, "", "")
 
 
 def test_wrong_arguments_are_a_usage_error() -> None:
     with start_child("-D", "nonsense") as child:
-        out, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=100)
     assert child.returncode == 2
     assert out == ""
     assert "-D takes key=value" in err
