@@ -52,7 +52,7 @@ fetch() {
 }
 
 wait_port() { # port, pid
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return
         kill -0 "$2" 2>/dev/null || { echo "process for port $1 ended, see its log" >&2; exit 1; }
         sleep 0.1
@@ -91,7 +91,7 @@ start() {
         -cp "$class_path" org.apache.rocketmq.broker.BrokerStartup -c "$dir/conf/broker.conf" > "$dir/broker.out" 2>&1 9>&- &
     echo $! > "$dir/broker.pid"
     wait_port "$port" "$(cat "$dir/broker.pid")"
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         grep -q "boot success" "$dir/broker.out" && return
         sleep 0.1
     done
@@ -99,13 +99,22 @@ start() {
     exit 1
 }
 
+is_running() { # pid; who has ended and is not waited for yet is not
+    [ -e "/proc/$1/stat" ] && ! grep -q ') Z' "/proc/$1/stat" 2>/dev/null
+}
+
 stop() {
     for name in broker namesrv; do
         [ -e "$1/$name.pid" ] || continue
         pid=$(cat "$1/$name.pid")
         kill "$pid" 2>/dev/null || true
-        for _ in $(seq 150); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+        # Who opens the store next must not meet it still open.
+        for _ in $(seq 1200); do is_running "$pid" || break; sleep 0.1; done
         rm -f "$1/$name.pid"
+        is_running "$pid" || continue
+        kill -9 "$pid"
+        echo "the $name did not end in two minutes, it was killed" >&2
+        exit 1
     done
 }
 

@@ -1,8 +1,5 @@
 """What Spark writes, to our broker and to Apache's, the official Java client reads."""
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from rocketpy.testing.cluster import ClusterThread
 from tests.interop.java_clients.jvm import JavaClient
-from tests.ports import free_port
+from tests.peer.apache import Apache, require_peer
 from tests.spark.sink_kit import write
 
-PEER = Path(__file__).parents[1] / "peer" / "peer.sh"
 COUNT = 500
 
 pytestmark = pytest.mark.timeout(600)
@@ -23,30 +19,14 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module", autouse=True)
 def maven() -> None:
-    if shutil.which("mvn") is None:
-        pytest.skip("needs Maven")
+    require_peer()
 
 
 @pytest.fixture(scope="module")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Apache's name server and broker."""
-    home = tmp_path_factory.mktemp("apache")
-    port = free_port()
-    env = {
-        **os.environ,
-        "PEER_NS_PORT": str(port),
-        "PEER_PORT": str(free_port()),
-        "PEER_HEAP": "512m",
-    }
-    # The servers inherit the output, so it goes to a file: a pipe would never end.
-    with (home / "start.log").open("wb") as log:
-        try:
-            subprocess.run(
-                ["bash", PEER, "start", home], env=env, check=True, stdout=log, stderr=log
-            )
-            yield f"127.0.0.1:{port}"
-        finally:
-            subprocess.run(["bash", PEER, "stop", home], env=env, check=True)
+    with Apache(tmp_path_factory.mktemp("apache")).borrowed() as servers:
+        yield servers.namesrv
 
 
 @pytest.fixture(scope="module")

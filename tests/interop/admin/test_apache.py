@@ -1,13 +1,9 @@
 """Our admin operations and commands against the real Apache name server and broker."""
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -20,39 +16,20 @@ from rocketpy.errors import (
     TopicNotExistError,
 )
 from rocketpy.proto.message_queue import MessageQueue
+from tests.peer.apache import Apache, require_peer
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
-PEER = Path(__file__).resolve().parents[2] / "peer" / "peer.sh"
 BROKER = "apache-a"
 
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
-    home = tmp_path_factory.mktemp("apache")
-    namesrv_port, port, ha_port = free_port(), free_port(), free_port()
-    environment = {"PEER_NS_PORT": str(namesrv_port), "PEER_PORT": str(port), "PEER_HEAP": "512m"}
-    settings = [f"haListenPort={ha_port}", "mappedFileSizeCommitLog=67108864"]
-
-    def peer(*words: str) -> None:
-        with (home / f"{words[0]}.log").open("wb") as log:
-            subprocess.run(
-                ["bash", str(PEER), *words],
-                env={**os.environ, **environment},
-                stdout=log,
-                stderr=log,
-                check=True,
-                timeout=200,
-            )
-
-    try:
-        peer("start", str(home), *settings)
-        yield f"127.0.0.1:{namesrv_port}"
-    finally:
-        peer("stop", str(home))
+    require_peer()
+    settings = (f"haListenPort={free_port()}", "mappedFileSizeCommitLog=67108864")
+    with Apache(tmp_path_factory.mktemp("apache"), settings).borrowed() as servers:
+        yield servers.namesrv
 
 
 @asynccontextmanager

@@ -1,9 +1,6 @@
 """Our client and our tools at the real broker with access control on."""
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -17,10 +14,9 @@ from rocketpy.errors import BrokerError
 from rocketpy.spark.batch import batch_reader
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.sink.writer import batch_writer
-from tests.interop.client_real_broker.conftest import PEER
-from tests.ports import free_port
+from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 USER = rocketpy.Credentials("operator", "12345678")
 _AUTH = "org.apache.rocketmq.auth.authentication.provider"
@@ -34,23 +30,9 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
-    home = tmp_path_factory.mktemp("apache")
-    port = free_port()
-    ports = {"PEER_NS_PORT": str(port), "PEER_PORT": str(free_port()), "PEER_HEAP": "512m"}
-    with (home / "start.log").open("wb") as log:
-        try:
-            subprocess.run(
-                ["bash", PEER, "start", home, *SETTINGS],
-                env={**os.environ, **ports},
-                check=True,
-                stdout=log,
-                stderr=log,
-            )
-            yield f"127.0.0.1:{port}"
-        finally:
-            subprocess.run(["bash", PEER, "stop", home], check=True)
+    require_peer()
+    with Apache(tmp_path_factory.mktemp("apache"), SETTINGS).borrowed() as servers:
+        yield servers.namesrv
 
 
 async def test_a_signed_client_is_served(namesrv: str) -> None:

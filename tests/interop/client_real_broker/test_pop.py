@@ -9,7 +9,7 @@ import rocketpy
 from rocketpy import PoppedMessage
 from tests.interop.client_real_broker.test_client import _until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 
 async def test_members_pop_ack_and_get_again_what_failed(namesrv: str) -> None:

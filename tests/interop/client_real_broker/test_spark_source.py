@@ -14,7 +14,7 @@ from rocketpy.spark.batch import batch_reader
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.stream import StreamReader
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 COUNT = 1_000
 

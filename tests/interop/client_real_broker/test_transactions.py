@@ -1,11 +1,7 @@
 """Transactions and requests: our client on Apache's broker, and stores that change hands."""
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +16,10 @@ from rocketpy.namesrv.server import NameServer
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
-from tests.ports import free_port
+from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
-PEER = Path(__file__).parents[2] / "peer" / "peer.sh"
 # Apache forgets for the time of a batch of op messages what is decided, and asks about it anew.
 CHECKS = {
     "transactionCheckInterval": 1_000,
@@ -39,32 +34,16 @@ class Place:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.ports = [free_port(), free_port()]
+        settings = (f"{key}={value}" for key, value in CHECKS.items())
+        self.apache = Apache(home, tuple(settings), heap="1g")
 
     @property
     def namesrv(self) -> str:
-        return f"127.0.0.1:{self.ports[0]}"
-
-    @contextmanager
-    def apache(self) -> Any:
-        env = {
-            **os.environ,
-            "PEER_NS_PORT": str(self.ports[0]),
-            "PEER_PORT": str(self.ports[1]),
-            "PEER_HEAP": "1g",
-        }
-        settings = [f"{key}={value}" for key, value in CHECKS.items()]
-        with (self.home / "start.log").open("wb") as log:
-            command = ["bash", str(PEER), "start", str(self.home), *settings]
-            try:
-                subprocess.run(command, env=env, check=True, stdout=log, stderr=log)
-                yield
-            finally:
-                subprocess.run(["bash", PEER, "stop", self.home], env=env, check=True)
+        return self.apache.namesrv
 
     async def ours(self, work: Callable[[], Any]) -> None:
         clock = SystemClock()
-        server = RemotingServerConfig(listen_port=self.ports[0])
+        server = RemotingServerConfig(listen_port=self.apache.namesrv_port)
         name_server = NameServer(
             NamesrvConfig(data_dir=str(self.home / "namesrv"), server=server), clock=clock
         )
@@ -72,7 +51,7 @@ class Place:
             BrokerConfig(
                 broker_name="apache-a",
                 broker_ip1="127.0.0.1",
-                listen_port=self.ports[1],
+                listen_port=self.apache.port,
                 namesrv_addr=self.namesrv,
                 transaction_check_interval=CHECKS["transactionCheckInterval"],
                 transaction_time_out=CHECKS["transactionTimeOut"],
@@ -92,12 +71,11 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
+    require_peer()
     return Place(tmp_path)
 
 
-async def _until(condition: Callable[[], object], limit_s: float = 60) -> None:
+async def _until(condition: Callable[[], object], limit_s: float = 120) -> None:
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110 - any condition
             await asyncio.sleep(0.05)
@@ -189,8 +167,8 @@ def test_transactions_and_requests_on_apache_and_its_store_goes_on_in_ours_and_b
     place: Place,
 ) -> None:
     session = Session(place)
-    with place.apache():
+    with place.apache.running():
         asyncio.run(session.on_apache())
     asyncio.run(place.ours(session.on_ours))
-    with place.apache():
+    with place.apache.borrowed():
         asyncio.run(session.on_apache_again())

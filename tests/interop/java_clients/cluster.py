@@ -26,6 +26,7 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.cluster import SMALL_STORE
 
 T = TypeVar("T")
+_LIMIT_S = 120
 
 
 class Servers:
@@ -121,7 +122,7 @@ class Servers:
             self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_LIMIT_S)
 
     async def _start(self) -> None:
         name_servers, brokers = self._counts

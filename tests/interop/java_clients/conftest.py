@@ -1,4 +1,3 @@
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +6,7 @@ import pytest
 
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient
+from tests.peer.apache import require_peer
 
 Start = Callable[..., JavaClient]
 
@@ -15,13 +15,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "interop/java_clients" in str(item.path):
             item.add_marker(pytest.mark.interop)
-            item.add_marker(pytest.mark.timeout(180))
+            if item.get_closest_marker("timeout") is None:  # a test's own limit counts
+                item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session")
 def jdk() -> None:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
+    require_peer()
 
 
 @pytest.fixture(scope="session")

@@ -1,37 +1,20 @@
 """The official Java client as a child process: 5.4.0 or 4.9.8, JSON or binary headers."""
 
 import itertools
-import json
-import subprocess
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-PEER = HERE.parents[1] / "peer"
-CACHE = Path.home() / ".cache" / "rocketpy-peer"
-SOURCES = (HERE / "java" / "Interop.java", PEER / "src" / "Lines.java")
-LIBRARIES = {"5.4.0": CACHE / "lib", "4.9.8": CACHE / "lib498"}
-# A small JVM that compiles little: most of these processes live for seconds.
-SMALL = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+from tests.peer.apache import PEER
+from tests.peer.classes import SMALL, compiled
+from tests.peer.lines import LineProcess, escaped
+
+SOURCES = (Path(__file__).parent / "java" / "Interop.java", PEER.parent / "src" / "Lines.java")
+LIMIT_S = 100.0
+"""For what a client does in its own time: some look for routes and members once in 30 s."""
 
 _names = itertools.count(1)
-
-
-def compiled(version: str) -> Path:
-    """Classes for one version of the client, compiled once an edit of the sources."""
-    stamp = zlib.crc32(b"".join(source.read_bytes() for source in SOURCES))
-    classes = CACHE / f"interop-{version}-{stamp:08x}"
-    if not (classes / "Interop.class").exists():
-        subprocess.run([str(PEER / "peer.sh"), "fetch"], check=True, capture_output=True)
-        classes.mkdir(exist_ok=True)
-        command = ["javac", "-nowarn", "-Xlint:none", "-cp", f"{LIBRARIES[version]}/*"]
-        subprocess.run(
-            [*command, "-d", str(classes), *map(str, SOURCES)], check=True, capture_output=True
-        )
-    return classes
 
 
 class JavaError(Exception):
@@ -43,7 +26,7 @@ class JavaError(Exception):
         self.code = int(response["code"])
 
 
-class JavaClient:
+class JavaClient(LineProcess):
     """One JVM with any number of producers and consumers; see Interop.java for the verbs."""
 
     def __init__(
@@ -60,15 +43,8 @@ class JavaClient:
             f"-Dtls.enable={str(tls).lower()}",
             "--add-opens=java.base/java.lang=ALL-UNNAMED",
         ]
-        path = f"{compiled(version)}:{LIBRARIES[version]}/*"
-        self._process = subprocess.Popen(
-            ["java", *SMALL, *flags, "-cp", path, "Interop", namesrv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            bufsize=1,
-        )
+        path = compiled("interop", SOURCES, version)
+        super().__init__(["java", *SMALL, *flags, "-cp", path, "Interop", namesrv])
 
     def do(self, verb: str, **options: object) -> dict[str, Any]:
         """One verb; an error raises `JavaError`. `user_x` is the user property x."""
@@ -76,14 +52,7 @@ class JavaClient:
         for key, value in options.items():
             name = "user." + key.removeprefix("user_") if key.startswith("user_") else key
             words.append(f"{name}={value}")
-        escaped = (w.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for w in words)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\t".join(escaped) + "\n")
-        self._process.stdin.flush()
-        response = self._process.stdout.readline()
-        assert response, f"the JVM ended at {words}"
-        found: dict[str, Any] = json.loads(response)
+        found: dict[str, Any] = self.ask_line(escaped(words))
         if "error" in found:
             raise JavaError(found)
         return found
@@ -122,7 +91,7 @@ class JavaClient:
         return found
 
     def receive(
-        self, name: str, count: int, timeout_s: float = 40, *, only: str = ""
+        self, name: str, count: int, timeout_s: float = LIMIT_S, *, only: str = ""
     ) -> list[dict[str, Any]]:
         """Wait for exactly so many messages; `only` skips bodies that begin otherwise."""
         got: list[dict[str, Any]] = []
@@ -140,7 +109,7 @@ class JavaClient:
         queues = self.do("owned", name=name)["queues"]
         return [one["queueId"] for one in queues if not one["topic"].startswith("%")]
 
-    def poll(self, name: str, count: int, timeout_s: float = 40) -> list[dict[str, Any]]:
+    def poll(self, name: str, count: int, timeout_s: float = LIMIT_S) -> list[dict[str, Any]]:
         """Poll a lite pull consumer until it gave so many messages."""
         got: list[dict[str, Any]] = []
 
@@ -155,20 +124,8 @@ class JavaClient:
         """Shut a producer or consumer down."""
         assert self.do("stop", name=name)["ok"]
 
-    def close(self) -> None:
-        """End the JVM by closing its input."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(5)
-        self._process.stdout.close()
 
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 40) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = LIMIT_S) -> None:
     """Poll until it holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -24,7 +24,7 @@ async def stored(namesrv: str, count: int) -> dict[tuple[MessageQueue, int], byt
     ):
         await consumer.assign(await consumer.queues("Killed"))
         await consumer.seek_to_begin()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while len(found) < count:
                 for message in await consumer.poll(max_messages=1000, timeout=1):
                     found[message.queue, message.offset] = message.body

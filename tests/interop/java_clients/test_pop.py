@@ -23,10 +23,10 @@ def test_push_consumers_in_pop_mode(
             got.extend(one["body"] for one in java.received(consumer))
         return len(set(got)) == 20
 
-    wait_for(has_all, 60)
+    wait_for(has_all)
     assert len(got) == 20, "none is popped twice"
     (sent,) = java.send(producer, topic, body="later")
-    wait_for(lambda: has_all() or "later-0" in got, 40)
+    wait_for(lambda: has_all() or "later-0" in got)
     assert sent["msgId"]
     for consumer in (first, second):
         java.stop(consumer)
@@ -41,6 +41,6 @@ def test_a_popped_message_whose_listener_fails_comes_again(
     parts = servers.broker().parts
     assert parts.modes.put(SetMessageRequestModeRequestBody(topic, group, "POP", 8))
     consumer = java.push(group, topic, pop=1, fail=1)
-    (found,) = java.receive(consumer, 1, 60)
+    (found,) = java.receive(consumer, 1)
     assert (found["body"], found["reconsumeTimes"]) == ("once-0", 1)
     java.stop(consumer)

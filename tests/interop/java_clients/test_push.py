@@ -97,7 +97,7 @@ def test_running_consumer_survives_a_broker_restart(
         got.update(one["body"] for one in java.received(consumer))
         return got >= {f"after-{number}" for number in range(4)}
 
-    wait_for(has_all, 60)
+    wait_for(has_all)
     java.stop(consumer)
 
 

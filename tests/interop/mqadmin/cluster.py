@@ -14,7 +14,7 @@ from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 120
 MIB = 1 << 20
 
 

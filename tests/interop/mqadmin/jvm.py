@@ -1,55 +1,21 @@
 """The official Java tools and clients as child processes that are spoken to line by line."""
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
-PEER = Path(__file__).resolve().parents[2] / "peer" / "peer.sh"
+from tests.peer.apache import PEER
+from tests.peer.lines import LineProcess, escaped
 
 
-def _line(words: tuple[object, ...]) -> str:
-    escaped = (
-        str(word).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n") for word in words
-    )
-    return "\t".join(escaped) + "\n"
-
-
-class JavaLines:
-    """A child that responses every line with one line of JSON."""
+class JavaLines(LineProcess):
+    """A verb of peer.sh that answers every line with one line of JSON."""
 
     def __init__(self, *words: str) -> None:
-        self._process = subprocess.Popen(
-            [str(PEER), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            bufsize=1,
-        )
+        super().__init__([str(PEER), *words])
 
     def ask(self, *words: object) -> dict[str, Any]:
-        """Send one line and wait for its response."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(_line(words))
-        self._process.stdin.flush()
-        response = self._process.stdout.readline()
-        assert response, f"the child ended at {words}"
-        found: dict[str, Any] = json.loads(response)
+        """Send one line; return its answer."""
+        found: dict[str, Any] = self.ask_line(escaped(words))
         return found
-
-    def close(self) -> None:
-        """End the child by closing its input."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(5)
-        self._process.stdout.close()
 
 
 class Mqadmin(JavaLines):

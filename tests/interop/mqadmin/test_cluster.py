@@ -1,8 +1,8 @@
 import re
 import subprocess
 
-from tests.interop.mqadmin.jvm import PEER
 from tests.interop.mqadmin.world import World, rows, settled, wait_for
+from tests.peer.apache import PEER
 
 
 def test_cluster_list(world: World) -> None:
@@ -34,14 +34,18 @@ def test_broker_status_counts_what_was_sent(world: World) -> None:
             for key, _, value in (line.partition(":") for line in lines if ":" in line)
         }
 
-    before = settled(status)
+    def counts() -> tuple[int, int]:
+        now = status()
+        return int(now["msgPutTotalTodayNow"]), int(now["putMessageTimesTotal"])
+
+    today, total = settled(counts)
     world.send(world.topic, 7)
     world.receive(world.group, 7)
-    expected = int(before["msgPutTotalTodayNow"]) + 7
+    expected = today + 7
     wait_for(lambda: int(status()["msgPutTotalTodayNow"]) >= expected)
     after = status()
     assert int(after["msgPutTotalTodayNow"]) == expected
-    assert int(after["putMessageTimesTotal"]) == int(before["putMessageTimesTotal"]) + 7
+    assert int(after["putMessageTimesTotal"]) == total + 7
     assert int(after["commitLogMaxOffset"]) == world.cluster.parts.store.max_phy_offset
     assert after["brokerVersionDesc"] == "V5_4_0"
     assert after["brokerActive"] == "true"

@@ -18,14 +18,12 @@ def test_4_9_client(world: World) -> None:
             got.extend(one["body"] for one in old.ask("received", "oldG")["received"])
             return len(got) >= 6
 
-        wait_for(has_all, 40)
+        wait_for(has_all)
         assert sorted(got) == [f"body-{number}" for number in range(6)]
         out = world.run("consumerConnection", "-g", "oldG")
         assert "V4_9_8" in out
         assert ["AdmOld", "*"] in rows(out)
-        # A 4.9 producer tells a broker of itself only with its next heartbeat, every 30 s.
-        wait_for(
-            lambda: "V4_9_8" in world.run("producerConnection", "-g", "oldP", "-t", "AdmOld"), 60
-        )
+        # A 4.9 producer tells a broker of itself only with its next heartbeat.
+        wait_for(lambda: "V4_9_8" in world.run("producerConnection", "-g", "oldP", "-t", "AdmOld"))
     finally:
         old.close()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.interop.java_clients.jvm import LIMIT_S
 from tests.interop.mqadmin.cluster import LocalCluster
 from tests.interop.mqadmin.jvm import Actor, Mqadmin
 
@@ -44,7 +45,7 @@ class World:
         assert "success" in out, out
         wait_for(lambda: '"queueDatas"' in self.run("topicRoute", "-t", topic))
 
-    def receive(self, group: str, count: int, timeout_s: float = 40) -> list[dict[str, Any]]:
+    def receive(self, group: str, count: int, timeout_s: float = LIMIT_S) -> list[dict[str, Any]]:
         """What a consumer got; waits for `count` messages."""
         got: list[dict[str, Any]] = []
         deadline = time.monotonic() + timeout_s
@@ -55,7 +56,7 @@ class World:
         return got
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = LIMIT_S) -> None:
     """Poll until it holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -65,8 +66,12 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 30) -> None:
 
 def settled(look: Callable[[], T]) -> T:
     """What `look` says once the totals stand still: they are handed on every second."""
-    time.sleep(2)
-    return look()
+    before = look()
+    while True:
+        time.sleep(2)
+        if (now := look()) == before:
+            return now
+        before = now
 
 
 def rows(text: str) -> list[list[str]]:

@@ -1,7 +1,6 @@
 """The official Go client as a child process: tests/peer/go/actor.go, built from its module."""
 
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -10,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.interop.java_clients.jvm import wait_for
+from tests.interop.java_clients.jvm import LIMIT_S, wait_for
+from tests.peer.lines import LineProcess
 
 SOURCE = Path(__file__).parents[2] / "peer" / "go"
 _names = itertools.count(1)
@@ -41,31 +41,19 @@ class GoError(Exception):
     """A verb failed, in the words of the Go client."""
 
 
-class GoClient:
+class GoClient(LineProcess):
     """One process with any number of producers and consumers; see actor.go for the verbs."""
 
     def __init__(self, program: Path, namesrv: str, home: Path) -> None:
-        self._process = subprocess.Popen(
-            [str(program), namesrv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "HOME": str(home)},
-            text=True,
-            bufsize=1,
-        )
+        environ = {**os.environ, "HOME": str(home)}
+        super().__init__([str(program), namesrv], environ=environ, stderr=None)
 
     def do(self, verb: str, **options: object) -> Any:
         """One verb; an error raises `GoError`. `property_x` is the property x."""
         words = [verb]
         for key, value in options.items():
             words.append(f"{key.replace('property_', 'property.')}={value}")
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\t".join(words) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"the Go process ended at {words}"
-        found = json.loads(line)
+        found = self.ask_line("\t".join(words))
         if "error" in found:
             raise GoError(found["error"])
         return found["result"]
@@ -92,7 +80,7 @@ class GoClient:
         found: list[dict[str, Any]] = self.do("taken", name=name)
         return found
 
-    def take(self, name: str, count: int, timeout_s: float = 40) -> list[dict[str, Any]]:
+    def take(self, name: str, count: int, timeout_s: float = LIMIT_S) -> list[dict[str, Any]]:
         """Wait for exactly so many messages."""
         got: list[dict[str, Any]] = []
 
@@ -108,15 +96,3 @@ class GoClient:
         """Shut producers or consumers down."""
         for name in names:
             self.do("stop", name=name)
-
-    def close(self) -> None:
-        """End the process by closing its input."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(5)
-        self._process.stdout.close()

@@ -5,12 +5,7 @@ deliver, once each and not early.
 """
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,11 +19,10 @@ from rocketpy.namesrv.server import NameServer
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
-from tests.ports import free_port
+from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
-PEER = Path(__file__).parents[2] / "peer" / "peer.sh"
 TOPIC = "later"
 CLOCK = SystemClock()
 
@@ -38,30 +32,16 @@ class Kit:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.namesrv_port, self.port = free_port(), free_port()
-        self.namesrv = f"127.0.0.1:{self.namesrv_port}"
+        self.apache = Apache(home, ("recallMessageEnable=true",), heap="1g")
+        self.namesrv = self.apache.namesrv
         self.due_ms: dict[bytes, int] = {}
         self.came: Counter[bytes] = Counter()
         self.early: list[bytes] = []
 
-    @contextmanager
-    def apache(self) -> Iterator[None]:
-        env = {
-            **os.environ,
-            "PEER_NS_PORT": str(self.namesrv_port),
-            "PEER_PORT": str(self.port),
-            "PEER_HEAP": "1g",
-        }
-        with (self.home / "start.log").open("ab") as log:
-            start = ["bash", str(PEER), "start", str(self.home), "recallMessageEnable=true"]
-            try:
-                subprocess.run(start, env=env, check=True, stdout=log, stderr=log)
-                yield
-            finally:
-                subprocess.run(["bash", PEER, "stop", self.home], env=env, check=True)
-
     async def start_ours(self) -> tuple[NameServer, Broker]:
-        listen = RemotingServerConfig(bind_address="127.0.0.1", listen_port=self.namesrv_port)
+        listen = RemotingServerConfig(
+            bind_address="127.0.0.1", listen_port=self.apache.namesrv_port
+        )
         data = str(self.home / "namesrv")
         name_server = NameServer(NamesrvConfig(data_dir=data, server=listen), clock=CLOCK)
         await name_server.start()
@@ -70,7 +50,7 @@ class Kit:
                 broker_name="apache-a",
                 broker_ip1="127.0.0.1",
                 bind_address="127.0.0.1",
-                listen_port=self.port,
+                listen_port=self.apache.port,
                 namesrv_addr=self.namesrv,
                 recall_message_enable=True,
             ),
@@ -96,7 +76,7 @@ class Kit:
             assert gone.recall_handle is not None
             assert await producer.recall(TOPIC, gone.recall_handle) == gone.msg_id
             wanted = {f"{name} soon", f"{name} level", *wait_for}
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while not {each.encode() for each in wanted} <= self.came.keys():  # noqa: ASYNC110 - as a person looks
                     await asyncio.sleep(0.1)
             # These wait over the hand-over; two seconds let every broker write its files.
@@ -124,10 +104,9 @@ def waiting(name: str) -> list[str]:
 
 
 async def test_what_waits_is_delivered_by_whoever_has_the_directory(tmp_path: Path) -> None:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
+    require_peer()
     kit = Kit(tmp_path)
-    with kit.apache():
+    with kit.apache.running():
         await kit.use("apache", wait_for=[])
     name_server, broker = await kit.start_ours()
     try:
@@ -135,7 +114,7 @@ async def test_what_waits_is_delivered_by_whoever_has_the_directory(tmp_path: Pa
     finally:
         await broker.stop()
         await name_server.stop()
-    with kit.apache():
+    with kit.apache.borrowed():
         await kit.use("again", wait_for=waiting("ours"))
     assert not kit.early
     assert not [body for body in kit.came if body.startswith(b"gone")]

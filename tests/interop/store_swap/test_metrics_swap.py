@@ -1,7 +1,7 @@
 """Numbers of waiting timed messages and open transactions change hands with the directory."""
 
+import asyncio
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import rocketpy.admin
 from rocketpy.proto import fastjson
 from rocketpy.proto.command import make_request
 from tests.interop.store_swap.test_delays_swap import Kit
+from tests.peer.apache import require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 TOPIC = "numbers"
 
@@ -46,6 +47,7 @@ class Numbers:
                 found = json.loads(response.body)
                 if found["timingCount"].get(TOPIC, {}).get("count") == wanted:
                     return dict(found)
+                await asyncio.sleep(0.1)
 
     def open(self) -> dict[str, Any]:
         """What the file says of open transactions; nobody has the directory."""
@@ -55,11 +57,10 @@ class Numbers:
 
 
 async def test_numbers_go_on_with_whoever_has_the_directory(tmp_path: Path) -> None:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
+    require_peer()
     kit = Kit(tmp_path)
     numbers = Numbers(kit)
-    with kit.apache():
+    with kit.apache.running():
         await numbers.add(timed=3, halves=1)
         theirs = await numbers.waiting(3)
     assert numbers.open()["count"] == 1
@@ -73,7 +74,7 @@ async def test_numbers_go_on_with_whoever_has_the_directory(tmp_path: Path) -> N
         await broker.stop()
         await name_server.stop()
     assert numbers.open()["count"] == 3
-    with kit.apache():
+    with kit.apache.running():
         again = await numbers.waiting(5)
         assert again["timingCount"] == ours["timingCount"]
         await numbers.add(timed=1, halves=1)

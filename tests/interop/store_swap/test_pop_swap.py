@@ -1,11 +1,6 @@
 """Check points and acks change hands: what one broker popped, the other gives back."""
 
 import asyncio
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,33 +8,21 @@ import pytest
 import rocketpy
 from rocketpy import PoppedMessage
 from rocketpy.testing.cluster import SMALL_STORE, LocalCluster
-from tests.ports import free_port
+from tests.peer.apache import Apache, require_peer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
-PEER = Path(__file__).parents[2] / "peer" / "peer.sh"
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("needs a JDK and Maven")
+    require_peer()
     return tmp_path
 
 
-@contextmanager
-def apache(home: Path) -> Iterator[str]:
+def apache(home: Path) -> Apache:
     """Apache's name server and broker on a store below a directory."""
-    port = free_port()
-    ports = {"PEER_NS_PORT": str(port), "PEER_PORT": str(free_port()), "PEER_HEAP": "1g"}
-    env = {**os.environ, **ports}
-    sizes = [f"{key}={value}" for key, value in SMALL_STORE.items()]
-    with (home / "start.log").open("ab") as log:
-        command = ["bash", str(PEER), "start", str(home), *sizes]
-        try:
-            subprocess.run(command, env=env, check=True, stdout=log, stderr=log)
-            yield f"127.0.0.1:{port}"
-        finally:
-            subprocess.run(["bash", PEER, "stop", home], env=env, check=True)
+    sizes = tuple(f"{key}={value}" for key, value in SMALL_STORE.items())
+    return Apache(home, sizes, heap="1g")
 
 
 def ours(home: Path) -> LocalCluster:
@@ -86,12 +69,12 @@ async def come_back(namesrv: str) -> list[tuple[bytes, int]]:
 async def test_apache_gives_back_what_we_popped(home: Path) -> None:
     async with ours(home) as cluster:
         left = await pop_two_and_ack_one(cluster.namesrv)
-    with apache(home) as namesrv:
-        assert await come_back(namesrv) == [(left, 1)]
+    with apache(home).borrowed() as servers:
+        assert await come_back(servers.namesrv) == [(left, 1)]
 
 
 async def test_we_give_back_what_apache_popped(home: Path) -> None:
-    with apache(home) as namesrv:
-        left = await pop_two_and_ack_one(namesrv)
+    with apache(home).running() as servers:
+        left = await pop_two_and_ack_one(servers.namesrv)
     async with ours(home) as cluster:
         assert await come_back(cluster.namesrv) == [(left, 1)]

@@ -21,16 +21,16 @@ from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessageStatus
-from tests.crash.test_kill import run_and_kill
+from tests.crash.test_kill import catch_up, run_and_kill
+from tests.peer.apache import require_peer
+from tests.peer.classes import SMALL, compiled
 from tests.simulation.ledger import TOPIC, batch, message
 
-HERE = Path(__file__).parent
-PEER = HERE.parents[1] / "peer" / "peer.sh"
-CACHE = Path.home() / ".cache" / "rocketpy-peer"
+SOURCE = Path(__file__).parent / "java" / "StoreSwap.java"
 FOREVER = (1 << 63) - 1
 JAVA_TOPIC = "Swap"
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Sizes:
 class Java:
     """Apache's DefaultMessageStore, one process a call."""
 
-    def __init__(self, classes: Path, sizes: Sizes, home: Path) -> None:
+    def __init__(self, classes: str, sizes: Sizes, home: Path) -> None:
         self.sizes = sizes
         self._home = home
         self._command = [
             "java",
-            "-Xmx512m",
+            *SMALL,
             f"-Duser.home={home}",
             f"-DcommitLog={sizes.commit_log}",
             f"-DconsumeQueue={sizes.consume_queue}",
@@ -72,7 +72,7 @@ class Java:
             "--add-opens=java.base/java.nio=ALL-UNNAMED",
             "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
             "-cp",
-            f"{classes}:{CACHE / 'lib'}/*",
+            classes,
             "StoreSwap",
         ]
 
@@ -195,10 +195,7 @@ def look(directory: Path, sizes: Sizes, topics: list[str]) -> tuple[Found, list[
     shutil.copytree(directory, copy)
     store = MessageStore(sizes.config(copy), clock=SystemClock())
     store.open()
-    while any(
-        service.name == "IndexCatchUpService" and service.step(0) == 0 for service in store.services
-    ):
-        pass
+    catch_up(store)
     first = _found_by_ours(store, topics, [])
     queries = queries_of(first)
     found = _found_by_ours(store, topics, queries)
@@ -211,6 +208,7 @@ def append(directory: Path, sizes: Sizes, first: int, count: int) -> None:
     """Ours opens the directory, puts single messages and batches, and closes it."""
     store = MessageStore(sizes.config(directory), clock=SystemClock())
     store.open()
+    catch_up(store)  # who closes before the index is complete leaves the abort file
     store.start()
     for number in range(first, first + count):
         if number % 10:
@@ -233,22 +231,13 @@ def assert_same(ours: Found, java: Found) -> None:
 
 
 @pytest.fixture(scope="session")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("javac") is None:
-        pytest.skip("needs a JDK")
-    subprocess.run([str(PEER), "fetch"], check=True, timeout=600)
-    target = tmp_path_factory.mktemp("classes")
-    source = HERE / "java" / "StoreSwap.java"
-    subprocess.run(
-        ["javac", "-nowarn", "-cp", f"{CACHE / 'lib'}/*", "-d", str(target), str(source)],
-        check=True,
-        timeout=120,
-    )
-    return target
+def classes() -> str:
+    require_peer()
+    return compiled("swap", [SOURCE])
 
 
 @pytest.fixture
-def java(classes: Path, tmp_path: Path) -> Java:
+def java(classes: str, tmp_path: Path) -> Java:
     (tmp_path / "home").mkdir()
     return Java(classes, Sizes(), tmp_path / "home")
 
@@ -257,8 +246,7 @@ def make_ours(directory: Path, end: str) -> None:
     if end == "clean":
         append(directory, Sizes(), 1, 600)
         return
-    life_s = 0.15
-    assert run_and_kill([str(directory), "ASYNC_FLUSH", "1000000", "1"], life_s)
+    assert run_and_kill([str(directory), "ASYNC_FLUSH", "1000000", "1"], 0.05, after=600)
     assert (directory / "abort").exists()
 
 
