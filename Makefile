@@ -5,13 +5,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
-COMPILED := $(wildcard rocketpy/broker/processor/*.pyx)
+COMPILED := $(wildcard rocketpy/broker/processor/*.pyx rocketpy/broker/processor/*.pxi)
 # What the compiled send path takes part in; CI runs it a second time in pure Python.
 SENDING := tests/simulation tests/conformance tests/unit/broker tests/integration/broker tests/bad_input
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark jdk go demo demo-spark test check unit interop spark crash sim bench bench-quick bench-features bench-spark test-long test-kills fmt lint types layers public-api clean
+.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-spark test-long test-kills fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,9 @@ $(SPARK_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark-connect,charts]'
 	@touch $@
 
+gcc: ## a C compiler, through apt when absent (it compiles the plain send path)
+	@PYTHON=$(PYTHON) sh scripts/ensure_gcc.sh
+
 go: ## Go, through apt when absent (its official client needs it)
 	@sh scripts/ensure_go.sh
 
@@ -41,10 +44,11 @@ demo: setup ## 336,776 flights through a broker: sent, consumed by two groups, c
 demo-spark: setup-spark jdk ## the flights again: streamed by Spark into Parquet, killed half way, joined, drawn
 	@$(BIN)/python examples/flights_spark.py
 
-test: setup-spark jdk go check ## everything CI runs
+test: gcc setup-spark jdk go check ## everything CI runs
 	@bash tests/peer/peer.sh fetch
 	$(PYTEST) tests -q -m "not interop and not spark" -n 2 --dist loadfile
 	ROCKETPY_PURE=1 $(PYTEST) $(SENDING) -q -n 2 --dist loadfile
+	$(BIN)/python -m tests.fuzz --seconds 60 --where-possible
 	$(PYTEST) tests -q -m spark
 	$(PYTEST) tests -q -m interop
 
@@ -64,6 +68,9 @@ crash: setup ## kill -9 loops
 
 sim: setup ## seeded simulation; SEED=n repeats one run
 	$(PYTEST) tests/simulation -q
+
+fuzz: gcc setup ## damaged frames into the compiled send path under AddressSanitizer and UBSan for 10 minutes; DURATION=s, SEED=n repeats one case
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(DURATION),600) $(if $(SEED),--seed $(SEED))
 
 test-long: setup ## 20,000 seeds of the store, 1,000 of each other world, with progress; SEEDS=n runs fewer
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),20000)

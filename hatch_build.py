@@ -20,40 +20,49 @@ class CompiledSends(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and tell the builder that the wheel is for one platform."""
+        """Compile, and tell the builder what the wheel fits."""
         if self.target_name != "wheel" or os.environ.get("ROCKETPY_PURE") == "1":
             return
+        self._scratch = tempfile.TemporaryDirectory(prefix="rocketpy-build-")
         try:
-            built = self._compile(in_place=version == "editable")
+            built = self._compile(Path(self._scratch.name))
         except (Exception, SystemExit) as error:  # whatever is missing or fails: it is optional
             if os.environ.get("ROCKETPY_COMPILED") == "1":
-                raise
+                told = f"ROCKETPY_COMPILED=1, but sends cannot be compiled: {error}"
+                raise SystemExit(told) from error
             self.app.display_warning(f"plain sends are not compiled, RocketPy is pure: {error}")
             return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        if version != "editable":
-            package = MODULE.rpartition(".")[0].replace(".", "/")
-            build_data["force_include"][str(built)] = f"{package}/{built.name}"
+        folder = MODULE.rpartition(".")[0].replace(".", "/")
+        if version == "editable":
+            beside = Path(self.root, folder)
+            for old in beside.glob(f"{MODULE.rpartition('.')[2]}.*.so"):
+                old.unlink()
+            (beside / built.name).write_bytes(built.read_bytes())
+        else:
+            build_data["force_include"][str(built)] = f"{folder}/{built.name}"
 
-    def _compile(self, *, in_place: bool) -> Path:
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what compiling left; the wheel is written."""
+        if hasattr(self, "_scratch"):
+            self._scratch.cleanup()
+
+    def _compile(self, scratch: Path) -> Path:
         from Cython.Build import cythonize  # noqa: PLC0415 - optional
         from setuptools import Distribution, Extension  # noqa: PLC0415 - optional
         from setuptools.command.build_ext import build_ext  # noqa: PLC0415 - optional
 
         source = Path(self.root, *MODULE.split(".")).with_suffix(".pyx")
-        scratch = tempfile.mkdtemp(prefix="rocketpy-build-")
-        extension = Extension(MODULE, [str(source)], extra_compile_args=["-O3", "-g0"])
-        extensions = cythonize([extension], build_dir=scratch, quiet=True)
+        extension = Extension(
+            MODULE,
+            [str(source)],
+            # A function that is not declared is not there either: better told of now.
+            extra_compile_args=["-O3", "-g0", "-Werror=implicit-function-declaration"],
+        )
+        extensions = cythonize([extension], build_dir=str(scratch), quiet=True)
         command = build_ext(Distribution({"ext_modules": extensions}))
-        command.build_lib = command.build_temp = scratch
+        command.build_lib = command.build_temp = str(scratch)
         command.ensure_finalized()
         command.run()
-        built = Path(command.get_outputs()[0])
-        if not in_place:
-            return built
-        for old in source.parent.glob(f"{source.stem}.*.so"):
-            old.unlink()
-        beside = source.parent / built.name
-        beside.write_bytes(built.read_bytes())
-        return beside
+        return Path(command.get_outputs()[0])

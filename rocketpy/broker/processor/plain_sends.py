@@ -2,7 +2,8 @@
 
 `_plain_sends` (Cython) serves plain sends at the start of received bytes in one call. It is
 optional: without it, or with ROCKETPY_PURE=1 in the environment, Python serves everything, with the
-same responses and the same bytes on disk. docs/decisions/0008 says why and what it takes.
+same responses and the same bytes on disk; ROCKETPY_COMPILED=1 makes its absence an error.
+docs/decisions/0008 says why and what it takes.
 """
 
 import os
@@ -11,6 +12,7 @@ from importlib import import_module
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rocketpy.broker.operation.send_admission import TopicSendPolicy
+from rocketpy.errors import StartError
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import ByteHandler
@@ -65,12 +67,21 @@ MakeHandler: TypeAlias = Callable[[KnowsRules, DirectAppend, int], ByteHandler]
 
 
 def compiled_sends() -> MakeHandler | None:
-    """Return what makes a handler of received bytes; None when it is not there or not wanted."""
+    """Return what makes a handler of received bytes; None when it is not there or not wanted.
+
+    Raises:
+        StartError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+    """
     if os.environ.get("ROCKETPY_PURE") == "1":
         return None
     try:
         make: MakeHandler = import_module(_MODULE).PlainSends
-    except ImportError:
+    except ImportError as error:
+        if os.environ.get("ROCKETPY_COMPILED") == "1":
+            raise StartError(
+                "ROCKETPY_COMPILED=1 asks for compiled sends, which this installation does not "
+                f"have ({error}); install RocketPy where there is a C compiler, or unset it"
+            ) from error
         return None
     return make
 

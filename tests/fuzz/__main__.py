@@ -1,0 +1,115 @@
+"""Fuzzing of the compiled send path under sanitizers: ``python -m tests.fuzz [--seconds N]``.
+
+Frames of every kind, damaged in every way, go to two simulated brokers, one of them with the module
+built under AddressSanitizer and UBSan; a read or write out of bounds, undefined behaviour, or any
+difference between the two ends it, with the seed that repeats it: ``--seed N``.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.compiler import compiler
+from tests.fuzz.sanitized import ROOT, build, environment, runs_here
+
+_CASE_LIMIT_S = 300.0
+"""A case takes a second; one that takes this long hangs."""
+_TELL_EVERY_S = 10.0
+_NO_LAST = 1 << 60
+
+
+class Progress(NamedTuple):
+    """How far the fuzzing process came."""
+
+    seed: int
+    cases: int
+    served_bytes: int
+
+
+def run(module: Path, env: dict[str, str], first: int, last: int, seconds: float) -> int:
+    """Run the fuzzing process and tell of it; return the exit code."""
+    command = [sys.executable, "-m", "tests.fuzz.run_cases", str(module)]
+    command += [str(first), str(last), str(seconds)]
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        progress = _watch(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    print(f"fuzz: {progress.cases} cases, {progress.served_bytes / 1e6:.1f} MB served", flush=True)
+    if process.returncode:
+        print(
+            f"fuzz: FAILED at seed {progress.seed} (exit code {process.returncode}); "
+            f"again: {sys.executable} -m tests.fuzz --seed {progress.seed}",
+            file=sys.stderr,
+        )
+        return 1
+    if not progress.served_bytes:
+        print("fuzz: FAILED: the compiled path served nothing", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _watch(process: "subprocess.Popen[str]") -> Progress:
+    progress, told_s = Progress(-1, 0, 0), time.monotonic()
+    assert process.stdout is not None
+    hangs = threading.Timer(_CASE_LIMIT_S, process.kill)
+    hangs.start()
+    try:
+        for line in process.stdout:
+            word, _, number = line.partition(" ")
+            if word == "case":
+                progress = progress._replace(seed=int(number))
+                hangs.cancel()
+                hangs = threading.Timer(_CASE_LIMIT_S, process.kill)
+                hangs.start()
+            elif word == "done":
+                _, cases, served_bytes = progress
+                progress = Progress(progress.seed, cases + 1, served_bytes + int(number))
+            else:
+                print(line, end="")
+            if time.monotonic() - told_s > _TELL_EVERY_S:
+                print(f"fuzz: {progress.cases} cases", flush=True)
+                told_s = time.monotonic()
+    finally:
+        hangs.cancel()
+    return progress
+
+
+def main() -> int:
+    """Build, fuzz, return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="this one only")
+    parser.add_argument(
+        "--where-possible", action="store_true", help="no failure where it cannot be run"
+    )
+    options = parser.parse_args()
+    command = compiler()
+    trouble = "there is no C compiler, or none of Python's headers"
+    env: dict[str, str] = {}
+    if command is not None:
+        env = environment(command)
+        trouble = runs_here(env)
+    if trouble:
+        print(f"fuzz: NOT RUN: {trouble}", file=sys.stderr)
+        return 0 if options.where_possible else 1
+    assert command is not None
+    with tempfile.TemporaryDirectory(prefix="rocketpy-fuzz-") as directory:
+        print("fuzz: compiling with -fsanitize=address,undefined", flush=True)
+        module = build(command, Path(directory))
+        first, last = options.first, _NO_LAST
+        if options.seed is not None:
+            first, last = options.seed, options.seed + 1
+        return run(module, env, first, last, options.seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
