@@ -86,6 +86,14 @@ def start_apache(home: Path, heap: str) -> Side:
     return Side("apache", f"127.0.0.1:{APACHE_NS_PORT}", pids, ready_s, idle, home)
 
 
+def _compile_package() -> None:
+    """Do for the source tree what an installation does: no start compiles Python."""
+    env = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", "rocketpy"], cwd=ROOT, env=env, check=True
+    )
+
+
 def start_rocketpy(home: Path, options: list[str], limit_s: float = 30) -> Side:
     """Start `rocketpy standalone` on free ports with ``home`` as its directory."""
     home.mkdir(parents=True, exist_ok=True)
@@ -101,6 +109,7 @@ def start_rocketpy(home: Path, options: list[str], limit_s: float = 30) -> Side:
         "0",
     ]
     command += ["--port", "0", "--log-format", "json", *options]
+    _compile_package()
     started = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)

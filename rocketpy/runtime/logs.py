@@ -7,11 +7,14 @@ for machines. The library on its own never configures logging.
 
 import logging
 import sys
-from typing import Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 import orjson
-import structlog
-from structlog.typing import EventDict, Processor
+
+from rocketpy.runtime.without_rich import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
 
 LogFormat = Literal["console", "json"]
 
@@ -61,7 +64,7 @@ def configure(
     logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
 
 
-def _renderers(log_format: LogFormat, *, colours: bool) -> list[Processor]:
+def _renderers(log_format: LogFormat, *, colours: bool) -> "list[Processor]":
     if log_format == "json":
         return [structlog.processors.format_exc_info, _as_json]
     # Plain tracebacks: rich ones print local variables, and so secrets.
@@ -71,5 +74,5 @@ def _renderers(log_format: LogFormat, *, colours: bool) -> list[Processor]:
     ]
 
 
-def _as_json(_logger: object, _name: str, event: EventDict) -> str:
+def _as_json(_logger: object, _name: str, event: "EventDict") -> str:
     return orjson.dumps(event, default=str).decode()
