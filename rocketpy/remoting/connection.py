@@ -39,7 +39,6 @@ from rocketpy.remoting.unsent_output import UnsentOutput
 
 _log = logging.getLogger(__name__)
 
-
 _SLICE_MS = 10
 _SLICE_LOOK_REQUESTS = 4  # time is looked at each time so many requests were served
 
@@ -106,7 +105,7 @@ class Connection(asyncio.Protocol):
             return
         if self._byte_handler is not None:
             data = self._offer(self._byte_handler, data)
-        commands = reader.feed(data)
+        commands = reader.feed(data) if data or reader.pending_bytes else None
         if commands:
             self.frame_reads += 1
             if self.is_reading_paused:  # this was on its way when reading stopped
@@ -196,7 +195,8 @@ class Connection(asyncio.Protocol):
             return data
         if self._owner.is_draining or not self.channel.is_open or self._budget.is_exhausted:
             return data
-        data = self._reader.take(data)
+        if self._reader.pending_bytes:
+            data = self._reader.take(data)
         served_bytes = serve_bytes(handler, self.channel, data) if data else 0
         self.frame_reads += served_bytes > 0
         if self.in_hand.is_full:

@@ -14,8 +14,8 @@ Invariants:
       to who waits for the disk (`rocketpy.store.dispatch.EncodedRun`).
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.proto.record import BLANK_BYTES, V4_HOST_BYTES
@@ -30,6 +30,7 @@ from rocketpy.store.queue_entry import ENTRY_BYTES
 from rocketpy.store.stats import StoreStats
 from rocketpy.store.writer import MessageWriter
 
+_new: Final = tuple.__new__
 Place = tuple[str, int, int]
 """Topic, queue id, how many messages at most."""
 
@@ -101,6 +102,7 @@ class DirectAppend:
     Attributes:
         has_index: whether keys are wanted.
         is_sync_flush: whether every message waits for the disk.
+        dispatchers: know whom to tell of each message after `end`.
     """
 
     def __init__(
@@ -119,14 +121,10 @@ class DirectAppend:
         self._writer = writer
         self._log = log
         self._offsets = offsets
-        self._dispatchers = dispatchers
+        self.dispatchers = dispatchers
+        self._pending = dispatchers.pending
         self._index = index
         self._stats = stats
-
-    @property
-    def on_arrival(self) -> Callable[[str, int, int, int], None] | None:
-        """Who is told of each message after `end`; see `MessageStore.on_arrival`."""
-        return self._dispatchers.on_arrival
 
     def begin(self, places: Sequence[Place], log_bytes: int, key_count: int) -> AppendSpace | None:
         """Take the append lock and make room.
@@ -160,21 +158,20 @@ class DirectAppend:
         is_later = self.is_sync_flush
         if len(store_host) != V4_HOST_BYTES:
             return None
-        if not is_later and (
-            self._dispatchers.pending_count or offsets.appended + log_bytes > offsets.visible_bound
-        ):
+        if not is_later and (self._pending or offsets.appended + log_bytes > offsets.visible_bound):
             return None
         index_file = index_run = None
         if self._index is not None and not is_later:
             index_file = self._index.file_for_run(offsets.appended, store_ms)
             if index_file is None:
                 return None
-        found = [self._writer.known_queue(topic, queue_id) for topic, queue_id, _ in places]
         open_run = _room_for_later if is_later else ConsumeQueue.open_run
-        tails = [
-            None if queue is None else open_run(queue, count)
-            for queue, (_, _, count) in zip(found, places, strict=True)
-        ]
+        found: list[ConsumeQueue | None] = []
+        tails: list[tuple[bytearray, int] | None] = []
+        for topic, queue_id, count in places:  # one as a rule: quicker than comprehensions
+            queue = self._writer.known_queue(topic, queue_id)
+            found.append(queue)
+            tails.append(None if queue is None else open_run(queue, count))
         log, end = self._log.current
         if log is None:
             return None
@@ -185,9 +182,10 @@ class DirectAppend:
             self._log.reserve(wanted_end - log.write_position)
         if index_file is not None:
             index_run = index_file.open_run(key_count)
-        return AppendSpace(
-            store_ms, store_host, log, wanted_end, found, tails, index_file, index_run, is_later
-        )
+        # As `AppendSpace(...)`, without its Python frame.
+        return _new(AppendSpace, (
+            store_ms, store_host, log, wanted_end, found, tails, index_file, index_run, is_later,
+        ))  # fmt: skip
 
     def end(self, space: AppendSpace, run: AppendedRun | None) -> None:
         """Make what was written count, and let go of the append lock.
@@ -211,7 +209,7 @@ class DirectAppend:
         offsets.appended = log.base_offset + run.log_position
         offsets.appended_ms = space.store_ms
         if space.is_later:
-            self._dispatchers.submit_later(_later(space, run, offsets.appended))
+            self.dispatchers.submit_later(_later(space, run, offsets.appended))
         else:
             for queue, count, phy_end in zip(space.queues, run.counts, run.phy_ends, strict=True):
                 if queue is not None and count:

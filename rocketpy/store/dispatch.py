@@ -230,6 +230,7 @@ class DispatcherList:
     """Tells every dispatcher of every visible message, and then the listener for arrivals.
 
     Attributes:
+        pending: messages and batches that wait to become visible; the append lock guards it.
         on_arrival: told of each readable message, without a lock; see
             `rocketpy.store.message_store.MessageStore`.
     """
@@ -251,13 +252,13 @@ class DispatcherList:
         self._dispatch = tuple(each.dispatch for each in self._dispatchers)
         self._offsets = offsets
         self._append_lock = append_lock
-        self._pending = PendingDispatchQueue()
+        self.pending = PendingDispatchQueue()
         self.on_arrival: Callable[[str, int, int, int], None] | None = None
 
     @property
     def pending_count(self) -> int:
         """Messages and batches that wait to become visible."""
-        return len(self._pending)
+        return len(self.pending)
 
     def submit(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         self,
@@ -282,8 +283,8 @@ class DispatcherList:
             Whether it was dispatched; the caller then announces it without the lock.
         """
         offsets = self._offsets
-        if self._pending or phy_offset + size_bytes > offsets.visible_bound:
-            self._pending.append(
+        if self.pending or phy_offset + size_bytes > offsets.visible_bound:
+            self.pending.append(
                 DispatchRequest(
                     queue,
                     topic,
@@ -325,8 +326,8 @@ class DispatcherList:
     def submit_run(self, run: DispatchRun) -> bool:
         """Dispatch the messages of a batch; see `submit`."""
         offsets = self._offsets
-        if self._pending or run.phy_end > offsets.visible_bound:
-            self._pending.append(run)
+        if self.pending or run.phy_end > offsets.visible_bound:
+            self.pending.append(run)
             return False
         self._dispatch_one(run)
         offsets.dispatched = run.phy_end
@@ -335,14 +336,14 @@ class DispatcherList:
 
     def submit_later(self, run: EncodedRun) -> None:
         """Dispatch messages that are not visible yet when they are (append lock held)."""
-        self._pending.append(run)
+        self.pending.append(run)
 
     def release(self, visible: int) -> None:
         """Dispatch what has become visible, and announce it."""
         arrivals: list[Arrival] = []
         offsets = self._offsets
         with self._append_lock:
-            for each in self._pending.take(visible):
+            for each in self.pending.take(visible):
                 self._dispatch_one(each)
                 arrivals += arrivals_of(each)
                 offsets.dispatched = each.phy_end

@@ -41,6 +41,7 @@ from rocketpy.store.files import Region
 _HEADER: Final = struct.Struct(">qqqqii")
 _SLOT: Final = struct.Struct(">i")
 _ENTRY: Final = struct.Struct(">iqii")
+_new: Final = tuple.__new__
 _pack_header: Final = _HEADER.pack_into
 _pack_slot: Final = _SLOT.pack_into
 _unpack_slot: Final = _SLOT.unpack_from
@@ -320,10 +321,18 @@ class IndexFile:
         self._write_header()
         return True
 
+    def takes_run(self, phy_offset: int, store_timestamp_ms: int) -> bool:
+        """Whether entries of messages from a place on may follow those in here, by `open_run`."""
+        return (
+            1 < self._count < self._max_count
+            and phy_offset >= self._end_phy
+            and store_timestamp_ms >= self._end_ms
+        )
+
     def open_run(self, count: int) -> IndexRun:
         """Make room for entries that somebody else writes, as many of them as the file takes.
 
-        The file has entries already, and `takes_time` of their store time.
+        `takes_run` of their messages.
 
         Raises:
             DiskFullError: there is no space for the entries.
@@ -332,10 +341,11 @@ class IndexFile:
         end = self._entries_at + ENTRY_BYTES * last
         if end > self._allocated:
             self._allocate(end)
-        return IndexRun(
+        # As `IndexRun(...)`, without its Python frame.
+        return _new(IndexRun, (
             self._buffer, self._slots, self._entries_at, self._count, last, self._slots_used,
             self._begin_ms,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def close_run(
         self, count: int, slots_used: int, phy_offset: int, store_timestamp_ms: int
@@ -352,7 +362,10 @@ class IndexFile:
         self._slots_used = slots_used
         self._end_ms = store_timestamp_ms
         self._end_phy = phy_offset
-        self._write_header()
+        _pack_header(  # `_write_header`, inlined
+            self._buffer, 0, self._begin_ms, store_timestamp_ms, self._begin_phy, phy_offset,
+            slots_used, count,
+        )  # fmt: skip
 
     def covers(self, begin_ms: int, end_ms: int) -> bool:
         """Whether any message of this file may lie in the window (both ends included)."""

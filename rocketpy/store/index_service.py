@@ -308,11 +308,9 @@ class IndexService:
     def file_for_run(self, phy_offset: int, store_timestamp_ms: int) -> IndexFile | None:
         """Return the file that takes entries of messages from a place on; None: only `put` can."""
         current = self._current
-        if self._missing_from is not None or current is None or current.count <= 1:
+        if self._missing_from is not None or current is None:
             return None
-        if current.is_full or phy_offset < current.end_phy_offset:
-            return None
-        return current if current.takes_time(store_timestamp_ms) else None
+        return current if current.takes_run(phy_offset, store_timestamp_ms) else None
 
     def replay(self, message: IndexedMessage) -> bool:
         """Index a message read back from the log; False when there is still no space."""

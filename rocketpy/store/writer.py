@@ -267,7 +267,11 @@ class MessageWriter:
             self._append_lock.release()
             return None
         self._lock_begin_ms = self._monotonic_ms()
-        return self.next_store_ms()
+        now_ms = self._time_ms()
+        if now_ms < self._last_ms:  # `next_store_ms`, inlined
+            return self._last_ms
+        self._last_ms = now_ms
+        return now_ms
 
     def let_go(self) -> None:
         """Give the append lock back after `hold`."""

@@ -39,6 +39,8 @@ include "_plain_sends_headers.pxi"
 include "_plain_sends_plan.pxi"
 include "_plain_sends_write.pxi"
 
+new_tuple = tuple.__new__
+
 cdef enum:
     MAX_HEADER_BYTES = 65536
     MOST_KEPT_BYTES = 2097152
@@ -106,7 +108,8 @@ cdef class PlainSends:
         max_frame_bytes: limit of a whole frame.
     """
 
-    cdef object processor, direct, rules, known
+    cdef object processor, direct, rules
+    cdef dict known
     cdef list kept  # what the texts of the rules lie in
     cdef bint is_busy
     cdef Py_ssize_t max_frame_size
@@ -347,10 +350,12 @@ cdef class PlainSends:
             writer.slots_used,
             writer.last_phy_offset,
         )
-        if not space.is_later:
-            return AppendedRun(*appended)
-        keys = self.keys_of(done[0], space.log.base_offset + space.log.write_position)
-        return AppendedRun(*appended, *keys, self.arrivals_of(done[0]))
+        later = ((), (), ())
+        if space.is_later:
+            keys = self.keys_of(done[0], space.log.base_offset + space.log.write_position)
+            later = (*keys, self.arrivals_of(done[0]))
+        # As `AppendedRun(...)`, without its Python frame.
+        return new_tuple(AppendedRun, appended + later)
 
     cdef tuple keys_of(self, int done, int64_t phy_offset):
         """Return the hashes of the run's keys, and for each where its message begins."""
@@ -407,7 +412,7 @@ cdef class PlainSends:
             place = &run.places[number]
             if place.done:
                 self.rules.count_stored(self.names[place.topic], place.done, place.size)
-        listener = self.direct.on_arrival
+        listener = self.direct.dispatchers.on_arrival
         if listener is None or run.rules.is_sync_flush:
             return 0
         for arrival in self.arrivals_of(done):
