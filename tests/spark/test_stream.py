@@ -3,12 +3,14 @@
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext
 
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import Row, fill, stored
@@ -31,13 +33,17 @@ class Stream:
         self._cluster = cluster
         self._home = home
         self.batches: list[dict[str, Any]] = []
+        self.through: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
 
     def start(self, trigger: dict[str, Any], **options: Any) -> Any:
         values = {"startingOffsets": "earliest", **options}
         reader = self._spark.readStream.format("rocketmq")
         frame = reader.options(nameservers=self._cluster.namesrv, **values).load()
         columns = ("brokerName", "queueId", "queueOffset", "crc32(body) AS crc", "keys")
-        writer = frame.selectExpr(*columns).writeStream.format("parquet")
+        frame = frame.selectExpr(*columns)
+        if self.through is not None:
+            frame = frame.mapInArrow(self.through, frame.schema)
+        writer = frame.writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(self._home / "checkpoint"))
         return writer.trigger(**trigger).start(str(self._home / "out"))
 
@@ -131,6 +137,30 @@ def test_a_replay_of_the_last_batch_has_the_same_rows(
     assert offsets(again[0], "endOffset") == offsets(batches[-1], "endOffset")
     assert again[0]["numInputRows"] == batches[-1]["numInputRows"]
     assert stream.rows() == stored(cluster, "Replay")
+
+
+def test_a_task_that_fails_at_first_gives_the_same_rows_and_one_commit(
+    stream: Stream, cluster: ClusterThread, tmp_path: Path
+) -> None:
+    fill(cluster, "Fails", queues=2, count=40)
+
+    def fails_at_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            if batch.num_rows and context.attemptNumber() == 0:
+                yield batch.slice(0, 1)
+                raise RuntimeError("the first attempt")
+            yield batch
+
+    stream.through = fails_at_first
+    batches = stream.run(subscribe="Fails", maxOffsetsPerTrigger=25)
+
+    assert chained(batches)
+    assert stream.rows() == stored(cluster, "Fails")
+    commits = {int(each.name) for each in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")}
+    assert commits == {batch["batchId"] for batch in batches}
+    assert len(batches) == len(commits)
 
 
 def test_where_a_stream_begins_is_kept_over_a_death_in_its_first_batch(

@@ -59,7 +59,7 @@ def on(rows: Counter[Any], broker: str) -> int:
 
 
 def test_a_stream_goes_on_with_the_other_broker_and_then_with_both(daemons: Cluster) -> None:
-    engine = Engine(daemons, subscribe="T", timeoutMs=1000)
+    engine = Engine(daemons, subscribe="T", timeoutMs=5000)
     assert engine.trigger()  # the first batch is empty
     with frozen(daemons, "broker-b"):
         engine.drain()
@@ -103,7 +103,7 @@ def test_a_read_of_a_broker_that_stands_still_too_long_names_it(daemons: Cluster
         with pytest.raises(RequestTimeoutError, match=f"broker broker-b at {address}"):
             list(reader.read(partition))
         with pytest.raises(RocketPyError, match=address):  # nor can a batch be planned
-            read_batch(daemons, subscribe="T", timeoutMs=1000)
+            read_batch(daemons, subscribe="T", timeoutMs=5000)
 
     assert read_batch(daemons, subscribe="T").total() == COUNT
 
