@@ -1,11 +1,13 @@
 """The health of a consumer, put together from what it is made of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.client.queue_readers import QueueReaders
+from rocketpy.client.unserved import UnservedTopics
+from rocketpy.proto.message_queue import MessageQueue
 
 
 def consumer_health(
@@ -13,9 +15,10 @@ def consumer_health(
     readers: QueueReaders,
     jobs: Sequence[PeriodicJob],
     failure: BaseException | None,
+    unserved: UnservedTopics,
 ) -> ConsumerHealth:
     """Return the state of every queue and what fails in the background."""
-    failures = job_failures(jobs)
+    failures = {**job_failures(jobs), **unserved.failures(), **queue_failures(readers.failures)}
     if failure is not None:
         failures["pulling"] = repr(failure)
     return ConsumerHealth(
@@ -31,6 +34,14 @@ def consumer_health(
 def job_failures(jobs: Sequence[PeriodicJob]) -> dict[str, str]:
     """Return why background jobs fail, by name; nothing of those that do not."""
     return {job.name: repr(job.failure) for job in jobs if job.failure is not None}
+
+
+def queue_failures(failures: Mapping[MessageQueue, str]) -> dict[str, str]:
+    """Return why queues are not read, by a name for people."""
+    return {
+        f"queue {queue.topic}@{queue.broker_name}:{queue.queue_id}": failure
+        for queue, failure in failures.items()
+    }
 
 
 def _queue_health(queue: ProcessQueue, failure: str) -> QueueHealth:

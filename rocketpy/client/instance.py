@@ -328,6 +328,8 @@ class Instance:
     def failures(self) -> dict[str, str]:
         """Return what does not work now, by name: background jobs and brokers."""
         found = {job.name: repr(job.failure) for job in self._jobs if job.failure is not None}
+        if self.name_servers.failure:
+            found["name server"] = self.name_servers.failure
         for address, failure in self._heartbeat_known.items():
             if failure:
                 found[f"broker {address}"] = failure

@@ -60,6 +60,9 @@ class NameServers:
         remoting: how requests travel.
         rng: chooses the first, so that a fleet of clients spreads.
         timeout_ms: limit for an answer; each server has its share of it.
+
+    Attributes:
+        failure: why the last question was answered by none, empty when it was.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class NameServers:
         share_ms = timeout_ms // max(1, len(self.addresses))
         self._timeout_ms = max(share_ms, min(_MIN_SHARE_MS, timeout_ms))
         self._index = rng.randrange(len(self.addresses)) if self.addresses else 0
+        self.failure = ""
 
     @property
     def current(self) -> str | None:
@@ -100,8 +104,10 @@ class NameServers:
                 logger.info("name server %s does not answer: %r", address, error)
             else:
                 if code not in _EVERY_ONE_ANSWERS or response.code != _NOT_SUPPORTED:
+                    self.failure = ""
                     return response
                 failures.append(f"{address} is no name server; is it a broker's address?")
                 logger.warning("%s", failures[-1])
             self._index = (self._index + 1) % len(self.addresses)
-        raise kind("no name server answers: " + "; ".join(failures))
+        self.failure = "no name server answers: " + "; ".join(failures)
+        raise kind(self.failure)

@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 5_000
 
 
 class PeriodicJob:
@@ -15,7 +18,7 @@ class PeriodicJob:
         name: for health reports and the log.
         step: one round; what it raises is kept as `failure` and the next round still comes. It
             may return how many ms to wait until the next round.
-        interval_ms: pause between two rounds.
+        interval_ms: pause between two rounds; after one that failed, `RETRY_MS` at most.
     """
 
     def __init__(
@@ -57,9 +60,14 @@ class PeriodicJob:
                 asked = await self._step()
             except Exception as error:  # noqa: BLE001 - a runner: kept for health(), tried again
                 if self.failure is None:
-                    logger.warning("background job %s failed: %r", self.name, error)
+                    logger.warning(
+                        "background job %s fails, which is tried again: reason=%r", self.name, error
+                    )
                 self.failure = error
+                wait_ms = min(self._interval_ms, RETRY_MS)
             else:
+                if self.failure is not None:
+                    logger.warning("background job %s works again", self.name)
                 self.failure = None
                 if asked is not None:
                     wait_ms = asked

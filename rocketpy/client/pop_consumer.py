@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from rocketpy.client.config import PopConsumerConfig
-from rocketpy.client.consumer_health import job_failures
+from rocketpy.client.consumer_health import job_failures, queue_failures
 from rocketpy.client.consumer_members import PopMember
 from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
@@ -22,6 +22,7 @@ from rocketpy.client.pop_loop import PopLoop, PopSettings
 from rocketpy.client.pop_requests import PopRequests
 from rocketpy.client.pop_service import PopService
 from rocketpy.client.popped_message import PoppedMessage
+from rocketpy.client.unserved import UnservedTopics
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.bodies.lock import QueryAssignmentRequestBody
 from rocketpy.proto.message_queue import MessageQueue
@@ -76,6 +77,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._service: PopService | None = None
+        self._unserved = UnservedTopics(group)
         self._jobs = [
             PeriodicJob(f"assignment {group}", self._assign, config.rebalance_interval_ms)
         ]
@@ -145,13 +147,20 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     def health(self) -> ConsumerHealth:
         """Return what is popped and what fails in the background."""
-        failures = job_failures(self._jobs)
+        reasons = {
+            queue: repr(loop.failure)
+            for queue, (loop, _) in self._loops.items()
+            if loop.failure is not None
+        }
+        failures = {
+            **job_failures(self._jobs),
+            **self._unserved.failures(),
+            **queue_failures(reasons),
+        }
         if self._failure is not None:
             failures["popping"] = repr(self._failure)
         queues = {
-            queue: QueueHealth(
-                0, 0, 0, loop.last_pop_ms, "" if loop.failure is None else repr(loop.failure)
-            )
+            queue: QueueHealth(0, 0, 0, loop.last_pop_ms, reasons.get(queue, ""))
             for queue, (loop, _) in self._loops.items()
         }
         return ConsumerHealth(self.group, queues, failures)
@@ -182,6 +191,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         """
         instance = self._instance
         queues = await instance.routes.subscribe_queues(topic)
+        self._unserved.note(topic, is_served=bool(queues))
         names = list(dict.fromkeys(each.broker_name for each in queues))
         instance.rng.shuffle(names)
         body = QueryAssignmentRequestBody(topic, self.group, instance.client_id, "AVG")

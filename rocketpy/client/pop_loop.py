@@ -100,12 +100,20 @@ class PopLoop:
                 pause_ms = await self._pop()
             except RocketPyError as error:
                 if self.failure is None:
-                    logger.warning("popping %s failed: %r", self.queue, error)
+                    logger.warning(
+                        "%s cannot be popped, which is tried again: group=%s reason=%r",
+                        self.queue,
+                        self._settings.group,
+                        error,
+                    )
                 self.failure = error
                 if isinstance(error, ClientError):
                     self._instance.refresh_routes_soon()
                 pause_ms = self._settings.error_pause_ms
             else:
+                if self.failure is not None:
+                    group = self._settings.group
+                    logger.warning("%s can be popped again: group=%s", self.queue, group)
                 self.failure = None
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
@@ -118,8 +126,10 @@ class PopLoop:
             raise NoRouteError(f"broker {queue.broker_name} has no master")
         subscription = self._subscription()
         self.last_pop_ms = clock.time_ms()
-        # The first one waits for nothing: its response says that the group has its position.
-        poll_ms = self._settings.poll_ms if self.began.is_set() else 0
+        # The first one, also after a failure, waits for nothing: its response says that the group
+        # has its position, and that the broker is back.
+        is_first = self.failure is not None or not self.began.is_set()
+        poll_ms = 0 if is_first else self._settings.poll_ms
         result = await self._requests.pop(address, self._header(subscription, poll_ms))
         self.began.set()
         if result.status is PopStatus.FULL:

@@ -472,4 +472,5 @@ class PullConsumer(StartsAndCloses):
 
     def health(self) -> ConsumerHealth:
         """Return the state of every queue and what fails in the background."""
-        return consumer_health(self.group, self._readers, [self._rebalance_job], self._failure)
+        jobs, unserved = [self._rebalance_job], self._rebalancer.unserved
+        return consumer_health(self.group, self._readers, jobs, self._failure, unserved)

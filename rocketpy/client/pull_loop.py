@@ -125,7 +125,8 @@ class PullLoop:
         self, subscription: SubscriptionData, *, to_slave: bool
     ) -> PullMessageRequestHeader:
         settings, entry = self._settings, self._queue
-        flag = PULL_SUSPEND
+        # After a failure the broker shall answer at once, so that it is known when that has passed.
+        flag = 0 if self._failing else PULL_SUSPEND
         expression = None
         if settings.post_subscription:
             flag |= PULL_SUBSCRIPTION
@@ -233,8 +234,6 @@ class PullLoop:
         """Keep the failure where health() sees it; returns the pause until the next pull, ms."""
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_PAUSE_MS
-        if not self._failing:
-            logger.warning("pulling %s failed: %r", self._queue.queue, error)
         self._failing = True
         self._on_failure(self._queue, error)
         if isinstance(error, ClientError):

@@ -335,7 +335,8 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
 
     def health(self) -> ConsumerHealth:
         """Return the state of every queue and what fails in the background."""
-        return consumer_health(self.group, self._readers, self._jobs, self._failure)
+        unserved = self._rebalancer.unserved
+        return consumer_health(self.group, self._readers, self._jobs, self._failure, unserved)
 
 
 def _pull_settings(group: str, config: ConsumerConfig) -> PullSettings:

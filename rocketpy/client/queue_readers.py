@@ -150,11 +150,30 @@ class QueueReaders:
         if self._queues.get(entry.queue) is not entry:
             return
         if error is None:
-            self._failures.pop(entry.queue, None)
+            self._recovered(entry.queue)
             return
+        broker_name = entry.queue.broker_name
+        if not any(queue.broker_name == broker_name for queue in self._failures):
+            logger.warning(
+                "%s cannot be read from, which is tried again every %s s: group=%s queue=%s "
+                "reason=%r",
+                broker_name,
+                self._settings.error_pause_ms / 1000,
+                self._settings.group,
+                entry.queue,
+                error,
+            )
         self._failures[entry.queue] = repr(error)
         if isinstance(error, RocketPyError) and not error.retriable:
             self._broken(error)
+
+    def _recovered(self, queue: MessageQueue) -> None:
+        if self._failures.pop(queue, None) is None:
+            return
+        if not any(other.broker_name == queue.broker_name for other in self._failures):
+            logger.warning(
+                "%s can be read from again: group=%s", queue.broker_name, self._settings.group
+            )
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:

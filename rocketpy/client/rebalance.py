@@ -10,10 +10,10 @@ from enum import IntEnum
 
 from rocketpy.client.instance import Instance
 from rocketpy.client.process_queue import ProcessQueue
+from rocketpy.client.unserved import UnservedTopics
 from rocketpy.errors import NoRouteError, RocketPyError
 from rocketpy.proto.allocation import Allocation, java_sorted, sorted_queues
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.topic_names import RETRY_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,9 @@ class Rebalancer:
             RocketPyError. Either way it is tried again.
         release: gives a queue up; False when that has to wait for a handler.
         takeover_pause_ms: time for the former owner to store its offset.
+
+    Attributes:
+        unserved: topics that no broker has.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Rebalancer:
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
-        self._unserved: set[str] = set()
+        self.unserved = UnservedTopics(group)
 
     async def round(self, topics: Iterable[str]) -> Balance:
         """Do one round over all topics.
@@ -94,23 +97,12 @@ class Rebalancer:
             raise failure
         return balance
 
-    def _warn_of_unserved(self, topic: str) -> None:
-        """Say once that nobody serves a topic: its name may be mistyped."""
-        if topic not in self._unserved and not topic.startswith(RETRY_PREFIX):
-            self._unserved.add(topic)
-            logger.warning(
-                "group %s: no broker has topic %s; looking for it again and again",
-                self._group,
-                topic,
-            )
-
     async def _topic_round(self, topic: str) -> Balance:
         queues = await self._instance.routes.subscribe_queues(topic)
         self._saw(topic, queues)
+        self.unserved.note(topic, is_served=bool(queues))
         if not queues:
-            self._warn_of_unserved(topic)
             return Balance.ABSENT
-        self._unserved.discard(topic)
         alone = True
         client_ids: list[str] = []
         if self._allocate is None:

@@ -20,6 +20,9 @@ class SendStatus(IntEnum):
     SLAVE_NOT_AVAILABLE = 11
     FLUSH_SLAVE_TIMEOUT = 12
 
+    def __str__(self) -> str:
+        return self.name
+
 
 _STATUSES = {int(status): status for status in SendStatus}
 

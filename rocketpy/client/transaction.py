@@ -57,6 +57,9 @@ class TxState(IntEnum):
     COMMIT = 8
     ROLLBACK = 12
 
+    def __str__(self) -> str:
+        return self.name
+
 
 TxChecker = Callable[[ReceivedMessage], TxState | Awaitable[TxState]]
 """Says how the local transaction of a message ended; a plain function runs in a thread."""

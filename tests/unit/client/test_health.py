@@ -1,0 +1,112 @@
+"""What is wrong can be seen: one warning that says what to do, one when it is over, and health."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from rocketpy.client.send_result import SendStatus
+from rocketpy.client.transaction import TxState
+from rocketpy.client.unserved import UnservedTopics
+from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
+from tests.unit.client.steps import fill, nothing, until
+
+KINDS = ["consumer", "pop_consumer"]
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level(logging.WARNING, "rocketpy.client")
+
+    def since_the_last_time() -> list[str]:
+        lines = [each.getMessage() for each in caplog.records if each.name.startswith("rocketpy.c")]
+        caplog.clear()
+        return lines
+
+    return since_the_last_time
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "pull_consumer"])
+def test_a_topic_that_nobody_has_is_told_once_and_when_it_comes(kind: str, warnings: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            if kind == "pull_consumer":
+                consumer: Any = client.pull_consumer(group="c")
+                await consumer.start()
+                await consumer.subscribe("orders")
+            else:
+                consumer = getattr(client, kind)("orders", group="c", handler=nothing)
+                await consumer.start()
+            await pass_time(90)
+            [line] = warnings()
+            assert "no broker has topic orders: create it" in line
+            assert not client.health().ok
+            [(what, why)] = consumer.health().failures.items()
+            assert what == "topic orders"
+            assert "create it" in why
+            cluster.create_topic("orders")
+            await until(lambda: consumer.health().ok, 60)
+            [line] = [line for line in warnings() if "topic" in line]
+            assert line == "topic orders is there now: group=c"
+            await consumer.close()
+
+    run_sim(main)
+
+
+def test_a_retry_topic_is_not_missed_before_its_first_message() -> None:
+    unserved = UnservedTopics("c")
+    unserved.note("%RETRY%c", is_served=False)
+    assert unserved.failures() == {}
+    unserved.note("a", is_served=False)
+    assert list(unserved.failures()) == ["topic a"]
+
+
+def test_a_name_server_that_is_down_is_seen_and_told_and_so_is_its_return(warnings: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            await client.producer().send("t", b"x")
+            assert client.health().ok
+            cluster.down.add(NAMESRV)
+            await pass_time(35)
+            health = client.health()
+            assert not health.ok
+            assert NAMESRV in health.failures["name server"]
+            [line] = warnings()
+            assert "background job routes fails" in line
+            cluster.down.clear()
+            await until(lambda: client.health().ok, 6)
+            assert warnings() == ["background job routes works again"]
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broker_that_came_back_is_known_to_be_back_within_seconds(
+    kind: str, warnings: Any
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        async with cluster.client(heartbeat_interval_ms=600_000) as client:
+            async with getattr(client, kind)("t", group="c", handler=nothing) as consumer:
+                await pass_time(5)
+                cluster.down.add(BROKER_A)
+                await pass_time(40)
+                health = consumer.health()
+                assert not health.ok
+                assert any(BROKER_A in why for why in health.failures.values())
+                told = [line for line in warnings() if "cannot be" in line]
+                assert len(told) == 1
+                assert "broker-a" in told[0]
+                assert "tried again" in told[0]
+                cluster.down.clear()
+                await until(lambda: consumer.health().ok, 6)
+                back = [line for line in warnings() if "again: group=c" in line]
+                assert len(back) == len(told)
+
+    run_sim(main)
+
+
+def test_what_users_print_is_a_name() -> None:
+    assert str(SendStatus.SEND_OK) == f"{SendStatus.SEND_OK}" == "SEND_OK"
+    assert str(TxState.ROLLBACK) == "ROLLBACK"
+    assert f"{SendStatus.SEND_OK:d}" == "0"
