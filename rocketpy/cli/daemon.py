@@ -110,11 +110,11 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
     Raises:
         RocketPyError: it cannot start.
     """
-    import uvloop  # noqa: PLC0415 - only a daemon needs it, and --help should be quick
+    from rocketpy.remoting.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
     give_back_big_blocks()
     _logger.info("descriptors", limit=raise_descriptor_limit())
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(server, addresses))
 
 

@@ -16,6 +16,7 @@ from rocketpy.errors import ProtocolError, StartError
 from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.boss import Boss
 from rocketpy.remoting.connection import Connection
+from rocketpy.remoting.event_loop import new_event_loop
 from rocketpy.remoting.first_bytes import read_opening
 from rocketpy.remoting.network import ListenEndpoint, Listening
 from rocketpy.remoting.paced_transport import PacedTransport
@@ -210,15 +211,6 @@ class SelectorThread:
             self._loop.run_forever()
         finally:
             self._loop.close()
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop where there is one, else asyncio's own loop."""
-    try:
-        import uvloop  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def _listening_socket(endpoint: ListenEndpoint) -> socket.socket:

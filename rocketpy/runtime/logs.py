@@ -5,8 +5,10 @@ Broker, name server and commands log events (``structlog``); the library layers 
 for machines. The library on its own never configures logging.
 """
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 import orjson
@@ -62,6 +64,31 @@ def configure(
     root.setLevel(number)
     # The daemons' own words about a turn of the loop are enough.
     logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
+
+
+@contextlib.contextmanager
+def through_logging() -> Iterator[None]:
+    """Send the servers' events to `logging` for a while: for programs that run them beside others.
+
+    Nothing is printed then, and a test runner shows them with the test that failed. A process that
+    has configured structlog itself keeps its way.
+    """
+    if structlog.is_configured():
+        yield
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
 
 
 def _renderers(log_format: LogFormat, *, colours: bool) -> "list[Processor]":

@@ -16,7 +16,7 @@ from rocketpy.client.credentials import RequestSigner, find_credentials
 from rocketpy.client.name_servers import NameServers
 from rocketpy.errors import ConfigError, ConnectError, RocketPyError
 from rocketpy.remoting.client import RemotingClient
-from rocketpy.remoting.socket_network import new_event_loop
+from rocketpy.remoting.event_loop import new_event_loop
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.spark.read_options import ConnectionOptions
 

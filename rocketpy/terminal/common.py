@@ -62,9 +62,9 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command's work on a loop of its own."""
-    import uvloop  # noqa: PLC0415 - --help should be quick
+    from rocketpy.remoting.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(coroutine)
 
 

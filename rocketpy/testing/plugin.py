@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rocketpy_cluster(tmp_path: Path) -> Iterator["ClusterThread"]:
-    """Run a name server and a broker on free loopback ports, its store below ``tmp_path``."""
-    from rocketpy.testing.cluster import ClusterThread  # noqa: PLC0415 - see the module's docstring
+    """Run a name server and a broker on free loopback ports, its store below ``tmp_path``.
 
-    with ClusterThread(tmp_path / "rocketpy") as cluster:
+    It prints nothing: its events go to `logging`, which pytest shows with a test that fails.
+    """
+    from rocketpy.runtime.logs import through_logging  # noqa: PLC0415 - see the module's docstring
+    from rocketpy.testing.cluster import ClusterThread  # noqa: PLC0415
+
+    with through_logging(), ClusterThread(tmp_path / "rocketpy") as cluster:
         yield cluster
 
 

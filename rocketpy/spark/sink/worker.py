@@ -19,7 +19,7 @@ from rocketpy.client.msg_ids import MsgIds
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
-from rocketpy.remoting.socket_network import new_event_loop
+from rocketpy.remoting.event_loop import new_event_loop
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.spark.connection import refused_static
 from rocketpy.spark.sink.options import SinkOptions

@@ -59,6 +59,29 @@ def test_the_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
+def test_the_fixture_is_quiet_and_its_log_is_attached_to_a_test_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "test_users.py").write_text(
+        "import logging\n"
+        "def test_passes(rocketpy_cluster, capfd):\n"
+        "    rocketpy_cluster.create_topic('t')\n"
+        "    assert capfd.readouterr() == ('', '')\n"
+        "def test_fails(rocketpy_cluster):\n"
+        "    raise KeyError\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *QUIET, "--log-level=info", "-s", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+    )
+    passed, _, failed = done.stdout.partition("test_fails")
+    assert "1 failed, 1 passed" in failed, done.stdout + done.stderr
+    assert "broker started" not in passed + done.stderr
+    assert "event='broker started'" in failed
+
+
 def test_the_plugin_is_an_entry_point() -> None:
     from importlib.metadata import entry_points  # noqa: PLC0415
 

@@ -57,3 +57,24 @@ def test_a_traceback_stays_on_its_line_in_json_and_shows_no_variables() -> None:
 
 def _fail_with_a_local(secret: str) -> float:
     return len(secret) / 0
+
+
+def test_events_may_go_through_logging_for_a_while(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    with logs.through_logging():
+        structlog.get_logger("daemon").info("ready", port=9876)
+        structlog.get_logger("daemon").debug("hidden")
+    assert [record.getMessage() for record in caplog.records] == ["event='ready' port=9876"]
+    assert capsys.readouterr() == ("", "")
+    assert not structlog.is_configured()
+
+
+def test_who_has_configured_structlog_keeps_his_way() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    with logs.through_logging():
+        structlog.get_logger("daemon").info("ready")
+    assert "ready" in stream.getvalue()
+    assert structlog.is_configured()
