@@ -25,7 +25,7 @@ class NotificationRequest(NamedTuple):
         group: consumer group.
         topic: as it was subscribed.
         queue_id: below 0 is any queue.
-        born_ms: wall time of the request, at the client.
+        born_ms: wall time of the request, by this broker's clock.
         poll_ms: how long it waits, counted from `born_ms`; 0 does not wait.
         is_ordered: queues that are blocked do not count.
         attempt_id: of the ordered call that is to follow.

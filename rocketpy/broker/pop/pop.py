@@ -9,12 +9,13 @@ Source: PopMessageProcessor.java (5.4.0).
 
 import random
 from collections.abc import Callable, Hashable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters import ConsumerFilter
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.pop.checks import PopChecks
+from rocketpy.broker.pop.peer_clocks import LATE_MS
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.queues import PERCENT, PopQueues, waits_for
 from rocketpy.broker.pop.request import PopInHand, Popped, PopRequest
@@ -26,10 +27,6 @@ from rocketpy.proto.perm import PERM_READ
 from rocketpy.proto.pop import MAX_POP_COUNT, ORDER_REVIVE_QUEUE
 from rocketpy.proto.subscription import EXPRESSION_SQL92
 from rocketpy.runtime.clock import Clock
-
-LATE_MS: Final = 500
-"""A request that comes so long after its own poll time was given up by its client."""
-
 
 PopOutcome: TypeAlias = Popped | Refusal
 MakeFilter: TypeAlias = Callable[[str, str | None], ConsumerFilter | None]

@@ -16,7 +16,7 @@ class PopRequest(NamedTuple):
         queue_id: below 0 is any queue.
         max_count: messages at most, `MAX_POP_COUNT` or fewer.
         invisible_ms: how long nobody else gets the messages.
-        born_ms: wall time of the request, at the client.
+        born_ms: wall time of the request, by this broker's clock.
         poll_ms: how long it waits for messages, counted from `born_ms`; 0 does not wait.
         init_mode: where a group begins that has no offset, `INIT_MIN` or `INIT_MAX`.
         expression: what it takes; empty takes everything.

@@ -17,6 +17,7 @@ from rocketpy.broker.pop.notification import (
     NotificationRequest,
 )
 from rocketpy.broker.pop.peek import PeekOperation, PeekRequest
+from rocketpy.broker.pop.peer_clocks import PeerClocks
 from rocketpy.broker.pop.pop import PopOperation, PopOutcome
 from rocketpy.broker.pop.request import Popped, PopRequest
 from rocketpy.broker.pop.waiters import Waiting
@@ -77,7 +78,7 @@ class PopMessageProcessor:
         self._notifications = notifications
         self._resumption = resumption
         self._store = store
-        self._clock = clock
+        self._peers = PeerClocks(clock)
 
     @property
     def processors(self) -> Mapping[int, Processor]:
@@ -102,7 +103,7 @@ class PopMessageProcessor:
             header.queue_id,
             header.max_msg_nums,
             header.invisible_time,
-            header.born_time or self._clock.time_ms(),
+            self._peers.born_ms(channel, header.born_time, header.poll_time),
             header.poll_time,
             header.init_mode,
             header.exp or "",
@@ -112,8 +113,8 @@ class PopMessageProcessor:
         )
         head = _head(request)
         outcome = self._pops.pop(wanted, channel, partial(self._resume_pop, channel, head))
+        self._forget_if_lost(channel)
         if outcome is None:
-            self._forget_if_lost(channel)
             return None
         return self._pop_frame(channel, head, outcome)
 
@@ -147,7 +148,7 @@ class PopMessageProcessor:
             header.consumer_group,
             header.topic,
             header.queue_id,
-            header.born_time or self._clock.time_ms(),
+            self._peers.born_ms(channel, header.born_time, header.poll_time),
             header.poll_time,
             bool(header.order),
             header.attempt_id,
@@ -156,8 +157,8 @@ class PopMessageProcessor:
         outcome = self._notifications.notify(
             wanted, channel, partial(self._resume_notification, channel, head)
         )
+        self._forget_if_lost(channel)
         if outcome is None:
-            self._forget_if_lost(channel)
             return None
         return _notified(head, outcome)
 
@@ -188,6 +189,7 @@ class PopMessageProcessor:
         self._pops.forget(channel)
         self._notifications.forget(channel)
         self._resumption.forget(channel)
+        self._peers.forget(channel)
 
     def _forget_if_lost(self, channel: Channel) -> None:
         if not channel.is_open:  # it was lost meanwhile, and is not reported again

@@ -25,7 +25,7 @@ POP_FIELDS = {
     "maxMsgNums": "16",
     "invisibleTime": "60000",
     "pollTime": "15000",
-    "bornTime": "1700000000123",
+    "bornTime": "1699999999877",
     "initMode": "1",
 }
 WAIT_FIELDS = {"consumerGroup": "g", "topic": "T", "queueId": "-1", "pollTime": "9000"}
@@ -173,7 +173,7 @@ def test_the_fields_of_a_pop_are_read() -> None:
     kit.pop(FOUND, exp="a || b", expType="TAG", order="true", attemptId="x")
     assert kit.pops.wanted == [
         PopRequest(
-            "g", "T", 3, 16, 60_000, 1_700_000_000_123, 15_000, 1, "a || b", "TAG", True, "x"
+            "g", "T", 3, 16, 60_000, 1_699_999_999_877, 15_000, 1, "a || b", "TAG", True, "x"
         )
     ]
 
