@@ -5,6 +5,7 @@ docs/decisions/0008-a-compiled-path-for-plain-sends.md
 """
 
 import os
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 MODULE = "rocketpy.broker.processor._plain_sends"
+OLDEST_PYTHON = (3, 11)
+"""The module is built against the stable ABI of this one and loads in all later ones."""
 
 
 class CompiledSends(BuildHookInterface[Any]):
@@ -33,7 +36,7 @@ class CompiledSends(BuildHookInterface[Any]):
             self.app.display_warning(f"plain sends are not compiled, RocketPy is pure: {error}")
             return
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        build_data["tag"] = self._tag()
         folder = MODULE.rpartition(".")[0].replace(".", "/")
         if version == "editable":
             beside = Path(self.root, folder)
@@ -48,17 +51,27 @@ class CompiledSends(BuildHookInterface[Any]):
         if hasattr(self, "_scratch"):
             self._scratch.cleanup()
 
+    def _tag(self) -> str:
+        tag: str = self.build_config.builder.get_best_matching_tag()
+        if _has_stable_abi():
+            return f"cp{OLDEST_PYTHON[0]}{OLDEST_PYTHON[1]}-abi3-{tag.rpartition('-')[2]}"
+        return tag
+
     def _compile(self, scratch: Path) -> Path:
         from Cython.Build import cythonize  # noqa: PLC0415 - optional
         from setuptools import Distribution, Extension  # noqa: PLC0415 - optional
         from setuptools.command.build_ext import build_ext  # noqa: PLC0415 - optional
 
         source = Path(self.root, *MODULE.split(".")).with_suffix(".pyx")
+        stable = _has_stable_abi()
+        version = f"0x{OLDEST_PYTHON[0]:02X}{OLDEST_PYTHON[1]:02X}0000"
         extension = Extension(
             MODULE,
             [str(source)],
             # A function that is not declared is not there either: better told of now.
             extra_compile_args=["-O3", "-g0", "-Werror=implicit-function-declaration"],
+            define_macros=[("Py_LIMITED_API", version)] if stable else [],
+            py_limited_api=stable,
         )
         extensions = cythonize([extension], build_dir=str(scratch), quiet=True)
         command = build_ext(Distribution({"ext_modules": extensions}))
@@ -66,3 +79,8 @@ class CompiledSends(BuildHookInterface[Any]):
         command.ensure_finalized()
         command.run()
         return Path(command.get_outputs()[0])
+
+
+def _has_stable_abi() -> bool:
+    """Whether this interpreter has it; one without the GIL has not."""
+    return not sysconfig.get_config_var("Py_GIL_DISABLED")
