@@ -121,6 +121,8 @@ class RecordDecoder:
         while len(positions):
             batch, taken = self._decode(data, positions, broker_name, base_offset, INFLATED_BYTES)
             positions = positions[taken:]
+            if not len(positions):
+                data = b""  # not held while the last batch is used
             if batch.num_rows:
                 yield batch
 

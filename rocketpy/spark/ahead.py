@@ -7,7 +7,10 @@ import queue
 import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final, TypeVar
+
+import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -30,19 +33,30 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             for item in items:
                 if not _put(waiting, item, is_left):
                     return
+                del item  # else it is kept while the next one is made
         finally:
             if isinstance(items, Generator):
                 items.close()
             _put(waiting, _END, is_left)
 
-    with ThreadPoolExecutor(1, "rocketpy-decode") as pool:
+    with _released(), ThreadPoolExecutor(1, "rocketpy-decode") as pool:
         made = pool.submit(run)
         try:
             while (item := waiting.get()) is not _END:
                 yield item  # type: ignore[misc]  # only items and the end are put
+                del item  # else it is kept while the next one is waited for
             made.result()
         finally:
             is_left.set()
+
+
+@contextmanager
+def _released() -> Iterator[None]:
+    """Give memory for batches back at the end: the thread's would stay with the process."""
+    try:
+        yield
+    finally:
+        pa.default_memory_pool().release_unused()
 
 
 def _put(waiting: "queue.Queue[object]", item: object, is_left: threading.Event) -> bool:

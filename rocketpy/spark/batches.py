@@ -72,8 +72,10 @@ class BatchMaker:
         """
         lost = [each for each in pulled if each.lost]
         found = [each for each in pulled if not each.lost]
+        pulled = ()  # while a batch waits to be taken, nothing is held but what it is made of
         if found:
-            yield from self._rows(found)
+            rows, found = self._rows(found), []
+            yield from rows
         for each in lost:
             self._note(each.start, each.end, each.lost)
         if self._policy == "mark" and self.lost:
@@ -102,7 +104,7 @@ class BatchMaker:
             for start, end in _gaps(pulled, offsets):
                 self._note(start, end, "the broker leaves them out, as it does damaged ones")
         name = self._wanted.broker_name
-        yield from map(self._renamed, self._decoder.batches(data, positions, broker_name=name))
+        return map(self._renamed, self._decoder.batches(data, positions, broker_name=name))
 
     def _note(self, start: int, end: int, reason: str) -> None:
         """Keep a range that is gone, or fail."""

@@ -116,10 +116,15 @@ def _batches(
         fetcher = _fetcher(connection, partition, options)
         maker = _maker(partition.wanted, options, schema)
         try:
-            while pulled := connection.run(_collect(fetcher, options)):
-                yield from maker.batches(pulled)
+            while made := _made(maker, connection.run(_collect(fetcher, options))):
+                yield from made
         finally:
             connection.run(fetcher.close())
+
+
+def _made(maker: BatchMaker, pulled: list[Pulled]) -> Iterator[pa.RecordBatch] | None:
+    """Return the batches of what was pulled, which they keep no longer than they need it."""
+    return maker.batches(pulled) if pulled else None
 
 
 async def _collect(fetcher: RangeFetcher, options: ReadOptions) -> list[Pulled]:

@@ -1,6 +1,7 @@
 """Items made by another thread."""
 
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -43,3 +44,23 @@ def test_who_leaves_early_leaves_no_thread_and_little_is_made() -> None:
     assert made.pop() == "closed"
     assert len(made) <= 2 + AHEAD + 1
     assert not [each for each in threading.enumerate() if "rocketpy-decode" in each.name]
+
+
+def test_what_was_taken_is_not_kept() -> None:
+    """Made, waiting and taken: a batch is megabytes, and a worker's memory has a limit."""
+    alive: weakref.WeakSet[threading.Event] = weakref.WeakSet()
+    most = 0
+
+    def made() -> Iterator[threading.Event]:
+        nonlocal most
+        for _ in range(50):
+            each = threading.Event()
+            alive.add(each)
+            most = max(most, len(alive))
+            yield each
+            del each
+
+    for each in ahead(made()):
+        del each
+    assert most <= AHEAD + 2
+    assert not alive
