@@ -24,9 +24,9 @@ SUFFIX: Final = ".parquet"
 NAME_MAX: Final = 255
 """Bytes that a name may have, on every file system in use."""
 GROUP_ROWS: Final = 131_072
-GROUP_BYTES: Final = 64 << 20
-"""A row group is written when it has so many rows or bytes: what a task holds at most, and about
-twice that while it is encoded."""
+GROUP_BYTES: Final = 32 << 20
+"""A row group is written when it has so many rows or bytes. It is also what a task holds of all its
+files at most, and about twice that while it is encoded: a worker has 500 MB."""
 _DAY_US: Final = 86_400_000_000
 _FEW_VALUES: Final = ("brokerName", "queueId", "tags", "bornHost", "storeHost", "sysFlag", "flag")
 _ORDERED: Final = ("queueId", "queueOffset", "bornTimestamp", "storeTimestamp", "reconsumeTimes")
@@ -155,13 +155,19 @@ class ParquetFileWriter:
         path: of the file.
         schema: of all batches.
         compression: of Parquet: snappy, zstd, lz4, gzip, none.
+
+    Attributes:
+        path: of the file.
+        rows: written so far.
+        held_bytes: of rows that wait for their group to be large enough.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
         self.path = path
         self.rows = 0
+        self.held_bytes = 0
         self._held: list[pa.RecordBatch] = []
-        self._held_rows = self._held_bytes = 0
+        self._held_rows = 0
         self._schema = schema
         self._writer = pq.ParquetWriter(
             path,
@@ -176,13 +182,13 @@ class ParquetFileWriter:
         """Add rows."""
         self._held.append(batch)
         self._held_rows += batch.num_rows
-        self._held_bytes += batch.nbytes
-        if self._held_rows >= GROUP_ROWS or self._held_bytes >= GROUP_BYTES:
-            self._write_group()
+        self.held_bytes += batch.nbytes
+        if self._held_rows >= GROUP_ROWS or self.held_bytes >= GROUP_BYTES:
+            self.write_group()
 
     def close(self) -> int:
         """Finish the file, bring it to disk and return its size in bytes."""
-        self._write_group()
+        self.write_group()
         self._writer.close()
         sync_path(self.path)
         return self.path.stat().st_size
@@ -193,13 +199,14 @@ class ParquetFileWriter:
         self._writer.close()
         self.path.unlink(missing_ok=True)
 
-    def _write_group(self) -> None:
+    def write_group(self) -> None:
+        """Write what is held, if anything."""
         if self._held_rows:
             table = pa.Table.from_batches(self._held, self._schema)
             self._writer.write_table(table, row_group_size=self._held_rows)
             self.rows += self._held_rows
         self._held.clear()
-        self._held_rows = self._held_bytes = 0
+        self._held_rows = self.held_bytes = 0
 
 
 def days_of(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
@@ -246,6 +253,9 @@ def write_pieces(
                 writer, whole = open_days[date]
                 whole[:] = min(whole[0], bounds[0]), max(whole[1], bounds[1])
                 writer.write(rows)
+            if sum(each.held_bytes for each, _ in open_days.values()) >= GROUP_BYTES:
+                for each, _ in open_days.values():
+                    each.write_group()
         pieces = []
         for date, (writer, (first, end)) in open_days.items():
             size_bytes = writer.close()
