@@ -17,7 +17,16 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import Final, Self
 
-from rocketpy.proto.properties import NAME_SEPARATOR, PAIR_SEPARATOR
+from rocketpy.proto.properties import (
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    PROPERTY_CLUSTER,
+    PROPERTY_INSTANCE_ID,
+    PROPERTY_MSG_REGION,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_WAIT_STORE_MSG_OK,
+)
 from rocketpy.proto.record import HOST_FLAGS, MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES
 
 SHAPE_BYTES: Final = 4_096
@@ -33,6 +42,18 @@ _PAIR_END: Final = PAIR_SEPARATOR.encode()
 _SHORTEST_TAIL_BYTES: Final = 4
 _LONGEST_TAIL_BYTES: Final = 1_024
 _MOST_PROPERTIES: Final = 24
+_CONSTANT: Final = frozenset(
+    name.encode()
+    for name in (
+        PROPERTY_CLUSTER,
+        PROPERTY_INSTANCE_ID,
+        PROPERTY_MSG_REGION,
+        PROPERTY_PRODUCER_GROUP,
+        PROPERTY_TRACE_SWITCH,
+        PROPERTY_WAIT_STORE_MSG_OK,
+    )
+)
+"""Properties whose value is the same in all messages of a producer: a part of the shape."""
 
 
 class RecordShape:
@@ -82,7 +103,7 @@ class RecordShape:
         fixed_at, pieces, found = 0, list[bytes](), dict[bytes, int]()
         for item in tail[at:].split(_PAIR_END):
             name, separator, value = item.partition(_NAME_END)
-            if separator:
+            if separator and (name in names or name not in _CONSTANT):
                 start = at + len(name) + 1
                 pieces += (tail[fixed_at:start], value)
                 fixed_at = start + len(value)
@@ -112,13 +133,16 @@ class RecordShape:
         if min(sizes) < before:
             return self._one_by_one(view, positions, sizes)
         heads = list(map(_HEAD.unpack_from, repeat(view), positions))
-        magic, flags = self._magic, self._flags
-        if heads != [(magic, flags, size - before) for size in sizes]:
+        magic, flags, count = self._magic, self._flags, len(heads)
+        if sizes.count(sizes[0]) == count:
+            is_alike = heads.count((magic, flags, sizes[0] - before)) == count
+        else:
+            is_alike = heads == [(magic, flags, size - before) for size in sizes]
+        if not is_alike:
             return self._one_by_one(view, positions, sizes)
         tails = [at + size - tail_bytes for at, size in zip(positions, sizes, strict=True)]
         rows = map(self._tail.unpack_from, repeat(view), tails)
         columns = list(zip(*rows, strict=True))
-        count = len(tails)
         for column, fixed in zip(columns[::2], self._around, strict=True):
             if column.count(fixed) != count:
                 return self._one_by_one(view, positions, sizes)

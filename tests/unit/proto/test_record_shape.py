@@ -80,6 +80,13 @@ def test_a_record_of_another_shape_is_left_to_a_search(other: bytes) -> None:
     assert cut(shape, [own, other, own]) == [(b"2",), None, (b"2",)]
 
 
+def test_what_a_producer_never_changes_is_a_part_of_the_shape_unless_it_is_wanted() -> None:
+    waits, hurries = record(b"WAIT\x01true_\x02a\x011\x02"), record(b"WAIT\x01false\x02a\x011\x02")
+    assert cut(shape_of(waits, [b"a"]), [waits, hurries]) == [(b"1",), None]
+    wanted = shape_of(waits, [b"WAIT"])
+    assert cut(wanted, [waits, hurries]) == [(b"true_",), (b"false",)]
+
+
 @pytest.mark.parametrize(
     "stored",
     [
@@ -109,7 +116,7 @@ def test_nothing_is_learnt_of_records_that_are_looked_at_one_by_one() -> None:
 def test_what_is_cut_out_is_what_a_search_finds(seed: int) -> None:
     rng = random.Random(seed)
     values = [b"1", b"2", b"UA", b"", b"x\x01y", b"carrier", b"\x01", b"a\x01"]
-    names = [b"a", b"carrier", b"UNIQ_KEY", b"KEYS", b"", b"aa"]
+    names = [b"a", b"carrier", b"UNIQ_KEY", b"KEYS", b"", b"aa", b"WAIT"]
 
     def any_record(templates: Sequence[bytes]) -> bytes:
         pairs = [
