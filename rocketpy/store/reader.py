@@ -342,7 +342,7 @@ class _Selection:
             How many were looked at; `take` goes on behind them.
         """
         buffers, most = self.buffers, self._recent.messages
-        looked_at, wanted = 0, most
+        looked_at, wanted = 0, 2 * most
         while (missing := most - len(buffers)) > 0:
             run = self._run(window[looked_at * ENTRY_BYTES :], wanted)
             if run is None:
@@ -361,8 +361,8 @@ class _Selection:
             self._skip_before = offsets[end - 1] + 1
             self._is_removing = False
             looked_at += end
-            # As many as will do if those that follow are taken as often as those before.
-            wanted = (missing - len(taken)) * looked_at // max(1, len(buffers))
+            # What will do if those that follow are taken almost as often as those before.
+            wanted = (missing - len(taken)) * looked_at * 17 // (16 * max(1, len(buffers))) + 2
         return looked_at
 
     def _run(self, window: memoryview, wanted: int) -> _Run | None:

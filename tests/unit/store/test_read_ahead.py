@@ -35,13 +35,24 @@ def window(ahead: ReadAhead, queue: Queue, queue_offset: int, count: int) -> mem
 def test_a_queue_that_is_drained_is_read_from_disk_once_for_many_pulls() -> None:
     ahead, queue = ReadAhead(), Queue()
     assert numbers(window(ahead, queue, 0, 50)) == list(range(50))
-    for start in (4, 8, 49):
+    for start in (4, 8, 43):
         assert numbers(window(ahead, queue, start, 50)) == list(range(start, 50))
     assert queue.reads == 1
     assert numbers(window(ahead, queue, 50, 80)) == list(range(50, 100))
     assert numbers(window(ahead, queue, 60, 2)) == [60, 61]
     assert queue.reads == 2
     assert numbers(window(ahead, queue, 49, 1)) == [49], "what lies before is read again"
+
+
+def test_the_last_entries_of_a_read_are_read_again_with_those_that_follow() -> None:
+    ahead, queue = ReadAhead(), Queue()
+    window(ahead, queue, 0, 50)
+    assert numbers(window(ahead, queue, 45, 50)) == list(range(45, 95))
+    assert queue.reads == 2
+    assert numbers(window(ahead, queue, 94, 50)) == list(range(94, 100))
+    for start in range(94, 100):
+        assert numbers(window(ahead, queue, start, 50)) == list(range(start, 100))
+    assert queue.reads == 3, "nothing follows on the disk"
 
 
 def test_what_is_in_memory_is_asked_for_each_time() -> None:
