@@ -256,7 +256,8 @@ class Broker:
         parts = self._parts
         make = compiled_sends()
         if make is not None and self.send_path == "compiled":
-            server.set_byte_handler(make(parts.sends, parts.store.direct, config.max_frame_bytes))
+            sends = make(parts.sends, parts.store.direct, config.max_frame_bytes)
+            server.set_byte_handler(sends, sends.look_ahead)
 
 
 def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSettings:

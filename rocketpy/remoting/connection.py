@@ -23,13 +23,13 @@ from typing import cast
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.business import BusinessPool
-from rocketpy.remoting.byte_handler import serve_bytes
+from rocketpy.remoting.byte_handler import offer
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.completed_responses import CompletedResponses
 from rocketpy.remoting.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection_watch import ConnectionWatch
 from rocketpy.remoting.deferred import DeferredResponse
-from rocketpy.remoting.dispatch import ByteHandler, Processor, Responses, send_away
+from rocketpy.remoting.dispatch import Processor, Responses, send_away
 from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, Taken, request_bytes
 from rocketpy.remoting.late_requests import LOOK_INTERVAL_MS, refuse_late
 from rocketpy.remoting.pool_watch import watch_pool
@@ -39,6 +39,7 @@ from rocketpy.remoting.unsent_output import UnsentOutput
 
 _log = logging.getLogger(__name__)
 
+_OFFERS_LEFT = range(16, -1, -1)  # so often the rest of a read is offered anew
 _SLICE_MS = 10
 _SLICE_LOOK_REQUESTS = 4  # time is looked at each time so many requests were served
 
@@ -82,7 +83,7 @@ class Connection(asyncio.Protocol):
         self._reader = CommandReader(owner.limits.max_frame_bytes)
         self._counted_pending_bytes = 0
         self._routes = owner.table.routes
-        self._byte_handler = owner.table.byte_handler
+        self._has_byte_handler = owner.table.byte_handler is not None
         self._completed: CompletedResponses
         self._unsent = UnsentOutput()
         self._waits_for_turn = False
@@ -99,23 +100,27 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Decode what has come and dispatch all of it."""
         self.reads += 1
-        reader = self._reader
-        if self._turn.is_over:
-            self._read_later(data)
-            return
-        if self._byte_handler is not None:
-            data = self._offer(self._byte_handler, data)
-        commands = reader.feed(data) if data or reader.pending_bytes else None
-        if commands:
-            self.frame_reads += 1
-            if self.is_reading_paused:  # this was on its way when reading stopped
-                self._keep(commands)
-            elif self._budget.is_exhausted:
-                self._suspend(commands)
-            else:
-                self._dispatch(commands)
-        if reader.pending_bytes != self._counted_pending_bytes or reader.error is not None:
-            self._look_at_reader()
+        reader, rest = self._reader, b""
+        for offers_left in _OFFERS_LEFT:
+            if self._turn.is_over:
+                self._read_later(data)
+                return
+            if self._has_byte_handler:
+                data, rest = self._offer(data, offers_left)
+            commands = reader.feed(data) if data or reader.pending_bytes else None
+            if commands:
+                self.frame_reads += 1
+                if self.is_reading_paused:  # this was on its way when reading stopped
+                    self._keep(commands)
+                elif self._budget.is_exhausted:
+                    self._suspend(commands)
+                else:
+                    self._dispatch(commands)
+            if reader.pending_bytes != self._counted_pending_bytes or reader.error is not None:
+                self._look_at_reader()
+            if not rest:
+                return
+            data = rest
 
     def eof_received(self) -> bool:
         """Close when the peer has finished sending."""
@@ -185,23 +190,22 @@ class Connection(asyncio.Protocol):
             _log.warning("malformed frame, connection closed peer=%s reason=%s", peer, reason)
             self.channel.close(f"malformed frame: {reason}")
 
-    def _offer(self, handler: ByteHandler, data: bytes) -> bytes:
-        """Let the byte handler serve what it can; return what is left for the reader.
+    def _offer(self, data: bytes, offers_left: int) -> tuple[bytes, bytes]:
+        """Let the byte handler serve what it can; return what the reader gets, and what comes then.
 
         It sees whole frames only from a frame's first byte on, and nothing while older requests of
         this connection are suspended, nor a connection's first request, which says who the peer is.
         """
         if not self.has_first_command or self.is_reading_paused:
-            return data
+            return data, b""
         if self._owner.is_draining or not self.channel.is_open or self._budget.is_exhausted:
-            return data
-        if self._reader.pending_bytes:
-            data = self._reader.take(data)
-        served_bytes = serve_bytes(handler, self.channel, data) if data else 0
-        self.frame_reads += served_bytes > 0
+            return data, b""
+        table = self._owner.table
+        has_served, data, rest = offer(table, self.channel, self._reader, data, offers_left)
+        self.frame_reads += has_served
         if self.in_hand.is_full:
             self._update_reading()
-        return data[served_bytes:]
+        return data, rest
 
     def _dispatch(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
         """Serve requests, oldest first; suspend what has to wait, again if it was before."""
@@ -456,13 +460,8 @@ class Connection(asyncio.Protocol):
 
     def held_bytes(self) -> int:
         """Return what this connection holds: unfinished input, requests in hand, unsent output."""
-        in_hand = self.in_hand
-        return (
-            self._reader.pending_bytes
-            + in_hand.size_bytes
-            + in_hand.suspended_bytes
-            + self.unsent_bytes
-        )
+        requests_bytes = self.in_hand.size_bytes + self.in_hand.suspended_bytes
+        return self._reader.pending_bytes + requests_bytes + self.unsent_bytes
 
     def give_up(self, held_bytes: int) -> None:
         """Let go of everything: too much is held for all peers, and for this one most."""

@@ -33,6 +33,10 @@ ByteHandler: TypeAlias = Callable[[Channel, bytes], tuple[int, bytes]]
 """Gets received bytes, from a frame's first byte on, before frames are cut; returns how many it has
 served (whole frames, from the start) and the bytes of their responses. May serve nothing."""
 
+LookAhead: TypeAlias = Callable[[bytes], int]
+"""Gets received bytes whose first frame was not served; returns where the next frame begins that
+would be, 0 when there is none or the first one is such a frame."""
+
 _ONEWAY = 2
 # Peers up to this version do not know GO_AWAY (V5_3_1).
 _LAST_VERSION_WITHOUT_GO_AWAY = 475
@@ -59,14 +63,16 @@ class ProcessorTable:
         routes: the table itself; the hot loop reads it without a call.
         default: where every other code goes; to "not supported" unless somebody set it.
         byte_handler: is offered what is received before frames are cut; None for none.
+        look_ahead: knows what else it would serve; None when nobody does.
     """
 
-    __slots__ = ("byte_handler", "default", "routes")
+    __slots__ = ("byte_handler", "default", "look_ahead", "routes")
 
     def __init__(self) -> None:
         self.routes: dict[int, Route] = {}
         self.default = Route(_unsupported, None)
         self.byte_handler: ByteHandler | None = None
+        self.look_ahead: LookAhead | None = None
 
     def register(
         self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None

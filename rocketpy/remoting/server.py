@@ -10,7 +10,7 @@ from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.business import BusinessPool, PoolStatistics
 from rocketpy.remoting.channel import ChannelListener
 from rocketpy.remoting.config import RemotingServerConfig, TlsMode
-from rocketpy.remoting.dispatch import ByteHandler, Processor, ProcessorTable
+from rocketpy.remoting.dispatch import ByteHandler, LookAhead, Processor, ProcessorTable
 from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.network import ListenEndpoint, Listening, Network
 from rocketpy.remoting.selector import Selector
@@ -82,13 +82,14 @@ class RemotingServer:
         assert self._listening is None, "register processors before start"
         self._table.set_default(processor, pool)
 
-    def set_byte_handler(self, handler: ByteHandler) -> None:
+    def set_byte_handler(self, handler: ByteHandler, look_ahead: LookAhead | None = None) -> None:
         """Offer received bytes to a handler before frames are cut; before `start`.
 
         It runs on the selector, once a socket read, from a connection's second request on. What it
-        raises costs that connection.
+        raises costs that connection. With `look_ahead` it is offered what comes behind frames that
+        it does not know, up to 16 times a read.
         """
-        self._table.byte_handler = handler
+        self._table.byte_handler, self._table.look_ahead = handler, look_ahead
 
     def add_listener(self, listener: ChannelListener) -> None:
         """Tell a listener about connections; before `start`."""

@@ -2,7 +2,8 @@
 """Plain sends among received bytes, served in one call: the compiled path of docs/decisions/0008.
 
 It does for leading frames what Python does one by one, and nothing else; whatever it does not know
-ends the run, and Python serves the rest. The parts beside it name what they mirror:
+ends the run, and Python serves it; `look_ahead` says where the next run begins. The parts beside it
+name what they mirror:
 
     _plain_sends_text.pxi     numbers, texts, checksums
     _plain_sends_headers.pxi  headers in JSON, ROCKETMQ's form and MSGPACK
@@ -140,20 +141,53 @@ cdef class PlainSends:
 
     def __call__(self, channel, bytes data not None):
         """Serve what can be served; return how many bytes that was and their responses."""
-        cdef Run* run = &self.run
         if self.is_busy:
             return 0, b""
-        self.is_busy = True
+        self.begin()
         try:
             return self.serve(channel, channel.remote_host_bytes, data)
         finally:
-            self.is_busy = False
-            self.names = self.policies = self.fields = None
-            if run.arena_room + run.out_room > MOST_KEPT_BYTES:
-                free(run.arena)
-                free(run.out)
-                run.arena = run.out = NULL
-                run.arena_room = run.out_room = 0
+            self.end()
+
+    def look_ahead(self, bytes data not None):
+        """Return where the first plain send begins; 0 when it is the first frame, or nowhere."""
+        cdef Bytes base = <Bytes>PyBytes_AsString(data)
+        cdef Py_ssize_t position = 0, following, end = PyBytes_Size(data)
+        if self.is_busy or self.rules is None:
+            return 0
+        self.begin()
+        try:
+            while True:
+                following = self.frame_end(base, position, end)
+                if following == 0:
+                    return 0
+                if self.plan_frame(base, position, following, end):
+                    return position
+                position = following
+        finally:
+            self.end()
+
+    cdef int begin(self) except -1:
+        """Begin a run."""
+        cdef Run* run = &self.run
+        self.is_busy = True
+        run.send_count = run.message_count = run.key_count = 0
+        run.place_count = run.topic_count = 0
+        run.arena_size = run.out_size = run.out_bound = 0
+        self.names, self.policies, self.fields = [], [], []
+        return 0
+
+    cdef int end(self) except -1:
+        """Forget the run, and give back much memory."""
+        cdef Run* run = &self.run
+        self.is_busy = False
+        self.names = self.policies = self.fields = None
+        if run.arena_room + run.out_room > MOST_KEPT_BYTES:
+            free(run.arena)
+            free(run.out)
+            run.arena = run.out = NULL
+            run.arena_room = run.out_room = 0
+        return 0
 
     cdef tuple serve(self, channel, bytes born_host, bytes data):
         cdef Run* run = &self.run
@@ -164,10 +198,6 @@ cdef class PlainSends:
         rules = self.processor.plain_rules
         if rules is not self.rules:
             self.take(rules)
-        run.send_count = run.message_count = run.key_count = 0
-        run.place_count = run.topic_count = 0
-        run.arena_size = run.out_size = run.out_bound = 0
-        self.names, self.policies, self.fields = [], [], []
         self.plan(<Bytes>PyBytes_AsString(data), PyBytes_Size(data))
         if run.send_count == 0:
             return 0, b""
@@ -217,36 +247,49 @@ cdef class PlainSends:
 
     cdef int plan(self, Bytes base, Py_ssize_t end) except -1:
         """Read leading frames, up to the first one that is no plain send."""
+        cdef Py_ssize_t position = 0, following
+        while self.run.send_count < MAX_SENDS:
+            following = self.frame_end(base, position, end)
+            if following == 0 or not self.plan_frame(base, position, following, end):
+                break
+            position = following
+        return 0
+
+    cdef Py_ssize_t frame_end(self, Bytes base, Py_ssize_t position, Py_ssize_t end) noexcept:
+        """Return where a frame ends that is whole; 0 when it is not, or says that it is too long."""
+        cdef Py_ssize_t size
+        if end - position < 8:
+            return 0
+        size = <Py_ssize_t>get_int(base + position)
+        if size < 4 or size > end - position - 4 or size > self.max_frame_size - 4:
+            return 0
+        return position + 4 + size
+
+    cdef bint plan_frame(
+        self, Bytes base, Py_ssize_t position, Py_ssize_t following, Py_ssize_t end
+    ) except -1:
+        """Add a whole frame to the run; False when it is no plain send."""
         cdef Run* run = &self.run
-        cdef Py_ssize_t position = 0, size, header_size
-        cdef uint32_t length, word, kind
+        cdef uint32_t word = get_int(base + position + 4)
+        cdef uint32_t kind = word >> 24
+        cdef Py_ssize_t header_size = <Py_ssize_t>(word & 0xFFFFFF)
         cdef int topic_number
         cdef Header header
-        cdef Bytes header_at
+        cdef Bytes header_at = base + position + 8
         cdef Text body
-        body.escaped = False
-        while run.send_count < MAX_SENDS and end - position >= 8:
-            length, word = get_int(base + position), get_int(base + position + 4)
-            kind, word = word >> 24, word & 0xFFFFFF
-            if length < 4 or word > MAX_HEADER_BYTES:
-                break
-            size, header_size = <Py_ssize_t>length, <Py_ssize_t>word
-            if size > end - position - 4 or size > self.max_frame_size - 4 or header_size > size - 4:
-                break
-            header_at = base + position + 8
-            if not read_header(kind, header_at, header_at + header_size, &header):
-                break
-            topic_number = self.find_topic(ext(&header, c"b"))
-            if topic_number < 0:
-                break
-            if ext(&header, c"i").escaped:
-                # What is read of all frames has room: no text is longer than its escaped form.
-                run.arena = enlarged(run.arena, &run.arena_room, end)
-            body.at, body.size = header_at + header_size, size - 4 - header_size
-            position += 4 + size
-            if not plan_send(run, &header, kind, topic_number, &body, position):
-                break
-        return 0
+        if header_size > MAX_HEADER_BYTES or header_size > following - position - 8:
+            return False
+        if not read_header(kind, header_at, header_at + header_size, &header):
+            return False
+        topic_number = self.find_topic(ext(&header, c"b"))
+        if topic_number < 0:
+            return False
+        if ext(&header, c"i").escaped:
+            # What is read of all frames has room: no text is longer than its escaped form.
+            run.arena = enlarged(run.arena, &run.arena_room, end)
+        body.at, body.escaped = header_at + header_size, False
+        body.size = following - position - 8 - header_size
+        return plan_send(run, &header, kind, topic_number, &body, following)
 
     cdef int find_topic(self, Text* name) except -2:
         """Return the number of a topic that takes plain sends, -1 for any other."""

@@ -15,7 +15,6 @@ from rocketpy.broker.operation.send_admission import TopicSendPolicy
 from rocketpy.errors import StartError
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import ByteHandler
 from rocketpy.store.direct_append import DirectAppend
 
 _MODULE: Final = "rocketpy.broker.processor._plain_sends"
@@ -62,7 +61,19 @@ class KnowsRules(Protocol):
     plain_rules: PlainSendRules
 
 
-MakeHandler: TypeAlias = Callable[[KnowsRules, DirectAppend, int], ByteHandler]
+class ServesPlainSends(Protocol):
+    """The compiled path: a `ByteHandler`, with its `LookAhead`."""
+
+    def __call__(self, channel: Channel, data: bytes, /) -> tuple[int, bytes]:
+        """See `rocketpy.remoting.dispatch.ByteHandler`."""
+        ...
+
+    def look_ahead(self, data: bytes, /) -> int:
+        """See `rocketpy.remoting.dispatch.LookAhead`."""
+        ...
+
+
+MakeHandler: TypeAlias = Callable[[KnowsRules, DirectAppend, int], ServesPlainSends]
 """Of the rules, where records are written, and the limit of a frame in bytes."""
 
 

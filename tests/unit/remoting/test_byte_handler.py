@@ -4,7 +4,12 @@ import struct
 
 import pytest
 
-from rocketpy.proto.command import encode_command, make_request, make_response
+from rocketpy.proto.command import (
+    RemotingCommand,
+    encode_command,
+    make_request,
+    make_response,
+)
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.deferred import DeferredResponse
@@ -122,6 +127,48 @@ def test_nothing_is_offered_while_too_much_is_held_for_all() -> None:
     rig.owner.budget.is_exhausted = False
     rig.loop.run()
     assert len(rig.transport.responses()) == 2
+
+
+def next_toy(data: bytes) -> int:
+    """Say where the next frame of the toy's begins behind frames of others."""
+    return max(0, data.find(TOY_FRAME))
+
+
+def test_what_it_knows_behind_other_frames_is_offered_anew() -> None:
+    toy = Toy()
+    rig = opened(toy)
+    rig.owner.table.look_ahead = next_toy
+    rig.connection.data_received(TOY_FRAME + frame(1) + frame(2) + TOY_FRAME * 2 + frame(3))
+    assert remarks(rig) == [None, "toy", None, None, "toy", "toy", None]
+    assert len(toy.offered) == 2
+    assert len(rig.transport.writes) == 5, "others' frames are served together"
+
+
+def test_it_is_offered_anew_so_often_and_not_more() -> None:
+    toy = Toy()
+    rig = opened(toy)
+    rig.owner.table.look_ahead = next_toy
+    rig.owner.table.register(99, lambda _, command: make_response(command, 0, "python"), None)
+    rig.connection.data_received((frame(1) + TOY_FRAME) * 15 + frame(2) + frame(3)[:9])
+    assert len(toy.offered) == 16
+    assert remarks(rig) == [None] + [None, "toy"] * 15 + [None]
+    assert rig.connection.pending_bytes == 9
+
+
+def test_nothing_is_offered_anew_once_reading_is_paused() -> None:
+    """Requests that wait come before what came behind them."""
+    toy = Toy()
+    rig = opened(toy)
+    rig.owner.table.look_ahead = lambda data: len(frame(1)) if len(data) > len(frame(1)) else 0
+
+    def slow(_: Channel, command: RemotingCommand) -> RemotingCommand:
+        rig.connection.pause_writing()
+        return make_response(command)
+
+    rig.owner.table.register(2, slow, None)
+    rig.connection.data_received(frame(1) + frame(2))
+    assert len(toy.offered) == 1
+    assert rig.connection.in_hand.suspended_count == 1
 
 
 class Later:

@@ -124,6 +124,37 @@ def test_messages_wait_for_the_disk_when_they_must(
     assert compiled.served_bytes > 10_000
 
 
+@needs_compiled
+def test_plain_sends_behind_others_of_a_read_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run of them, up to 16 times a read; what comes then is for Python."""
+    sent = [plain(number) for number in range(100)]
+    delayed = plain(0, i=f"UNIQ_KEY\x01{UNIQ_KEY.format(7)}\x02DELAY\x011\x02")
+    first = b"".join(sent[:4])
+    few = sent[4] + FIRST + sent[5] + sent[6] + delayed + FIRST + sent[7] + FIRST
+    pure, compiled = both_ways(monkeypatch, [[FIRST, first], [FIRST, few]])
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == sum(map(len, sent[4:8]))
+    many = b"".join(each + FIRST for each in sent[4:])
+    pure, compiled = both_ways(monkeypatch, [[FIRST, first], [FIRST, many]])
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == sum(map(len, sent[4:21]))
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "bad", [b"\0\0\0\3abc", b"\x7f\xff\xff\xff\0\0\0\1", b"\0\0\0\x08\0\0\0\4{{{{"]
+)
+def test_nothing_behind_a_malformed_frame_is_served(
+    monkeypatch: pytest.MonkeyPatch, bad: bytes
+) -> None:
+    sent = [plain(number) for number in range(8)]
+    reads = [b"".join(sent[:4]), sent[4] + FIRST + bad + b"".join(sent[5:])]
+    pure, compiled = both_ways(monkeypatch, [[FIRST, *reads]])
+    assert_same(pure, compiled)
+    assert compiled.responses[0].endswith(b"!"), "the connection was closed"
+    assert compiled.served_bytes == len(sent[4])
+
+
 def reads_of(count: int) -> list[bytes]:
     return [b"".join(plain(at * 10 + n) for n in range(10)) for at in range(count)]
 
