@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
@@ -33,6 +34,7 @@ from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import TopicTable
+from rocketpy.proto.pop import revive_topic
 from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
@@ -144,9 +146,16 @@ def _revive_log(needs: PopNeeds) -> ReviveLog:
         needs.timer,
         needs.store,
         cluster_name=needs.config.broker_cluster_name,
-        queue_nums=needs.config.revive_queue_num,
+        queue_nums=partial(_revive_queue_nums, needs),
         clock=needs.clock,
     )
+
+
+def _revive_queue_nums(needs: PopNeeds) -> int:
+    """Queues of the revive topic; those of before that number was lowered are read on."""
+    config = needs.config
+    known = needs.topics.get(revive_topic(config.broker_cluster_name))
+    return max(config.revive_queue_num, 0 if known is None else known.read_queue_nums)
 
 
 def _buffer(needs: PopNeeds, revive_log: ReviveLog, positions: PopPositions) -> CheckPointBuffer:
@@ -251,17 +260,20 @@ def _revive_service(needs: PopNeeds, topic: str) -> ReviveService:
         offsets=needs.offsets,
         is_retry_v2=config.enable_retry_topic_v2,
     )
-    queues = [
-        ReviveQueue(
-            SystemQueue(store, topic, queue_id),
-            store,
-            reviver,
-            offsets=needs.offsets,
-            timer=needs.timer,
-            clock=needs.clock,
-        )
-        for queue_id in range(config.revive_queue_num)
-    ]
+
+    def queues() -> list[ReviveQueue]:
+        return [
+            ReviveQueue(
+                SystemQueue(store, topic, queue_id),
+                store,
+                reviver,
+                offsets=needs.offsets,
+                timer=needs.timer,
+                clock=needs.clock,
+            )
+            for queue_id in range(_revive_queue_nums(needs))
+        ]
+
     return ReviveService(queues, config.revive_interval)
 
 

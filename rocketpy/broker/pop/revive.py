@@ -14,6 +14,7 @@ Source: PopReviveService.java (5.4.0).
 
 import collections
 import itertools
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -369,14 +370,15 @@ class ReviveService:
     """Steps all revive queues.
 
     Args:
-        queues: the queues.
+        make_queues: makes the queues, once the broker knows its topics.
         interval_ms: how often it looks when there is nothing to do.
     """
 
     name = "PopRevive"
 
-    def __init__(self, queues: list[ReviveQueue], interval_ms: int) -> None:
-        self._queues = queues
+    def __init__(self, make_queues: Callable[[], list[ReviveQueue]], interval_ms: int) -> None:
+        self._make_queues = make_queues
+        self._queues: list[ReviveQueue] = []
         self._interval_ms = interval_ms
 
     @property
@@ -386,5 +388,7 @@ class ReviveService:
 
     def step(self, now_ms: int) -> int:
         """A bounded piece of work for each queue; see `rocketpy.runtime.service.Service.step`."""
+        if not self._queues:
+            self._queues = self._make_queues()
         has_more = [queue.step() for queue in self._queues]
         return now_ms if any(has_more) else now_ms + self._interval_ms

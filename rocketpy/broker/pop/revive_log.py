@@ -6,6 +6,7 @@ reads the topic in order finds both, and knows what was not acked.
 Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck (5.4.0).
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
@@ -57,18 +58,29 @@ class ReviveLog:
         timer: stores messages for later.
         host: the store, which knows this broker's address.
         cluster_name: names the topic.
-        queue_nums: queues that check points are spread over.
+        queue_nums: asked how many queues there are.
         clock: time.
     """
 
     def __init__(
-        self, timer: Timer, host: _Host, *, cluster_name: str, queue_nums: int, clock: Clock
+        self,
+        timer: Timer,
+        host: _Host,
+        *,
+        cluster_name: str,
+        queue_nums: Callable[[], int],
+        clock: Clock,
     ) -> None:
         self.topic = revive_topic(cluster_name)
-        self.queue_nums = queue_nums
+        self._queue_nums = queue_nums
         self._timer = timer
         self._host = host
         self._clock = clock
+
+    @property
+    def queue_nums(self) -> int:
+        """Queues that check points and acks may lie in."""
+        return self._queue_nums()
 
     def put_check_point(self, point: CheckPoint, revive_queue_id: int) -> PutMessageResult:
         """Store a check point."""

@@ -47,7 +47,9 @@ class Kit:
         self.offsets = ConsumerOffsets(self.config, MemoryFile(), self.clock)
         self.offsets.commit("g", "T", 0, 10)
         self.positions = PopPositions(self.offsets, self.store, self.store)
-        log = ReviveLog(self.timer, self.timer, cluster_name="c", queue_nums=8, clock=self.clock)
+        log = ReviveLog(
+            self.timer, self.timer, cluster_name="c", queue_nums=lambda: 8, clock=self.clock
+        )
         self.buffer = CheckPointBuffer(
             log, self.positions, config=self.config, sync_flush=sync_flush, clock=self.clock
         )

@@ -244,3 +244,35 @@ def test_a_group_that_was_deleted_with_its_offsets_begins_anew() -> None:
         return (await popper.pop()).bodies
 
     assert simulate(case, queues=1) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_reset_counts_with_messages_in_hand_and_loses_none_of_them(
+    flush: str, restarts: bool
+) -> None:
+    """Their check points wait in memory, or in the timer, when an operator sets the offset."""
+
+    async def case(cluster: SimCluster, popper: Popper) -> list[list[bytes]]:
+        (broker,) = cluster.brokers
+        await send(cluster, 4)
+        first, *_ = (await popper.pop()).messages
+        assert (await popper.ack(first)).code == 0
+        asked = {"group": "g", "topic": "T", "queueId": 0, "timestamp": -1, "isForce": "true"}
+        assert (await popper.ask(222, **asked, offset=2)).code == 0
+        if restarts:
+            await broker.stop()
+            await broker.start()
+        found = [(await popper.pop()).bodies]
+        assert (await popper.ask(222, **asked, offset=4)).code == 0
+        await send(cluster, 1, first=4)
+        found.append((await popper.pop()).bodies)
+        await after(30)
+        back: list[bytes] = []
+        while bodies := (await popper.pop()).bodies:
+            back += bodies
+        return [*found, sorted(back)]
+
+    again, new, back = simulate(case, queues=1, flushDiskType=flush)
+    assert (again, new) == ([b"2", b"3"], [b"4"])
+    assert set(back) == {b"1", b"2", b"3", b"4"}, "what nobody acked comes back"

@@ -15,7 +15,7 @@ from rocketpy.proto.pop import REVIVE_GROUP
 from rocketpy.store.results import PutMessage
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.fakes import FakeClock, MemoryFile
-from tests.unit.broker.pop.kit import Popper, after, simulate
+from tests.unit.broker.pop.kit import Popper, after, send, simulate
 
 
 class Queue:
@@ -236,7 +236,7 @@ def test_what_cannot_be_read_is_passed_over() -> None:
 
 def test_the_service_comes_back_at_once_while_there_is_more() -> None:
     kit = Kit(max_pending=1_000)
-    service = ReviveService([kit.revive], 1_000)
+    service = ReviveService(lambda: [kit.revive], 1_000)
     for start in range(300):
         kit.check_point(start)
     assert service.step(0) == 0
@@ -381,3 +381,23 @@ def test_a_clock_that_was_set_back_holds_up_what_came_before_only() -> None:
     kit.flushed_phy_offset = 1 << 40
     kit.run()
     assert kit.committed == 4
+
+
+def test_a_lowered_number_of_revive_queues_loses_no_message_in_hand() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> tuple[list[int], list[bytes]]:
+        await send(cluster, 16)
+        popped = [(await popper.pop(maxMsgNums=1)).messages[0] for _ in range(16)]
+        (broker,) = cluster.brokers
+        await broker.stop()
+        broker._properties["reviveQueueNum"] = "1"
+        await broker.start()
+        codes = [(await popper.ack(each)).code for each in popped[:8]]
+        await after(30)
+        found: list[bytes] = []
+        while bodies := (await popper.pop()).bodies:
+            found += bodies
+        return codes, sorted(found, key=int)
+
+    codes, found = simulate(case)
+    assert codes == [0] * 8
+    assert len(found) == 8

@@ -35,7 +35,7 @@ class Kit(Parts):
         self.locks = PopLocks()
         self.stats = FakeStats()
         revive_log = ReviveLog(
-            self.timer, self.store, cluster_name="c", queue_nums=8, clock=self.clock
+            self.timer, self.store, cluster_name="c", queue_nums=lambda: 8, clock=self.clock
         )
         self.buffer = CheckPointBuffer(
             revive_log,
