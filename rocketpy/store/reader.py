@@ -392,7 +392,7 @@ class _Selection:
             or ends[-1] > end
             or min(sizes) <= 0
             or not all(map(le, ends, offsets[1:]))
-            or not log.damaged.isdisjoint(offsets)
+            or (log.damaged and not log.damaged.isdisjoint(offsets))
         ):
             return None
         return _Run(view, base, offsets, sizes)
