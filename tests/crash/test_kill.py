@@ -36,7 +36,8 @@ def run_and_kill(arguments: list[str], life_s: float, *, after: int = 0) -> list
     Args:
         arguments: of the writer.
         life_s: how long it lives, seconds.
-        after: it lives so long from so many messages on: a slow machine writes few in a while.
+        after: it lives so long from so many messages on: a slow machine writes few in a while. With
+            no life after them it writes at most what a pipe takes (64 KiB, a line a message) more.
     """
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.writer", *arguments],
@@ -51,7 +52,10 @@ def run_and_kill(arguments: list[str], life_s: float, *, after: int = 0) -> list
         pytest.fail(f"the writer did not start: {child.stderr.read().decode()}")
     output = b"".join(child.stdout.readline() for _ in range(after))
     killer = threading.Timer(life_s, child.kill)
-    killer.start()
+    if life_s:
+        killer.start()
+    else:
+        child.kill()
     output += child.stdout.read()
     killer.cancel()
     errors = child.stderr.read().decode()
