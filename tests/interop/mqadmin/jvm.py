@@ -31,10 +31,10 @@ class Mqadmin(JavaLines):
 
 
 class Actor(JavaLines):
-    """Producers and consumers of the official Java client."""
+    """Producers and consumers of the official Java client, 5.4.0 or 4.9.8."""
 
-    def __init__(self, namesrv: str) -> None:
-        super().__init__("actor", namesrv)
+    def __init__(self, namesrv: str, *, is_old: bool = False) -> None:
+        super().__init__(*(["client498", "Actor"] if is_old else ["actor"]), namesrv)
 
     def do(self, *words: object) -> dict[str, Any]:
         """Run one verb; an error fails the test."""

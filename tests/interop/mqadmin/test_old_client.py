@@ -1,21 +1,21 @@
 """The last 4.9 client against the same cluster, seen by the 5.4.0 tools."""
 
-from tests.interop.mqadmin.jvm import JavaLines
+from tests.interop.mqadmin.jvm import Actor
 from tests.interop.mqadmin.world import World, rows, wait_for
 
 
 def test_4_9_client(world: World) -> None:
     world.create_topic("AdmOld", 2)
-    old = JavaLines("client498", "Actor", world.cluster.namesrv)
+    old = Actor(world.cluster.namesrv, is_old=True)
     try:
-        assert old.ask("producer", "oldP")["ok"]
-        assert old.ask("consumer", "oldG", "AdmOld", "*")["ok"]
-        sent = old.ask("send", "oldP", "AdmOld", 6, "body", "tag", "key")["sent"]
+        assert old.do("producer", "oldP")["ok"]
+        assert old.do("consumer", "oldG", "AdmOld", "*")["ok"]
+        sent = old.do("send", "oldP", "AdmOld", 6, "body", "tag", "key")["sent"]
         assert [one["status"] for one in sent] == ["SEND_OK"] * 6
         got: list[str] = []
 
         def has_all() -> bool:
-            got.extend(one["body"] for one in old.ask("received", "oldG")["received"])
+            got.extend(one["body"] for one in old.do("received", "oldG")["received"])
             return len(got) >= 6
 
         wait_for(has_all)
