@@ -208,7 +208,7 @@ def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -
     return 0
 
 
-@command.command("reset", epilog="Example: rocketpy group reset readers orders --to 2h --dry-run")
+@command.command("reset", epilog="Example: rocketpy group reset readers orders --to 2h --yes")
 @click.argument("group")
 @click.argument("topic")
 @click.option(
@@ -220,9 +220,10 @@ def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -
 @click.option("--to-offset", type=click.IntRange(0), help="An offset; needs --queue.")
 @click.option("--queue", metavar="BROKER:N", help="Only this one.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@yes_option
 @namesrv_option
 @output_option
-def reset(
+def reset(  # noqa: PLR0913 - one argument an option
     *,
     group: str,
     topic: str,
@@ -230,16 +231,21 @@ def reset(
     to_offset: int | None,
     queue: str | None,
     dry_run: bool,
+    yes: bool,
     namesrv: str,
     output: str,
 ) -> int:
-    """Have a group go on elsewhere; connected members follow."""
+    """Have a group go on elsewhere; connected members follow. Asks first."""
     if (to is None) == (to_offset is None):
         raise click.UsageError("give --to or --to-offset")
     if to_offset is not None and queue is None:
         raise click.UsageError("--to-offset needs --queue")
     target: ResetTarget = to if to is not None else to_offset or 0
     wanted = None if queue is None else queue_of(topic, queue)
+    if not dry_run:
+        where = "an offset" if to is None else to if isinstance(to, str) else to.isoformat()
+        question = f"Move group {group} to {where} in {queue or 'all queues'} of topic {topic}?"
+        confirm(question, yes=yes)
 
     async def work() -> list[rocketpy_admin.OffsetMove]:
         async with rocketpy_admin.connect(namesrv) as admin:

@@ -1,8 +1,12 @@
 """``rocketpy broker-config`` and ``rocketpy namesrv-config``: configuration of running servers."""
 
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+
 import click
 
 from rocketpy import admin as rocketpy_admin
+from rocketpy.errors import NoPermissionError
 from rocketpy.terminal.common import CONTEXT, key_values, namesrv_option, output_option, run
 from rocketpy.terminal.render import show
 
@@ -37,6 +41,20 @@ def _rows(
         for key, value in sorted(config.items())
         if not keys or key in keys
     ]
+
+
+def _why_not(broker: str, values: Mapping[str, str], known: Collection[str]) -> str:
+    """Say which keys a broker does not have, or that they are fixed while it runs."""
+    unknown = [key for key in values if key not in known]
+    if unknown:
+        near = get_close_matches(unknown[0], known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"{broker} has no key {', '.join(unknown)}{hint}; nothing was changed"
+    keys = ", ".join(values)
+    return (
+        f"{broker} does not change {keys} while it runs: set it in its configuration file and "
+        "start it again; nothing was changed"
+    )
 
 
 async def _addresses(admin: rocketpy_admin.Admin, broker: str) -> dict[str, str]:
@@ -84,8 +102,12 @@ def broker_set(
     async def work() -> dict[str, str]:
         async with rocketpy_admin.connect(namesrv) as admin:
             masters = await _addresses(admin, broker)
-            for address in masters.values():
-                await admin.update_broker_config(address, values)
+            for name, address in masters.items():
+                try:
+                    await admin.update_broker_config(address, values)
+                except NoPermissionError as error:
+                    known = await admin.broker_config(address)
+                    raise click.ClickException(_why_not(name, values, known)) from error
             return masters
 
     show(_rows(dict.fromkeys(run(work()), values), (), "broker"), output)

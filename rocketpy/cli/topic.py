@@ -72,6 +72,7 @@ def _topic_row(topic: str, tables: dict[str, dict[str, TopicConfig]]) -> dict[st
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
 @click.option("--cluster", default="", help="Only on this one.")
 @click.option("--broker", default="", help="Only on this one.")
+@click.option("--update", "may_change", is_flag=True, help="Change a topic that exists.")
 @namesrv_option
 @output_option
 def create(  # noqa: PLR0913 - one argument an option
@@ -84,13 +85,21 @@ def create(  # noqa: PLR0913 - one argument an option
     attributes: tuple[str, ...],
     cluster: str,
     broker: str,
+    may_change: bool,
     namesrv: str,
     output: str,
 ) -> int:
-    """Create a topic on every master, or set one to exactly this."""
+    """Create a topic on every master; with --update set one that exists to exactly this.
+
+    Without --update a topic that exists stays as it is, and it is an error if it is another.
+    """
 
     async def work() -> dict[str, str]:
         async with rocketpy_admin.connect(namesrv) as admin:
+            if not may_change:
+                reads = queues if read_queues is None else read_queues
+                wanted = {"queues": queues, "read queues": reads, "perm": perm_to_string(perm)}
+                await _refuse_another(admin, topic, wanted, cluster, broker)
             return await admin.create_topic(
                 topic,
                 queues,
@@ -104,6 +113,27 @@ def create(  # noqa: PLR0913 - one argument an option
 
     show(_changed(topic, run(work()), "created"), output)
     return 0
+
+
+async def _refuse_another(
+    admin: rocketpy_admin.Admin, topic: str, wanted: dict[str, object], cluster: str, broker: str
+) -> None:
+    """Raise click.ClickException when a broker has the topic with other numbers."""
+    for name, address in (await admin.broker_addresses(cluster=cluster, broker=broker)).items():
+        config = (await admin.topic_configs(address)).get(topic)
+        if config is None:
+            continue
+        found = {
+            "queues": config.write_queue_nums,
+            "read queues": config.read_queue_nums,
+            "perm": perm_to_string(config.perm),
+        }
+        others = [f"{key} {value}" for key, value in found.items() if value != wanted[key]]
+        if others:
+            raise click.ClickException(
+                f"topic {topic} exists on {name} with {', '.join(others)}: nothing was changed; "
+                "--update changes it, topic update changes a part of it"
+            )
 
 
 def _changed(topic: str, brokers: dict[str, str], what: str) -> Iterable[dict[str, object]]:

@@ -1,6 +1,7 @@
 """What the commands for daily use share: options, argument types, the event loop."""
 
 import asyncio
+import os
 import re
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime, timedelta
@@ -66,6 +67,17 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(coroutine)
+
+
+def own_group() -> str:
+    """Return the group of a user who names none: his own, so that nobody takes others' messages."""
+    import getpass  # noqa: PLC0415 - --help is quick
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # an account without a name
+        user = str(os.getuid())
+    return "CLI_" + re.sub(r"[^A-Za-z0-9_-]", "_", user)[:100]
 
 
 def position(text: str) -> Position:

@@ -104,6 +104,71 @@ def test_topics(cli: Cli) -> None:
     cli("topic", "create", "no blanks", code=1)
 
 
+def test_a_topic_that_exists_is_changed_when_that_is_asked_for_only(cli: Cli) -> None:
+    cli("topic", "create", "t", "--queues", "4")
+    assert cli.json("topic", "create", "t", "--queues", "4")[0]["result"] == "created"
+    cli("topic", "create", "t", "--queues", "2", code=1)
+    assert f"topic t exists on {BROKER} with queues 4, read queues 4: nothing was" in cli.err
+    cli("topic", "create", "t", "--queues", "4", "--perm", "r", code=1)
+    assert "with perm RW-" in cli.err
+    assert cli.json("topic", "route", "t")[0]["write_queues"] == 4
+    cli("topic", "create", "t", "--queues", "2", "--update")
+    assert cli.json("topic", "route", "t")[0]["write_queues"] == 2
+
+
+def test_lines_have_keys_and_tags_and_what_is_skipped_is_said(
+    cli: Cli, stdin: Callable[[bytes], None]
+) -> None:
+    cli("topic", "create", "t", "--queues", "1")
+    stdin(b"paid|o1:first\n\nopen|o2:a:b\nno key|x\n|o3:\n")
+    out = cli("send", "t", "--lines", "-T", "|", "-K", ":", "-o", "json", code=1)
+    assert len(json.loads(out)) == 2
+    assert "skipped 1 lines: empty" in cli.err
+    assert "skipped 2 lines: without a separator, or a body after it" in cli.err
+    found = [(row["tag"], row["keys"], row["body"]) for row in cli.json("topic", "peek", "t")]
+    assert found == [("paid", ["o1"], "first"), ("open", ["o2"], "a:b")]
+    cli("send", "t", "x", "-K", ":", code=2)
+    cli("send", "t", "x", "--lines", code=2)
+    cli("send", "t", "--lines", "--count", "2", code=2)
+
+
+def test_a_topic_is_followed_beside_all_groups_to_its_end(cli: Cli) -> None:
+    cli("topic", "create", "t", "--queues", "2")
+    for number in range(4):
+        cli("send", "t", f"body{number}", "--queue", str(number % 2), "--key", f"k{number}")
+    form = r"{queue}\t{offset} {keys} {body}"
+    follow = ("consume", "t", "--no-group", "--end")
+    for _ in range(2):
+        lines = cli(*follow, "--from", "earliest", "--format", form).splitlines()
+        assert sorted(lines) == [
+            "0\t0 k0 body0", "0\t1 k2 body2", "1\t0 k1 body1", "1\t1 k3 body3",
+        ]  # fmt: skip
+    assert cli(*follow) == ""
+    assert len(cli(*follow, "--from", "1h").splitlines()) == 4
+    for wrong in (("--end",), ("--no-group", "--group", "g"), ("--format", "{bode}")):
+        cli("consume", "t", *wrong, code=2)
+    assert "there is no {bode}, only topic," in cli.err
+
+
+def test_a_condition_that_the_broker_refuses_is_one_sentence(cli: Cli) -> None:
+    cli("topic", "create", "t")
+    cli("consume", "t", "--sql", "a >", code=1)
+    assert cli.err.startswith("rocketpy: at character ")
+    assert cli.err.count("\n") == 1
+    cli("broker-config", "set", "--all", "enablePropertyFilter=false")
+    cli("consume", "t", "--sql", "a > 1", code=1)
+    assert cli.err.count("\n") == 1
+    assert cli.err.startswith("rocketpy: [")
+
+
+def test_users_have_groups_of_their_own(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "zoë@home")
+    cli("topic", "create", "t", "--queues", "1")
+    cli("send", "t", "x")
+    assert cli("consume", "t", "--from", "earliest", "--max", "1", "--body-only") == "x\n"
+    assert "CLI_zo__home" in {row["group"] for row in cli.json("group", "list")}
+
+
 def test_deleting_asks_first(cli: Cli, stdin: Callable[[bytes], None]) -> None:
     cli("topic", "create", "kept")
     stdin(b"n\n")
@@ -111,7 +176,7 @@ def test_deleting_asks_first(cli: Cli, stdin: Callable[[bytes], None]) -> None:
     assert "kept" in {row["topic"] for row in cli.json("topic", "list")}
 
 
-def test_groups(cli: Cli) -> None:
+def test_groups(cli: Cli, stdin: Callable[[bytes], None]) -> None:
     cli("topic", "create", "t", "--queues", "2")
     for queue in ("0", "0", "1"):
         cli("send", "t", "x", "--queue", queue)
@@ -123,11 +188,17 @@ def test_groups(cli: Cli) -> None:
     cli("group", "reset", "g", "t", "--to", "latest", "--dry-run")
     assert all(row["consumer_offset"] <= 0 for row in cli.json("group", "lag", "g"))
 
-    moves = cli.json("group", "reset", "g", "t", "--to", "latest")
+    moves = cli.json("group", "reset", "g", "t", "--to", "latest", "--yes")
     assert [(row["queue"], row["to_offset"]) for row in moves] == [(0, 2), (1, 1)]
     dry = cli.json("group", "reset", "g", "t", "--to", "1h", "--dry-run")
     assert [(row["from_offset"], row["to_offset"]) for row in dry] == [(2, 0), (1, 0)]
-    [move] = cli.json("group", "reset", "g", "t", "--to-offset", "1", "--queue", f"{BROKER}:0")
+    one = ("--to-offset", "1", "--queue", f"{BROKER}:0")
+    stdin(b"n\n")
+    cli("group", "reset", "g", "t", *one, code=1)
+    assert "Move group g to an offset in broker-a:0 of topic t?" in cli.err
+    dry = cli.json("group", "reset", "g", "t", "--to", "1h", "--dry-run")
+    assert [row["from_offset"] for row in dry] == [2, 1], "nothing was moved"
+    [move] = cli.json("group", "reset", "g", "t", *one, "--yes")
     assert (move["from_offset"], move["to_offset"]) == (2, 1)
     lag = cli.json("group", "lag", "g", "--topic", "t")
     assert [(row["consumer_offset"], row["lag"]) for row in lag] == [(1, 1), (1, 0)]
@@ -139,7 +210,7 @@ def test_groups(cli: Cli) -> None:
     assert cli.json("group", "delete", "h", "--yes")[0]["result"] == "deleted"
     cli("group", "delete", "h", "--yes", code=1)
     assert "there is no group h" in cli.err
-    cli("group", "reset", "none", "t", "--to", "latest", code=1)
+    cli("group", "reset", "none", "t", "--to", "latest", "--yes", code=1)
     cli("group", "reset", "g", "t", code=2)
     cli("group", "update", "g", code=2)
 
@@ -179,6 +250,9 @@ def test_configuration(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
     cli("broker-config", "get", "noSuchKey", code=1)
     cli("broker-config", "set", "fileReservedTime=48", code=2)
     cli("broker-config", "set", "--all", "storePathRootDir=/somewhere", code=1)
+    assert f"{BROKER} does not change storePathRootDir while it runs" in cli.err
+    cli("broker-config", "set", "--all", "fileReservedTme=48", code=1)
+    assert f"{BROKER} has no key fileReservedTme; did you mean fileReservedTime?" in cli.err
     cli("broker-config", "set", "--all", "nonsense", code=2)
     [row] = cli.json("namesrv-config", "get", "bindAddress")
     assert row["value"] == "127.0.0.1"

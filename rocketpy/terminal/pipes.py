@@ -1,0 +1,119 @@
+"""Standard input and output that are pipes: lines as they come, and whether anybody reads."""
+
+import array
+import asyncio
+import io
+import os
+import select
+import stat
+import sys
+from collections.abc import Awaitable, Callable
+from typing import BinaryIO, Final
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+_TURNS: Final = 20
+_FIRST_PAUSE_S: Final = 0.0005
+_LONGEST_PAUSE_S: Final = 0.05
+
+
+def _is_pipe(stream: BinaryIO) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, io.UnsupportedOperation):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+class Lines:
+    """Lines of a stream; those of a pipe are waited for without holding the loop up.
+
+    Args:
+        stream: where they come from.
+        before_waiting: awaited before a terminal holds the loop up until a line is typed.
+    """
+
+    def __init__(self, stream: BinaryIO, before_waiting: Callable[[], Awaitable[None]]) -> None:
+        self._stream = stream
+        self._before_waiting = before_waiting
+        self._reader: asyncio.StreamReader | None = None
+        self._transport: asyncio.BaseTransport | None = None
+        self._has_ended = False
+
+    async def next(self) -> bytes:
+        """Return the next line, without its end only when it is the last; empty at the end.
+
+        Raises:
+            ValueError: a line of a pipe is longer than `MAX_LINE_BYTES`.
+        """
+        if self._has_ended:
+            return b""
+        if self._reader is None and _is_pipe(self._stream):
+            reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+            loop = asyncio.get_running_loop()
+            self._transport, _ = await loop.connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), self._stream
+            )
+            self._reader = reader
+        if self._reader is not None:
+            return await self._reader.readline()
+        if self._stream.isatty():
+            await self._before_waiting()
+        return self._stream.readline()
+
+    def end(self) -> None:
+        """Let who waits for a line have none; nothing more is read."""
+        self._has_ended = True
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def until_read() -> None:
+    """Wait until whoever reads standard output has taken all of it; at once when it is no pipe.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+    """
+    pause_s = _FIRST_PAUSE_S
+    turns = 0
+    while not is_read():
+        turns += 1
+        await asyncio.sleep(0 if turns < _TURNS else pause_s)
+        if turns >= _TURNS:
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def is_read() -> bool:
+    """Whether all of standard output has been read; always, when it is no pipe.
+
+    Raises:
+        BrokenPipeError: it has not, and nobody reads it any more.
+    """
+    sys.stdout.flush()
+    if sys.platform == "win32" or not _is_pipe(sys.stdout.buffer):
+        return True
+    descriptor = sys.stdout.fileno()
+    is_closed = _is_closed(descriptor)  # asked first: what is unread then stays so
+    if not _unread_bytes(descriptor):
+        return True
+    if is_closed:
+        raise BrokenPipeError
+    return False
+
+
+def _unread_bytes(descriptor: int) -> int:
+    import fcntl  # noqa: PLC0415 - not on Windows
+    import termios  # noqa: PLC0415
+
+    count = array.array("i", [0])
+    try:
+        fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    except OSError:  # a socket or system that does not say
+        return 0
+    return count[0]
+
+
+def _is_closed(descriptor: int) -> bool:
+    """Whether the other end of a pipe is gone."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

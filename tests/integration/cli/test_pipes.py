@@ -1,0 +1,111 @@
+"""Commands in pipes and under signals, as processes of their own."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rocketpy.admin
+from rocketpy.sync import connect
+from rocketpy.testing.cluster import ClusterThread
+
+WAIT_S = 60.0
+BOTH: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterThread]:
+    with ClusterThread(tmp_path) as running:
+        running.create_topic("t", queues=1)
+        yield running
+
+
+def start(cluster: ClusterThread, *arguments: str, **pipes: Any) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "rocketpy", *arguments, "-n", cluster.namesrv],
+        stderr=subprocess.PIPE,
+        **pipes,
+    )
+
+
+def lag(cluster: ClusterThread, group: str) -> int:
+    async def ask() -> int:
+        async with rocketpy.admin.connect(cluster.namesrv) as admin:
+            return (await admin.group_lag(group, "t")).lag
+
+    return cluster.run(ask())
+
+
+def fill(cluster: ClusterThread, count: int) -> None:
+    with connect(cluster.namesrv) as client:
+        producer = client.producer()
+        for number in range(count):
+            producer.send("t", b"line %d" % number)
+
+
+def stored(cluster: ClusterThread, count: int) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while cluster.message_count("t") < count and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return cluster.message_count("t") == count
+
+
+def test_lines_of_a_pipe_are_sent_as_they_come(cluster: ClusterThread) -> None:
+    with start(
+        cluster, "send", "t", "--lines", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as it:
+        assert it.stdin is not None
+        for number in range(3):
+            it.stdin.write(b"line %d\n\n" % number)
+            it.stdin.flush()
+            assert stored(cluster, number + 1), "while the pipe is open"
+        out, err = it.communicate(timeout=WAIT_S)
+    assert it.returncode == 0
+    assert out.count(b"SEND_OK") == 3
+    assert b"skipped 3 lines: empty" in err
+
+
+def test_a_failure_ends_it_although_the_pipe_stays_open(cluster: ClusterThread) -> None:
+    long = "x" * (5 * 1024 * 1024)
+    with start(
+        cluster, "send", "t", "--lines", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as it:
+        assert it.stdin is not None
+        it.stdin.write(b"fine\n" + long.encode() + b"\n")
+        it.stdin.flush()
+        assert it.wait(WAIT_S) == 1
+        assert it.stderr is not None
+        assert b"exceeds the limit" in it.stderr.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stores_the_offsets_and_ends_it_well(
+    cluster: ClusterThread, number: signal.Signals
+) -> None:
+    fill(cluster, 3)
+    consume = ("consume", "t", "--group", "g", "--from", "earliest", "--body-only")
+    with start(cluster, *consume, stdout=subprocess.PIPE) as it:
+        assert it.stdout is not None
+        assert [it.stdout.readline() for _ in range(3)] == [b"line 0\n", b"line 1\n", b"line 2\n"]
+        it.send_signal(number)
+        assert it.wait(WAIT_S) == 0
+    assert lag(cluster, "g") == 0
+
+
+def test_lines_that_nobody_saw_do_not_count(cluster: ClusterThread) -> None:
+    fill(cluster, 10)
+    consume = ("consume", "t", "--group", "g", "--from", "earliest", "--body-only")
+    with start(cluster, *consume, stdout=subprocess.PIPE) as it:
+        head = subprocess.run(
+            ["head", "-2"], stdin=it.stdout, capture_output=True, timeout=WAIT_S, check=True
+        )
+        assert it.stdout is not None
+        it.stdout.close()
+        assert it.wait(WAIT_S) == 1
+    assert head.stdout == b"line 0\nline 1\n"
+    assert lag(cluster, "g") == 8
