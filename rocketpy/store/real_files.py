@@ -7,7 +7,6 @@ for the first: when it returns, everything before its call is on disk.
 
 import fcntl
 import os
-import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +43,12 @@ def _names(directory: Path, *, directories: bool) -> list[str]:
         return []
     except NotADirectoryError:
         raise StoreFormatError(f"{directory} is not a directory") from None
+
+
+def _remove_tree(directory: Path) -> None:
+    import shutil  # noqa: PLC0415 - brings bz2 and lzma; few servers ever remove a directory
+
+    shutil.rmtree(directory)
 
 
 _locked_here: set[Path] = set()
@@ -161,7 +166,7 @@ class RealFiles:
     def remove_tree(self, directory: Path) -> None:
         """See `rocketpy.store.files.StoreFiles.remove_tree`."""
         if directory.is_dir():
-            self._reserve.run(lambda: shutil.rmtree(directory))
+            self._reserve.run(lambda: _remove_tree(directory))
             self._touched(directory.parent)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -231,8 +236,12 @@ class RealFiles:
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """See `rocketpy.store.files.StoreFiles.disk_usage`."""
-        usage = shutil.disk_usage(path)
-        return DiskUsage(usage.total, usage.used, usage.free)
+        disk = os.statvfs(path)
+        return DiskUsage(
+            disk.f_blocks * disk.f_frsize,
+            (disk.f_blocks - disk.f_bfree) * disk.f_frsize,
+            disk.f_bavail * disk.f_frsize,
+        )
 
     def boot_id(self) -> str:
         """See `rocketpy.store.files.StoreFiles.boot_id`."""
