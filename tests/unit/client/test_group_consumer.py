@@ -8,7 +8,7 @@ import pytest
 from rocketpy.client.client import Client
 from rocketpy.errors import ClosedError, ConfigError, NoNameServerError
 from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
-from tests.unit.client.steps import until
+from tests.unit.client.steps import fill, until
 
 KINDS = ["consumer", "pop_consumer"]
 HEARTBEAT = 34
@@ -189,3 +189,32 @@ def test_a_topic_that_nobody_serves_is_looked_for_and_found_when_it_comes(kind: 
                 await until(lambda: got == [b"x"], 60)
 
     run_sim(main)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("consumer", {}), ("consumer", {"ordered": True}), ("pop_consumer", {})],
+    ids=["plain", "ordered", "pop"],
+)
+def test_a_handler_that_raises_a_cancellation_has_failed_and_its_worker_goes_on(
+    kind: str, options: dict[str, Any]
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        calls: list[int] = []
+
+        async def handler(message: Any) -> None:
+            calls.append(message.offset)
+            if len(calls) == 1:
+                raise asyncio.CancelledError
+
+        async with cluster.client() as client:
+            made = make(client, kind, handler=handler, start="earliest", concurrency=1, **options)
+            async with made as consumer:
+                await until(lambda: {1, 2, 3} <= set(calls))
+                assert consumer.health().ok
+                assert calls[0] == 0
+                if options:
+                    assert calls == [0, 0, 1, 2, 3], "again, and nothing overtakes it"
+
+    run_sim(main, queues=1)

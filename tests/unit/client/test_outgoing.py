@@ -1,5 +1,6 @@
 """From what a user gives to what the wire takes: checks, properties, compression, the queue."""
 
+import random
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -110,6 +111,13 @@ def test_what_would_break_the_properties_is_refused(options: dict[str, Any], rea
         ({"headers": ["a"]}, "headers: ['a'] is not of type dict or Mapping"),
         ({"delay": "30s"}, "delay: '30s' is not of type"),
         ({"flag": "1"}, "flag: '1' is not of type int"),
+        ({"flag": True}, "flag: True is not of type int"),
+        ({"order_key": b"k"}, "order_key: b'k' is not of type str or int"),
+        ({"headers": {"a": b"abc"}}, "headers: 'a': b'abc' is not text"),
+        ({"headers": {1: "a"}}, "headers: 1: 'a' is not text"),
+        ({"timeout": None}, "timeout: None is not of type Real"),
+        ({"retries": True}, "retries: True is not of type int"),
+        ({"serializer": "json"}, "serializer: 'json' is not an object with dumps and loads"),
     ],
 )
 def test_an_option_that_is_none_or_of_another_type_is_told(
@@ -117,6 +125,24 @@ def test_an_option_that_is_none_or_of_another_type_is_told(
 ) -> None:
     with pytest.raises(TypeError, match=re.escape(reason)):
         build(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout": -1}, {"timeout": float("nan")}, {"retries": -1}, {"flag": 1 << 31}],
+    ids=str,
+)
+def test_a_value_that_none_can_have_is_refused(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(IllegalMessageError, match=name):
+        build(**options)
+
+
+def test_what_does_not_shrink_is_sent_as_it_is() -> None:
+    body = random.Random(7).randbytes(4 * 1024 * 1024)
+    for compression in ("zlib", "lz4", "zstd"):
+        message = build(body, config=ProducerConfig(compression=compression))
+        assert (message.sys_flag, len(message.body)) == (0, len(body))
 
 
 def test_a_body_has_something_in_it_and_is_not_too_long() -> None:
@@ -206,6 +232,9 @@ def test_a_message_is_spread_over_the_arguments_and_those_given_beside_it_win() 
     assert unpacked("t", b"x", given) == ("t", b"x", given)
     with pytest.raises(IllegalMessageError, match="not both"):
         unpacked(message, b"x", {})
+    wrong: Any = b"t"
+    with pytest.raises(TypeError, match="neither the name of a topic nor a Message"):
+        unpacked(wrong, b"x", {})
 
 
 QUEUES = [MessageQueue("t", "b", number) for number in range(4)]

@@ -43,6 +43,7 @@ CONNECT: list[dict[str, Any]] = [
 PRODUCER: list[dict[str, Any]] = [
     {"timeout_s": "3"}, {"timeout_s": float("nan")}, {"timeout_s": float("inf")},
     {"retries": 2.0}, {"retries": True}, {"latency_fault": "no"}, {"trace": 1},
+    {"compression": "gzip"}, {"flow_control_retry": "sometimes"},
     {"compression": b"zlib"}, {"compression": ["zlib"]}, {"serializer": "json"},
     {"serializer": None}, {"tx_checker": "commit"}, {"trace_topic": None}, {"group": 5},
 ]  # fmt: skip
@@ -51,7 +52,8 @@ CONSUMER: list[dict[str, Any]] = [
     {"filter": ["a"]}, {"sql": 5}, {"handler": "handle"}, {"handler": lambda: None},
     {"handler": lambda a, b, c: None}, {"start": "newest"}, {"start": 1.5}, {"start": None},
     {"ordered": "yes"}, {"order_by_key": "key"}, {"broadcast": 1}, {"allocation": 5},
-    {"offset_dir": None}, {"concurrency": 2.5}, {"stop_timeout_s": None}, {"batch": True},
+    {"offset_dir": None}, {"concurrency": -1}, {"batch": 0}, {"concurrency": 2.5},
+    {"stop_timeout_s": None}, {"batch": True},
 ]  # fmt: skip
 
 
