@@ -216,6 +216,8 @@ class World:
         """Connections opened before go on; what was acknowledged before stays readable."""
         with self.peer("broker") as broker, self.peer("namesrv") as namesrv:
             self._acknowledge(broker)
+            # Who never asked anything is cut off, should what comes now take long.
+            assert namesrv.call(105, {"topic": "Kept"}).code == 0
             yield
             self._acknowledge(broker)
             assert broker.bodies("Kept") == self.acknowledged

@@ -69,7 +69,7 @@ async def test_a_restart_of_the_only_broker_is_bridged(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with Cluster(tmp_path, 1).running() as cluster:
-        load = Load(cluster.namesrv, timeout_s=30)
+        load = Load(cluster.namesrv, timeout_s=100)
         async with load.running():
             await asyncio.sleep(0.5)
             await asyncio.to_thread(cluster.signal, "broker-a", number)

@@ -44,6 +44,7 @@ async def test_async(rocketpy_cluster):
 """
 
 
+@pytest.mark.timeout(300)
 def test_the_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(USERS_TEST)
     (tmp_path / "pytest.ini").write_text(USERS_SETTINGS)
@@ -51,7 +52,7 @@ def test_the_fixtures_work_in_a_users_tests(tmp_path: Path) -> None:
         [sys.executable, "-m", "pytest", "-q", *QUIET, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
         cwd=tmp_path,
     )
