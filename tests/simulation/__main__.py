@@ -70,7 +70,10 @@ def main() -> int:
             name = shares[share]
             for seed, reason in share.result():
                 failed += 1
-                print(f"{name} seed {seed}: {reason}\n  {command(seed, SIMULATIONS[name][1])}")
+                print(
+                    f"{name} seed {seed}: {reason}\n  {command(seed, SIMULATIONS[name][1])}",
+                    flush=True,
+                )
             done[name] = min(totals[name], done[name] + _SHARE)
             bars.update(**done)
     bars.close()

@@ -258,7 +258,8 @@ def test_a_reset_counts_with_messages_in_hand_and_loses_none_of_them(
         await send(cluster, 4)
         first, *_ = (await popper.pop()).messages
         assert (await popper.ack(first)).code == 0
-        asked = {"group": "g", "topic": "T", "queueId": 0, "timestamp": -1, "isForce": "true"}
+        asked: dict[str, Any] = {"group": "g", "topic": "T", "queueId": 0}
+        asked |= {"timestamp": -1, "isForce": "true"}
         assert (await popper.ask(222, **asked, offset=2)).code == 0
         if restarts:
             await broker.stop()
