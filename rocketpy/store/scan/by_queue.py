@@ -112,7 +112,7 @@ def _records(
             broker_name=wanted.broker_name,
             base_offset=mapped.base,
         )
-        mapped.release_before(int(places[start]) - mapped.base)
+        mapped.release_before(int(places[end - 1]) - mapped.base)
 
 
 def _file_numbers(log: Log, places: Int64s) -> Int64s:

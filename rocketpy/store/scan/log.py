@@ -92,6 +92,7 @@ class MappedLog:
 
         Reading them again brings them back.
         """
+        position = min(position, self.size_bytes)  # a damaged queue may name any place
         if position > self._kept_from:
             self._release(self._kept_from, position)
             self._kept_from = position
