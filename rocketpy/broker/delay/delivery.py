@@ -23,6 +23,7 @@ import structlog
 from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.durable_progress import DurableProgress
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of, copy_of_raw
+from rocketpy.broker.passed_over import PassedOver
 from rocketpy.broker.property_outlines import PropertyOutline, PropertyOutlines, outline_of
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import SCHEDULE_QUEUE_NUMS
@@ -151,6 +152,7 @@ class DelayDelivery:
         self._clock = clock
         self._levels: tuple[_Level, ...] | None = None
         self._quiet_until_ms = 0
+        self._lost = PassedOver("a delayed message is passed over", clock)
         self._turn = 0
         self._delivered = 0
         self._places = PropertyOutlines(_outlined)
@@ -271,20 +273,10 @@ class DelayDelivery:
             )
         return None
 
-    @staticmethod
-    def _passed_over(stored: RawRecord, reason: str) -> int:
-        _log.error(
-            "a delayed message is passed over",
-            phy_offset=stored.phy_offset,
-            properties=_short(parse_properties(stored.properties)),
-            reason=reason,
-        )
+    def _passed_over(self, stored: RawRecord, reason: str) -> int:
+        self._lost.tell(stored.phy_offset, lambda: parse_properties(stored.properties), reason)
         return 0
 
 
 def _number(level: _Level) -> int:
     return level.queue.queue_id + 1
-
-
-def _short(properties: Mapping[str, str]) -> str:
-    return str(dict(properties))[:256]

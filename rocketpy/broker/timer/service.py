@@ -22,6 +22,7 @@ from rocketpy.broker.delay.delivery import delivered
 from rocketpy.broker.durable_progress import DurableProgress
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.moment import decimal
+from rocketpy.broker.passed_over import PassedOver
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
 from rocketpy.broker.topic_counts import TopicCounts
@@ -150,6 +151,7 @@ class TimerService:
         self._redo_before = 0
         self._redo_ms = 0
         self._quiet_until_ms = 0
+        self._lost = PassedOver("a timed message is passed over", clock)
         self._enqueued_ms = 0
         self.enqueued_count = 0
         self.dequeued_count = 0
@@ -404,7 +406,7 @@ class TimerService:
         stored = self._message_of(due.unit)
         phy_end: int | None = 0
         if stored is None:
-            _log.error("a timed message is gone", phy_offset=due.unit.phy_offset)
+            self._lost.tell(due.unit.phy_offset, dict, "it is gone from the log")
         elif due.unit.is_rolled or not reader.is_recalled(stored):
             phy_end = self._deliver(stored, due.unit.write_ms, now_ms, is_rolled=due.unit.is_rolled)
         if phy_end is None:
@@ -462,12 +464,6 @@ class TimerService:
         if PROPERTY_TIMER_DEL_UNIQKEY not in stored.properties:
             self._counts.add(stored.properties.get(PROPERTY_REAL_TOPIC, ""), number)
 
-    @staticmethod
-    def _passed_over(stored: MessageExt, reason: str) -> int:
-        _log.error(
-            "a timed message is passed over",
-            phy_offset=stored.phy_offset,
-            properties=str(stored.properties)[:256],
-            reason=reason,
-        )
+    def _passed_over(self, stored: MessageExt, reason: str) -> int:
+        self._lost.tell(stored.phy_offset, lambda: stored.properties, reason)
         return 0

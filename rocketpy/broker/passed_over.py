@@ -1,0 +1,59 @@
+"""Tells of messages that wait and cannot be delivered any more, in bounded numbers.
+
+A deleted topic may have millions of them: a line for each would be more than the messages were.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from rocketpy.runtime.clock import Clock
+
+_log = structlog.get_logger(__name__)
+
+MOST_LINES: Final = 10
+PAUSE_MS: Final = 10_000
+_MOST_CHARS: Final = 256
+
+
+class PassedOver:
+    """Logs messages that are passed over: at most 10 in 10 s, and how many it left out.
+
+    Args:
+        event: what the log says.
+        clock: time.
+    """
+
+    def __init__(self, event: str, clock: Clock) -> None:
+        self._event = event
+        self._clock = clock
+        self._until_ms = 0
+        self._lines = 0
+        self._left_out = 0
+
+    def tell(
+        self, phy_offset: int, properties: Callable[[], Mapping[str, str]], reason: str
+    ) -> None:
+        """Tell of one message.
+
+        Args:
+            phy_offset: where it lies in the log.
+            properties: asked for its properties when they are shown.
+            reason: why it is passed over.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._until_ms:
+            self._until_ms, self._lines = now_ms + PAUSE_MS, 0
+        self._lines += 1
+        if self._lines > MOST_LINES:
+            self._left_out += 1
+            return
+        _log.error(
+            self._event,
+            phy_offset=phy_offset,
+            properties=str(dict(properties()))[:_MOST_CHARS],
+            reason=reason,
+            left_out=self._left_out,
+        )
+        self._left_out = 0
