@@ -17,7 +17,6 @@ STANDS_FOR = {
     "spark/positions.py": "integration/spark/test_batch_reader.py",
     "spark/read_options.py": "unit/spark/test_options.py",
     "spark/jobs/archive.py": "spark/test_archive.py",
-    "spark/jobs/archive_files.py": "unit/spark/jobs/test_archive_log.py",
     "spark/jobs/audit.py": "unit/spark/jobs/test_audit_store.py",
     "spark/jobs/audit_files.py": "unit/spark/jobs/test_audit_store.py",
     "spark/jobs/dlq.py": "spark/test_jobs.py",
