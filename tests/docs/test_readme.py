@@ -17,6 +17,7 @@ README = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding=
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code]
 TESTS = [code for code in PYTHON if "def test_" in code]
+SPARK = [code for code in PYTHON if "SparkSession" in code]  # tests/spark runs it
 CALLS = sorted(
     set(re.findall(r"(?:^ +|; )(rocketpy(?:-\w+)?(?: [a-z][\w-]*)*)", README, re.MULTILINE))
 )
@@ -33,7 +34,8 @@ def cluster(tmp_path: Path) -> Iterator[ClusterThread]:
 def test_every_example_is_covered() -> None:
     assert PROGRAMS
     assert TESTS
-    assert len(PROGRAMS) + len(TESTS) == len(PYTHON)
+    assert SPARK
+    assert len(PROGRAMS) + len(TESTS) + len(SPARK) == len(PYTHON)
     assert CALLS
 
 
