@@ -1,5 +1,6 @@
 """The README's Spark code runs as it stands, in a process of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from rocketpy.store import to_arrow
 from rocketpy.testing.cluster import ClusterThread
 from tests.docs.test_readme import SPARK
 from tests.spark.fill import fill
-from tests.spark.local_spark import environment, make_home
+from tests.spark.local_spark import make_home
+from tests.spark.settings import environment
 
 SERVERS = "127.0.0.1:9876"
 
@@ -23,11 +25,14 @@ def test_program(code: str, tmp_path: Path) -> None:
     with ClusterThread(tmp_path / "cluster") as cluster:
         fill(cluster, "orders", queues=2, count=60, body=lambda n: b"%d" % n)
         cluster.create_topic("orders-copy", 2)
+        home = make_home(tmp_path)
+        places = {"SPARK_HOME": str(home), "SPARK_CONF_DIR": str(home / "conf")}
+        env = {**os.environ, **environment(home), **places}
         assert SERVERS in code
         done = subprocess.run(
             [sys.executable, "-c", code.replace(SERVERS, cluster.namesrv)],
             cwd=tmp_path,
-            env=environment(make_home(tmp_path)),
+            env=env,
             capture_output=True,
             text=True,
             timeout=550,
