@@ -13,6 +13,7 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import JsonDocument, as_int, as_table
 from rocketpy.broker.persistent_table import PersistentTable
+from rocketpy.errors import StoreError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.runtime.clock import Clock
 
@@ -43,6 +44,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         system = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
         super().__init__(file, clock, system)
         self._said_full = False
+        self._said_unwritten = False
         self._forbidden: dict[str, dict[str, int]] = {}
 
     def configure(self, config: BrokerConfig) -> None:
@@ -71,8 +73,8 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
     def get_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """A group, created when that is allowed and the name is a good one; else None.
 
-        Raises:
-            StoreError: the file cannot be written; nobody knows the group.
+        Consumers of a new group are served also while the file cannot be written: the group has no
+        setting of its own, the next change writes it, and after a kill it is created again.
         """
         found = self.entries.get(group)
         if found is not None:
@@ -87,9 +89,24 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             found = self._current().get(group)
             if found is None:
                 found = SubscriptionGroupConfig(group)
-                with self._changing() as groups:
-                    groups[group] = found
+                self._create(found)
         return found
+
+    def _create(self, group: SubscriptionGroupConfig) -> None:
+        try:
+            with self._changing() as groups:
+                groups[group.group_name] = group
+        except StoreError as error:
+            self.entries = {**self.entries, group.group_name: group}
+            if not self._said_unwritten:
+                self._said_unwritten = True
+                _log.warning(
+                    "groups created by clients are not written for now",
+                    group=group.group_name,
+                    reason=str(error),
+                )
+        else:
+            self._said_unwritten = False
 
     def _is_full(self) -> bool:
         """Whether no client may create another group; operators still may."""

@@ -104,22 +104,37 @@ def test_clients_create_no_groups_without_end() -> None:
     assert groups.get_or_create("a") is not None
 
 
+class FullFile(MemoryFile):
+    has_space = True
+
+    def save(self, value: object) -> None:
+        if not self.has_space:
+            raise DiskFullError("no space")
+        super().save(value)
+
+
+def test_consumers_of_a_new_group_are_served_on_a_full_disk() -> None:
+    file = FullFile()
+    groups = SubscriptionGroupTable(BrokerConfig(broker_name="b"), file, FakeClock())
+    file.has_space = False
+    with structlog.testing.capture_logs() as events:
+        for name in ("a", "b", "a"):
+            assert groups.get_or_create(name) == SubscriptionGroupConfig(name)
+    assert [one["event"] for one in events] == ["groups created by clients are not written for now"]
+    assert groups.get("a") is groups.get_or_create("a")
+    file.has_space = True
+    groups.put(SubscriptionGroupConfig("c"))
+    assert set(file.value["subscriptionGroupTable"]) >= {"a", "b", "c"}
+
+
 def test_what_cannot_be_written_did_not_happen() -> None:
-    class FullFile(MemoryFile):
-        has_space = True
-
-        def save(self, value: object) -> None:
-            if not self.has_space:
-                raise DiskFullError("no space")
-            super().save(value)
-
     file = FullFile()
     groups = SubscriptionGroupTable(BrokerConfig(broker_name="b"), file, FakeClock())
     groups.put(SubscriptionGroupConfig("kept"))
     groups.set_forbidden("kept", "T", True)
     file.has_space = False
     for change in (
-        lambda: groups.get_or_create("new"),
+        lambda: groups.put(SubscriptionGroupConfig("new")),
         lambda: groups.delete("kept"),
         lambda: groups.set_forbidden("kept", "T", False),
         lambda: groups.set_forbidden("kept", "U", True),
@@ -131,7 +146,7 @@ def test_what_cannot_be_written_did_not_happen() -> None:
     assert groups.is_forbidden("kept", "T")
     assert not groups.is_forbidden("kept", "U")
     file.has_space = True
-    assert groups.get_or_create("new") is not None
+    groups.put(SubscriptionGroupConfig("new"))
     groups.delete("kept")
     assert not groups.is_forbidden("kept", "T")
     assert set(file.value["subscriptionGroupTable"]) >= {"new"}
