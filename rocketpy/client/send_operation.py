@@ -340,7 +340,8 @@ class SendOperation:
         self._had_trouble().late[response] = queue, self._started_ms
         self._response = None
         waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
-        words = f"no answer from {queue.broker_name} to a send within {waited_ms} ms"
+        broker = self._transport.describe_broker(queue.broker_name)
+        words = f"no answer from {broker} to a send within {waited_ms} ms"
         self._attempt_failed(RequestTimeoutError(words))
 
     def _responded(self, future: asyncio.Future[RemotingCommand]) -> None:

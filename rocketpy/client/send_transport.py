@@ -171,6 +171,11 @@ class SendTransport:
         request = make_request(message.code, header, message.body, oneway=True)
         await self._remoting.invoke_oneway(self._address(queue), request, timeout_ms)
 
+    def describe_broker(self, broker_name: str) -> str:
+        """Return a broker's name and address, for a message to people."""
+        address = self._routes.master_address(broker_name)
+        return broker_name if address is None else f"{broker_name} at {address}"
+
     def has_heard_of(self, broker_name: str) -> bool:
         """Whether some route has named a broker."""
         return self._routes.read_address(broker_name) is not None

@@ -113,6 +113,9 @@ class FakeTransport:
     def has_heard_of(self, broker_name: str) -> bool:
         return self.plan.is_heard_of
 
+    def describe_broker(self, broker_name: str) -> str:
+        return f"{broker_name} at {broker_name}:10911"
+
     def transmit(
         self, queue: MessageQueue, message: Outgoing, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:

@@ -4,7 +4,7 @@ import json
 import pickle
 import zlib
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -51,7 +51,10 @@ class Engine:
         log: the offsets written down, as text; a restart begins after the last one.
         rows: what was written.
         counts: rows of each batch.
+        started: every query that has not been stopped; a query holds an event loop of its own.
     """
+
+    started: ClassVar[list["Engine"]] = []
 
     def __init__(self, cluster: Servers, **options: Any) -> None:
         self._values = {
@@ -62,15 +65,23 @@ class Engine:
         self.log: list[str] = []
         self.rows: Counter[Row] = Counter()
         self.counts: list[int] = []
-        self.reader: StreamReader
-        self.restart()
+        self.reader = self._new_reader()
+        self.started.append(self)
 
     def restart(self, *, available_now: bool = False, **options: Any) -> None:
         """Begin again on the same checkpoint."""
+        self.stop()
         self._values |= {key: str(value) for key, value in options.items()}
-        self.reader = StreamReader(self._values, default_schema(self._values))
+        self.reader = self._new_reader()
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
+
+    def stop(self) -> None:
+        """End the query, as Spark does."""
+        self.reader.stop()
+
+    def _new_reader(self) -> StreamReader:
+        return StreamReader(self._values, default_schema(self._values))
 
     def trigger(self) -> bool:
         """Have one batch; returns whether there was one."""

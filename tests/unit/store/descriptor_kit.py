@@ -12,8 +12,10 @@ from rocketpy.store.descriptors import process_reserve
 def no_descriptor_left() -> Iterator[None]:
     """Take all descriptors of this process, as idle connections would."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
     process_reserve().refill()
+    # The limit is on numbers, not on their count: what this process holds already stays open.
+    highest = max(int(fd) for fd in os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + 2, hard), hard))
     taken = []
     try:
         while True:

@@ -56,6 +56,17 @@ def test_when_even_the_reserve_is_used_up_one_call_is_refused_and_later_ones_wor
     assert files.read_bytes(tmp_path / "again") == b"works"
 
 
+def test_the_reserve_is_whole_however_many_descriptors_others_hold(tmp_path: Path) -> None:
+    files = RealFiles()
+    others = [os.open(os.devnull, os.O_RDONLY) for _ in range(600)]
+    with no_descriptor_left():
+        held = [files.create_file(tmp_path / str(number), 10) for number in range(KEPT_COUNT)]
+        for each in held:
+            each.close()
+    for fd in others:
+        os.close(fd)
+
+
 def test_what_was_given_up_is_taken_back() -> None:
     reserve = DescriptorReserve(2)
     calls = []

@@ -1,6 +1,7 @@
 """Every message is found by its keys: over many files, after a crash, after a full disk."""
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,15 @@ from rocketpy.store.real_files import RealFiles
 from rocketpy.store.real_region import RealRegion
 
 FOREVER = (1 << 63) - 1
+_opened: list[IndexService] = []
+
+
+@pytest.fixture(autouse=True)
+def indexes_are_closed() -> Iterator[None]:
+    """Close what a test opened: every index file holds a descriptor."""
+    yield
+    while _opened:
+        _opened.pop().close()
 
 
 @dataclass
@@ -84,6 +94,7 @@ def open_index(
         files=files or RealFiles(),
         on_file_flushed=None if flushed is None else lambda *each: flushed.append(each),
     )
+    _opened.append(index)
     index.load(crash_at_ms is not None, crash_at_ms or 0, crash_at_phy)
     return index
 
