@@ -5,6 +5,7 @@ import click
 from rocketpy import admin as rocketpy_admin
 from rocketpy.client.name_servers import parse_addresses
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.completion import broker_names, topic_names
 from rocketpy.terminal.render import show
 
 
@@ -78,7 +79,9 @@ def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str)
 
 
 @command.command("brokers", epilog="Example: rocketpy cluster brokers --key putTps")
-@click.option("-b", "--broker", default="", metavar="NAME", help="Only this one.")
+@click.option(
+    "-b", "--broker", default="", shell_complete=broker_names, metavar="NAME", help="Only this one."
+)
 @click.option("--key", "keys", multiple=True, help="Only this one; may be repeated.")
 @namesrv_option
 @output_option
@@ -106,7 +109,7 @@ def brokers(*, broker: str, keys: tuple[str, ...], namesrv: str, output: str) ->
 
 
 @command.command("stats", epilog="Example: rocketpy cluster stats orders")
-@click.argument("topics", nargs=-1)
+@click.argument("topics", nargs=-1, shell_complete=topic_names)
 @namesrv_option
 @output_option
 def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
@@ -134,7 +137,7 @@ def stats(*, topics: tuple[str, ...], namesrv: str, output: str) -> int:
 
 
 @command.command("writable", epilog="Example: rocketpy cluster writable broker-a off")
-@click.argument("broker")
+@click.argument("broker", shell_complete=broker_names)
 @click.argument("state", type=click.Choice(["on", "off"]))
 @namesrv_option
 @output_option

@@ -20,6 +20,7 @@ from rocketpy.terminal.common import (
     position,
     run,
 )
+from rocketpy.terminal.completion import group_names, topic_names
 from rocketpy.terminal.pipes import is_read, until_read
 from rocketpy.terminal.render import as_json, message_row, printable
 
@@ -46,8 +47,8 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
     context_settings=CONTEXT,
     epilog="Example: rocketpy consume orders --group readers --from earliest --max 1",
 )
-@click.argument("topic")
-@click.option("--group", help="Consumer group; your own by default.")
+@click.argument("topic", shell_complete=topic_names)
+@click.option("--group", shell_complete=group_names, help="Consumer group; your own by default.")
 @click.option("--no-group", is_flag=True, help="Follow the topic beside all groups.")
 @click.option("--filter", "tags", default="*", show_default=True, help='Tags, such as "a || b".')
 @click.option("--sql", help="An SQL92 condition on properties, instead of tags.")

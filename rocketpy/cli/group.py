@@ -16,6 +16,7 @@ from rocketpy.terminal.common import (
     run,
     yes_option,
 )
+from rocketpy.terminal.completion import group_names, topic_names
 from rocketpy.terminal.render import iso, show
 
 
@@ -91,7 +92,7 @@ def create(
 
 
 @command.command("update", epilog="Example: rocketpy group update readers --no-consume")
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--retries", type=click.IntRange(0), help="Deliveries after the first one.")
 @click.option("--consume/--no-consume", default=None, help="Whether members get messages.")
 @click.option("--broadcast/--no-broadcast", default=None, help="Whether broadcasting is allowed.")
@@ -123,7 +124,7 @@ def update(
 
 
 @command.command("delete", epilog="Example: rocketpy group delete readers --yes")
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--keep-offsets", is_flag=True, help="A group of that name would go on from there.")
 @yes_option
 @namesrv_option
@@ -145,8 +146,8 @@ def delete(*, group: str, keep_offsets: bool, yes: bool, namesrv: str, output: s
 
 
 @command.command("lag", epilog="Example: rocketpy group lag readers --topic orders")
-@click.argument("group")
-@click.option("--topic", default="", help="Only this one.")
+@click.argument("group", shell_complete=group_names)
+@click.option("--topic", default="", shell_complete=topic_names, help="Only this one.")
 @click.option("--owners", is_flag=True, help="Ask the members which queues they have.")
 @namesrv_option
 @output_option
@@ -181,7 +182,7 @@ def lag(*, group: str, topic: str, owners: bool, namesrv: str, output: str) -> i
 
 
 @command.command("members", epilog="Example: rocketpy group members readers")
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--producer-of", metavar="TOPIC", help="GROUP is a producer group of this topic.")
 @namesrv_option
 @output_option
@@ -209,8 +210,8 @@ def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -
 
 
 @command.command("reset", epilog="Example: rocketpy group reset readers orders --to 2h --yes")
-@click.argument("group")
-@click.argument("topic")
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--to",
     type=position,
@@ -256,9 +257,9 @@ def reset(  # noqa: PLR0913 - one argument an option
 
 
 @command.command("clone", epilog="Example: rocketpy group clone readers readers2 orders")
-@click.argument("source")
-@click.argument("target")
-@click.argument("topic")
+@click.argument("source", shell_complete=group_names)
+@click.argument("target", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @namesrv_option
 @output_option

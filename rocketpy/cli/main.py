@@ -4,11 +4,14 @@ To add a command: write a module with a click command, and one line in `COMMANDS
 """
 
 import importlib
+import os
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from rocketpy import __version__
+from rocketpy.terminal.choice import cluster_options, given
 from rocketpy.terminal.guard import run_command
 from rocketpy.terminal.hints import HintingGroup
 
@@ -21,9 +24,17 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Read and change the configuration of running brokers.",
     ),
     "cluster": ("rocketpy.cli.cluster:command", "Look at brokers and name servers."),
+    "completion": (
+        "rocketpy.cli.completion:command",
+        "Print what a shell needs to complete commands, topics, groups and brokers.",
+    ),
     "consume": (
         "rocketpy.cli.consume:command",
         "Receive messages of a topic as a member of a group and print them.",
+    ),
+    "context": (
+        "rocketpy.cli.context:command",
+        "Clusters by name, and which one commands ask.",
     ),
     "group": (
         "rocketpy.cli.group:command",
@@ -48,6 +59,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
+_ASK_NOBODY: Final = {"broker", "completion", "context", "namesrv", "standalone"}
+
+
 class LazyGroup(HintingGroup):
     """Knows its commands by name; importing one waits until it is called or asked for help."""
 
@@ -63,6 +77,15 @@ class LazyGroup(HintingGroup):
         found = getattr(importlib.import_module(module_name), attribute)
         assert isinstance(found, click.Command), cmd_name
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names without importing the commands, and the options."""
+        names = [
+            CompletionItem(name, help=COMMANDS[name][1])
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List names and lines without importing the commands."""
@@ -94,10 +117,21 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> N
     callback=_show_version,
     help="Show the version, and what serves plain sends.",
 )
-def command() -> None:
+@cluster_options
+@click.pass_context
+def command(ctx: click.Context, *, namesrv: str | None, context: str | None) -> None:
     """Apache RocketMQ again, in Python: the same wire, the same files, no JVM."""
+    if namesrv and context and given(ctx, "context"):
+        raise click.UsageError("-n and --context both name a cluster")
+    if ctx.invoked_subcommand in _ASK_NOBODY and (given(ctx, "namesrv") or given(ctx, "context")):
+        words = f"{ctx.invoked_subcommand} asks no cluster; a broker's own -n comes after its name"
+        raise click.UsageError(words)
 
 
 def main() -> None:
-    """Run ``rocketpy``."""
+    """Run ``rocketpy``, or answer a shell that completes its line."""
+    if "_ROCKETPY_COMPLETE" in os.environ:
+        from rocketpy.terminal.completion import complete  # noqa: PLC0415 - only then
+
+        complete(command, "rocketpy")
     run_command(command, "rocketpy")

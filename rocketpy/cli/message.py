@@ -17,6 +17,7 @@ from rocketpy.terminal.common import (
     queue_of,
     run,
 )
+from rocketpy.terminal.completion import topic_names
 from rocketpy.terminal.render import message_row, printable, show
 
 _COLUMNS = ("broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
@@ -33,7 +34,9 @@ def command() -> None:
 
 @command.command("get", epilog="Example: rocketpy message get 7F00000100002A9F0000000000000000")
 @click.argument("message_id", metavar="ID")
-@click.option("--topic", help="ID may then be a producer's id (msg_id), too.")
+@click.option(
+    "--topic", shell_complete=topic_names, help="ID may then be a producer's id (msg_id), too."
+)
 @namesrv_option
 @output_option
 def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int:
@@ -68,7 +71,7 @@ def get(*, message_id: str, topic: str | None, namesrv: str, output: str) -> int
 
 
 @command.command("find", epilog="Example: rocketpy message find orders --key o1 --from 2h")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--key", help="One of the keys it was sent with.")
 @click.option("--unique", metavar="MSG_ID", help="The id its producer gave it.")
 @click.option("--queue", metavar="BROKER:N", help="Where it is; with --offset.")

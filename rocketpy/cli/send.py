@@ -21,6 +21,7 @@ from rocketpy.terminal.common import (
     queue_of,
     run,
 )
+from rocketpy.terminal.completion import topic_names
 from rocketpy.terminal.pipes import Lines
 from rocketpy.terminal.render import show
 
@@ -34,7 +35,7 @@ _ROWS_KEPT: Final = 100_000
     context_settings=CONTEXT,
     epilog='Example: rocketpy send orders "hello" --tag paid --key o1',
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("body", required=False)
 @click.option("--tag", default="", help="What consumers filter by.")
 @click.option("--key", "keys", multiple=True, help="What it can be looked up by; may be repeated.")

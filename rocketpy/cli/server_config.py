@@ -8,6 +8,7 @@ import click
 from rocketpy import admin as rocketpy_admin
 from rocketpy.errors import NoPermissionError
 from rocketpy.terminal.common import CONTEXT, key_values, namesrv_option, output_option, run
+from rocketpy.terminal.completion import broker_names
 from rocketpy.terminal.render import show
 
 
@@ -68,7 +69,14 @@ async def _addresses(admin: rocketpy_admin.Admin, broker: str) -> dict[str, str]
     "get", epilog="Example: rocketpy broker-config get -b broker-a flushDiskType"
 )
 @click.argument("keys", nargs=-1)
-@click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="Only this one.")
+@click.option(
+    "-b",
+    "--broker",
+    default="",
+    shell_complete=broker_names,
+    metavar="NAME|HOST:PORT",
+    help="Only this one.",
+)
 @namesrv_option
 @output_option
 def broker_get(*, keys: tuple[str, ...], broker: str, namesrv: str, output: str) -> int:
@@ -87,7 +95,14 @@ def broker_get(*, keys: tuple[str, ...], broker: str, namesrv: str, output: str)
     "set", epilog="Example: rocketpy broker-config set -b broker-a fileReservedTime=48"
 )
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("-b", "--broker", default="", metavar="NAME|HOST:PORT", help="This one.")
+@click.option(
+    "-b",
+    "--broker",
+    default="",
+    shell_complete=broker_names,
+    metavar="NAME|HOST:PORT",
+    help="This one.",
+)
 @click.option("--all", "every", is_flag=True, help="Every master.")
 @namesrv_option
 @output_option

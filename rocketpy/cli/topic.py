@@ -18,6 +18,7 @@ from rocketpy.terminal.common import (
     run,
     yes_option,
 )
+from rocketpy.terminal.completion import broker_names, topic_names
 from rocketpy.terminal.render import iso, message_row, show
 
 _QUEUES = click.IntRange(1, 65_535)
@@ -64,14 +65,14 @@ def _topic_row(topic: str, tables: dict[str, dict[str, TopicConfig]]) -> dict[st
 
 
 @command.command("create", epilog="Example: rocketpy topic create orders --queues 8")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--queues", type=_QUEUES, default=8, show_default=True, help="On each broker.")
 @click.option("--read-queues", type=_QUEUES, help="When not as many as are written.")
 @click.option("--perm", type=permission, default="rw", show_default=True, metavar="r|w|rw")
 @click.option("--order", is_flag=True, help="Keys keep their queue when a broker is away.")
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
 @click.option("--cluster", default="", help="Only on this one.")
-@click.option("--broker", default="", help="Only on this one.")
+@click.option("--broker", default="", shell_complete=broker_names, help="Only on this one.")
 @click.option("--update", "may_change", is_flag=True, help="Change a topic that exists.")
 @namesrv_option
 @output_option
@@ -144,12 +145,12 @@ def _changed(topic: str, brokers: dict[str, str], what: str) -> Iterable[dict[st
 
 
 @command.command("update", epilog="Example: rocketpy topic update orders --perm r")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--queues", type=_QUEUES, help="On each broker.")
 @click.option("--read-queues", type=_QUEUES, help="When not as many as are written.")
 @click.option("--perm", type=permission, metavar="r|w|rw")
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
-@click.option("--broker", default="", help="Only on this one.")
+@click.option("--broker", default="", shell_complete=broker_names, help="Only on this one.")
 @namesrv_option
 @output_option
 def update(
@@ -193,7 +194,7 @@ def update(
 
 
 @command.command("delete", epilog="Example: rocketpy topic delete orders --yes")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--cluster", default="", help="Only on this one.")
 @yes_option
 @namesrv_option
@@ -211,7 +212,7 @@ def delete(*, topic: str, cluster: str, yes: bool, namesrv: str, output: str) ->
 
 
 @command.command("route", epilog="Example: rocketpy topic route orders")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @namesrv_option
 @output_option
 def route(*, topic: str, namesrv: str, output: str) -> int:
@@ -242,7 +243,7 @@ def route(*, topic: str, namesrv: str, output: str) -> int:
 
 
 @command.command("status", epilog="Example: rocketpy topic status orders")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @namesrv_option
 @output_option
 def status(*, topic: str, namesrv: str, output: str) -> int:
@@ -272,7 +273,7 @@ def status(*, topic: str, namesrv: str, output: str) -> int:
 
 
 @command.command("peek", epilog="Example: rocketpy topic peek orders --newest --max 10")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--max", "max_count", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--queue", metavar="[BROKER:]N", help="Only this one.")
 @click.option("--offset", type=click.IntRange(0), help="Begin here in each queue.")

@@ -10,12 +10,12 @@ from typing import Any, Final, Literal, TypeVar
 import click
 
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.terminal.choice import DEFAULT_NAMESRV, METAVAR, NamesrvOption
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
-DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 
 Position = Literal["earliest", "latest"] | datetime
 """An end of a queue, or a time."""
@@ -29,12 +29,13 @@ def namesrv_option(function: F) -> F:
     return click.option(
         "-n",
         "--namesrv",
+        cls=NamesrvOption,
         envvar="NAMESRV_ADDR",
         default=DEFAULT_NAMESRV,
         show_default=True,
         show_envvar=True,
-        metavar="HOST:PORT[;HOST:PORT...]",
-        help="Name servers of the cluster.",
+        metavar=METAVAR,
+        help="Name servers of the cluster; else those of the context in use.",
     )(function)
 
 

@@ -1,5 +1,6 @@
 """Every command has help with an example, and docs/cli.md knows every command."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def test_help_works_and_has_an_example(path: tuple[str, ...]) -> None:
     for option in ("--help", "-h"):
         result = CliRunner().invoke(command, [*path, option])
         assert result.exit_code == 0, result.output
-        assert f"Example: rocketpy {' '.join(path)}" in result.output
+        assert re.search(rf"Example: .*rocketpy {' '.join(path)}", result.output)
 
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)
@@ -46,7 +47,13 @@ def test_commands_of_clients_have_the_common_options(path: tuple[str, ...]) -> N
         child = found.get_command(click.Context(found), name)
         assert child is not None
         found = child
-    if isinstance(found, click.Group) or path[0] in {"broker", "namesrv", "standalone"}:
+    if isinstance(found, click.Group) or path[0] in {
+        "broker",
+        "completion",
+        "context",
+        "namesrv",
+        "standalone",
+    }:
         return
     if path == ("spark", "audit"):  # it reads files
         return

@@ -1,0 +1,103 @@
+"""Which cluster a command asks: its ``-n``, the program's, a context, the environment, the default.
+
+In this order: ``-n`` after the command, ``-n`` or ``--context`` before it, ``ROCKETPY_CONTEXT``,
+``NAMESRV_ADDR``, the context in use, 127.0.0.1:9876.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from rocketpy.terminal import contexts
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+METAVAR: Final = "HOST:PORT[;HOST:PORT...]"
+_VARIABLES: Final = {
+    "access_key": "ROCKETPY_ACCESS_KEY",
+    "secret_key": "ROCKETPY_SECRET_KEY",
+    "security_token": "ROCKETPY_SECURITY_TOKEN",
+}
+
+
+class NamesrvOption(click.Option):
+    """The ``-n`` of a command; without it the program's, then what is remembered."""
+
+    def consume_value(
+        self, ctx: click.Context, opts: Mapping[str, Any]
+    ) -> tuple[Any, ParameterSource]:
+        """Return the addresses and where they come from.
+
+        A context's account is put into the environment until the program ends, where clients look
+        for one: it never goes to another cluster than its own.
+        """
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE:
+            return value, source
+        given = ctx.find_root().params if ctx.parent is not None else {}
+        if given.get("namesrv"):
+            return given["namesrv"], ParameterSource.COMMANDLINE
+        name = given.get("context")
+        if not name:
+            if source is ParameterSource.ENVIRONMENT:
+                return value, source
+            name = contexts.load().current
+        if not name:
+            return value, source
+        cluster = contexts.load().get(name)
+        if cluster.secret_key:
+            _lend(ctx.find_root(), cluster)
+        return cluster.namesrv, ParameterSource.DEFAULT_MAP
+
+
+def _lend(root: click.Context, cluster: contexts.Cluster) -> None:
+    """Have the environment hold a cluster's account while the program runs."""
+    before = {name: os.environ.get(name) for name in _VARIABLES.values()}
+
+    def restore() -> None:
+        for name, text in before.items():
+            _set(name, text)
+
+    root.call_on_close(restore)
+    for field, name in _VARIABLES.items():
+        _set(name, getattr(cluster, field) or None)
+
+
+def _set(name: str, text: str | None) -> None:
+    if text is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = text
+
+
+def cluster_options(function: F) -> F:
+    """Give the program ``-n`` and ``--context``, for whatever command follows."""
+    function = click.option(
+        "--context",
+        envvar="ROCKETPY_CONTEXT",
+        show_envvar=True,
+        metavar="NAME",
+        shell_complete=context_names,
+        help="Ask the cluster of this context.",
+    )(function)
+    return click.option(
+        "-n", "--namesrv", metavar=METAVAR, help="Name servers of the cluster to ask."
+    )(function)
+
+
+def context_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a context; of none when they cannot be read."""
+    try:
+        names = contexts.load().clusters
+    except Exception:  # noqa: BLE001 - whoever presses TAB wants no error
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def given(ctx: click.Context, name: str) -> bool:
+    """Whether an option stands on the command line."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE

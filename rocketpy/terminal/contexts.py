@@ -1,0 +1,144 @@
+"""Named clusters in a file of the user's: addresses of name servers, and the account there."""
+
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from rocketpy.errors import ConfigError
+
+FILE_NAME: Final = "contexts.json"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a context says of a cluster.
+
+    Attributes:
+        namesrv: its name servers, `host:port;host:port`.
+        access_key: name of the account there, empty without one.
+        secret_key: what its requests are signed with; never shown.
+        security_token: of a temporary account; never shown.
+    """
+
+    namesrv: str
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+    security_token: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """What the file holds.
+
+    Attributes:
+        clusters: by the context's name.
+        current: the name of the one in use, empty when none is.
+    """
+
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    current: str = ""
+
+    def get(self, name: str) -> Cluster:
+        """Return one; raises click.UsageError when there is none of the name."""
+        if name not in self.clusters:
+            there = ", ".join(sorted(self.clusters)) or "none yet: rocketpy context add"
+            raise click.UsageError(f"there is no context {name!r} (there are: {there})")
+        return self.clusters[name]
+
+    def with_cluster(self, name: str, cluster: Cluster) -> "Contexts":
+        """Return the same with one more, or with another one under the name.
+
+        Raises:
+            click.UsageError: the name has letters that a name cannot have.
+        """
+        if not _NAME.match(name):
+            raise click.UsageError(f"{name!r} is no name: letters, digits and _ . - only")
+        return replace(self, clusters={**self.clusters, name: cluster})
+
+    def without(self, name: str) -> "Contexts":
+        """Return the same without one; raises click.UsageError when there is none of the name."""
+        self.get(name)
+        left = {each: cluster for each, cluster in self.clusters.items() if each != name}
+        return Contexts(left, "" if self.current == name else self.current)
+
+
+def contexts_file() -> Path:
+    """Return where the contexts are: below the user's configuration directory."""
+    return Path(click.get_app_dir("rocketpy")) / FILE_NAME
+
+
+def load() -> Contexts:
+    """Read the contexts; none when there is no file.
+
+    Raises:
+        ConfigError: the file is not what `save` writes, or holds keys that others may read.
+        OSError: it cannot be read.
+    """
+    path = contexts_file()
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return Contexts()
+    try:
+        found = _decoded(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"is not what `rocketpy context` writes ({error})", source=str(path)
+        ) from error
+    has_keys = any(each.secret_key for each in found.clusters.values())
+    if has_keys and sys.platform != "win32" and mode & _OTHERS:
+        raise ConfigError(f"holds keys, and others may read it: chmod 600 {path}", source=str(path))
+    return found
+
+
+def save(contexts: Contexts) -> None:
+    """Write the contexts, at once and for the user alone; raises OSError when that fails."""
+    path = contexts_file()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    clusters = {
+        name: {key: text for key, text in _texts(cluster).items() if text}
+        for name, cluster in sorted(contexts.clusters.items())
+    }
+    text = json.dumps({"current": contexts.current, "contexts": clusters}, indent=2) + "\n"
+    beside = path.with_name(f"{FILE_NAME}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _texts(cluster: Cluster) -> dict[str, str]:
+    return {each.name: getattr(cluster, each.name) for each in fields(cluster)}
+
+
+def _decoded(data: dict[str, dict[str, dict[str, str]] | str]) -> Contexts:
+    clusters = data["contexts"]
+    current = data["current"]
+    if not isinstance(clusters, dict) or not isinstance(current, str):
+        raise TypeError("contexts or current is of another type")
+    found = {name: Cluster(**values) for name, values in clusters.items()}
+    for cluster in found.values():
+        if not all(isinstance(text, str) for text in _texts(cluster).values()):
+            raise TypeError("a value is no text")
+    if current and current not in found:
+        raise ValueError(f"there is no context {current}")
+    return Contexts(found, current)

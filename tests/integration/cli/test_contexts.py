@@ -1,0 +1,133 @@
+"""Which cluster is asked, and what the shell offers, with a real one."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from rocketpy.testing.cluster import ClusterThread
+from tests.integration.cli.conftest import Cli
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(click, "get_app_dir", lambda name: str(tmp_path / name))
+    for name in ("NAMESRV_ADDR", "ROCKETPY_CONTEXT", "ROCKETPY_ACCESS_KEY", "ROCKETPY_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "rocketpy"
+
+
+def test_a_context_names_the_cluster(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli("topic", "create", "orders", "-n", cli.namesrv)
+    cli("context", "list")
+    assert "no contexts: rocketpy context add" in cli.err
+    cli("context", "add", "test", cli.namesrv)
+    cli("context", "add", "gone", NOBODY, "--use")
+    assert cli.json("context", "list") == [
+        {"name": "gone", "current": True, "namesrv": NOBODY, "access_key": ""},
+        {"name": "test", "current": False, "namesrv": cli.namesrv, "access_key": ""},
+    ]
+    cli("topic", "list", code=1)
+    assert NOBODY in cli.err
+    names = [row["topic"] for row in cli.json("--context", "test", "topic", "list")]
+    assert names == ["orders"]
+    assert cli.json("-n", cli.namesrv, "topic", "list")[0]["topic"] == "orders"
+    assert cli.json("-n", NOBODY, "topic", "list", "-n", cli.namesrv)[0]["topic"] == "orders"
+
+    cli("context", "add", "gone", cli.namesrv, code=1)
+    assert f"context gone is there, with {NOBODY}: --update changes it" in cli.err
+    cli("context", "use", "test")
+    assert cli.json("topic", "list")[0]["topic"] == "orders"
+    cli("context", "remove", "test")
+    assert [row["current"] for row in cli.json("context", "list")] == [False]
+    cli("context", "add", "gone", f"{NOBODY}; {cli.namesrv}", "--update", "--use")
+    assert cli.json("context", "list")[0]["namesrv"] == f"{NOBODY};{cli.namesrv}"
+    cli("context", "use", "--none")
+    monkeypatch.setenv("NAMESRV_ADDR", cli.namesrv)
+    assert cli.json("topic", "list")[0]["topic"] == "orders"
+
+
+def test_keys_are_kept_in_a_file_of_the_users_alone(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCKETPY_ACCESS_KEY", "shop")
+    monkeypatch.setenv("ROCKETPY_SECRET_KEY", "12345678")
+    cli("context", "add", "prod", cli.namesrv, "--keys")
+    assert stat.S_IMODE((home / "contexts.json").stat().st_mode) == 0o600
+    out = cli("context", "list", "-o", "json")
+    assert '"shop"' in out
+    assert "12345678" not in out
+    monkeypatch.delenv("ROCKETPY_ACCESS_KEY")
+    monkeypatch.delenv("ROCKETPY_SECRET_KEY")
+    assert not cli.json("--context", "prod", "topic", "list")
+    assert "ROCKETPY_SECRET_KEY" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["context", "add", "a b", "h:1"], 2, "is no name"),
+        (["context", "add", "a", ";"], 2, "no address is given"),
+        (["context", "add", "a", "h:x"], 2, "'h:x'"),
+        (["context", "use", "a"], 2, "there is no context 'a'"),
+        (["context", "use"], 2, "give NAME or --none"),
+        (["context", "remove", "a"], 2, "there is no context 'a'"),
+        (["--context", "a", "topic", "list"], 2, "there is no context 'a'"),
+        (["-n", "h:1", "--context", "a", "topic", "list"], 2, "both name a cluster"),
+        (["-n", "h:1", "broker", "--print-config"], 2, "broker asks no cluster"),
+        (["-n", "h:1", "context", "list"], 2, "context asks no cluster"),
+    ],
+)
+def test_wrong_words(cli: Cli, home: Path, words: list[str], code: int, said: str) -> None:
+    cli(*words, code=code)
+    assert said in cli.err
+
+
+def test_what_bash_offers(rocketpy_cluster: ClusterThread, tmp_path: Path) -> None:
+    rocketpy_cluster.create_topic("orders", queues=1)
+    rocketpy_cluster.create_topic("other", queues=1)
+    script = subprocess.run(
+        [sys.executable, "-m", "rocketpy", "completion", "bash"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    program = tmp_path / "bin" / "rocketpy"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketpy "$@"\n')
+    program.chmod(0o755)
+
+    def offered(line: str) -> list[str]:
+        asks = 'COMP_POINT=${#COMP_LINE}; _rocketpy_completion rocketpy; echo "${COMPREPLY[@]}"'
+        done = subprocess.run(
+            ["bash", "-c", f"{script}\n{asks}"],
+            env={
+                **os.environ,
+                "PATH": f"{program.parent}:{os.environ['PATH']}",
+                "XDG_CONFIG_HOME": str(tmp_path),
+                "ROCKETPY_COMPLETION_TIMEOUT": "60",
+                "COMP_LINE": line,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert not done.stderr
+        return done.stdout.split()
+
+    assert offered(f"rocketpy topic delete -n {rocketpy_cluster.namesrv} o") == ["orders", "other"]
+    assert offered(f"rocketpy -n {rocketpy_cluster.namesrv} cluster writable ") == ["broker-a"]
+    assert offered("rocketpy context re") == ["remove"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_a_script(cli: Cli, shell: str) -> None:
+    assert "_ROCKETPY_COMPLETE" in cli("completion", shell)
