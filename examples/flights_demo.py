@@ -144,7 +144,7 @@ async def publish(
 ) -> Sent:
     """Send every departure, pipelined; the same aircraft always to the same queue."""
     sent, sequences = Sent(), dict[str, int]()
-    producer = client.producer(max_in_flight=IN_FLIGHT, timeout_s=10.0)
+    producer = client.producer(max_in_flight=IN_FLIGHT, timeout=10.0)
     everything, united = groups
     started = time.perf_counter()
 

@@ -52,7 +52,7 @@ async def publish(namesrv: str, path: Path, rows: int) -> int:
     """Send every departure, pipelined, the same aircraft to the same queue; return how many."""
     sent = 0
     async with rocketpy.connect(namesrv) as client:
-        producer = client.producer(max_in_flight=256, timeout_s=10.0)
+        producer = client.producer(max_in_flight=256, timeout=10.0)
         for key, tag, tail, body in departures(path, rows):
             producer.send_nowait(TOPIC, body, tag=tag, keys=[key], order_key=tail)
             sent += 1

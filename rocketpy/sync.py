@@ -31,6 +31,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 from rocketpy.client.blocking_message import PoppedMessage, ReceivedMessage, blocking_handler
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
+from rocketpy.client.durations import Duration
 from rocketpy.client.group_consumer import GroupConsumer
 from rocketpy.client.handlers import is_coroutine_function
 from rocketpy.client.health import ClientHealth
@@ -247,7 +248,7 @@ class Producer(_Face[AsyncProducer]):
         topic: str | Message,
         body: Any = None,  # noqa: ANN401
         *,
-        check_after: float | None = None,
+        check_after: Duration | None = None,
         **options: Unpack[SendOptions],
     ) -> Transaction:
         """Return a transaction: a message that consumers get if the block of code goes well."""
@@ -330,8 +331,8 @@ class PullConsumer(_Face[AsyncPullConsumer]):
     resume = _blocking(AsyncPullConsumer.resume)
     health = _blocking(AsyncPullConsumer.health)
 
-    def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:
-        """Return up to `max_messages`, waiting up to `timeout` seconds for the first."""
+    def poll(self, max_messages: int = 32, timeout: Duration = 5.0) -> list[ReceivedMessage]:
+        """Return up to `max_messages`, waiting up to `timeout` for the first."""
         messages = self._thread.run(self._wrapped.poll(max_messages, timeout))
         return [ReceivedMessage(self._thread, message) for message in messages]
 

@@ -99,7 +99,7 @@ Each case has a test: [bad-input.md](bad-input.md).
 
 *Live*: may be changed while the server runs, by UPDATE_BROKER_CONFIG (25) or UPDATE_NAMESRV_CONFIG (318); every other key is refused from the
 network with code 16. Names, units and defaults are Apache's where the last column says nothing else; "(ours)" marks keys Apache does not have.
-Times are milliseconds and sizes bytes unless the table says otherwise.
+Times are milliseconds and sizes bytes unless the table says otherwise; options of the client are seconds, or a timedelta.
 """
 
 

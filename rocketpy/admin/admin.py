@@ -31,6 +31,7 @@ from rocketpy.admin import offsets as of_offsets
 from rocketpy.admin import topics as of_topics
 from rocketpy.admin.servers import Servers
 from rocketpy.client.credentials import Credentials, RequestSigner, find_credentials
+from rocketpy.client.durations import Duration, to_ms
 from rocketpy.client.name_servers import NameServers, find_addresses
 from rocketpy.client.seams import Remoting
 from rocketpy.remoting.client import RemotingClient
@@ -195,7 +196,7 @@ class Admin:
 def connect(
     name_servers: str | Sequence[str] | None = None,
     *,
-    timeout_ms: int = TIMEOUT_MS,
+    timeout: Duration = TIMEOUT_MS / 1000,
     remoting: RemotingClientConfig | None = None,
     credentials: Credentials | None = None,
     clock: Clock | None = None,
@@ -205,7 +206,7 @@ def connect(
     Args:
         name_servers: `"host:9876;host2:9876"` or a sequence; None takes `NAMESRV_ADDR` from
             the environment.
-        timeout_ms: limit of one request.
+        timeout: limit of one request, in seconds or as a timedelta.
         remoting: settings of the connections (TLS, limits).
         credentials: the account of a cluster with access control; None takes that of the
             environment (`ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY`), if there is one.
@@ -217,4 +218,5 @@ def connect(
     account = find_credentials(credentials)
     if account is not None:
         client.hooks.append(RequestSigner(account))
-    return Admin(find_addresses(name_servers), client, clock=used, rng=rng, timeout_ms=timeout_ms)
+    addresses = find_addresses(name_servers)
+    return Admin(addresses, client, clock=used, rng=rng, timeout_ms=to_ms(timeout))

@@ -91,7 +91,7 @@ async def broker_stats(
 
 
 async def ping_namesrv(servers: Servers, address: str) -> float:
-    """Ask one name server for its clusters; returns how long it took, ms.
+    """Ask one name server for its clusters; returns how long it took, seconds.
 
     Raises:
         ClientError: it does not answer.
@@ -100,7 +100,7 @@ async def ping_namesrv(servers: Servers, address: str) -> float:
 
 
 async def ping_broker(servers: Servers, address: str) -> float:
-    """Ask one broker for its runtime information; returns how long it took, ms.
+    """Ask one broker for its runtime information; returns how long it took, seconds.
 
     Raises:
         ClientError: it does not answer.
@@ -111,7 +111,7 @@ async def ping_broker(servers: Servers, address: str) -> float:
 async def _timed(servers: Servers, address: str, code: int) -> float:
     began_s = time.perf_counter()
     await servers.ask(address, code)
-    return (time.perf_counter() - began_s) * 1000
+    return time.perf_counter() - began_s
 
 
 # ---- permissions

@@ -66,10 +66,10 @@ def ping(*, brokers: tuple[str, ...], timeout: float, namesrv: str, output: str)
 
     async def work() -> list[dict[str, object]]:
         rows: list[dict[str, object]] = []
-        async with rocketpy_admin.connect(namesrv, timeout_ms=int(timeout * 1000)) as admin:
+        async with rocketpy_admin.connect(namesrv, timeout=timeout) as admin:
             for address in brokers or parse_addresses(namesrv):
                 ask = admin.ping_broker if brokers else admin.ping_namesrv
-                took_ms = await ask(address)
+                took_ms = await ask(address) * 1_000
                 role = "broker" if brokers else "namesrv"
                 rows.append({"role": role, "address": address, "ms": round(took_ms, 3)})
         return rows

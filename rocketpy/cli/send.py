@@ -149,7 +149,7 @@ class _Lines:
     ) -> int:
         """Send until the input ends or a send fails; says what was sent and what was skipped."""
         async with rocketpy.connect(namesrv, group=group) as client:
-            producer = client.producer(timeout_s=timeout_s)
+            producer = client.producer(timeout=timeout_s)
             lines = self._input = Lines(sys.stdin.buffer, producer.flush)
             while line := await lines.next():
                 parsed = self._parsed(line.rstrip(b"\r\n"))
@@ -229,7 +229,7 @@ async def _send(
     timeout_s: float,
 ) -> list[SendResult]:
     async with rocketpy.connect(namesrv, group=group) as client:
-        producer = client.producer(timeout_s=timeout_s)
+        producer = client.producer(timeout=timeout_s)
         futures = []
         for body in bodies:
             await producer.ready()

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from rocketpy.client.durations import Duration
 from rocketpy.client.loop_thread import LoopThread
 from rocketpy.client.message import ReceivedMessage as AsyncReceivedMessage
 from rocketpy.client.popped_message import PoppedMessage as AsyncPoppedMessage
@@ -50,14 +51,14 @@ class PoppedMessage(ReceivedMessage):
     _wrapped: AsyncPoppedMessage
 
     def nack(  # type: ignore[override]
-        self, delay_level: int = 0, *, delay_s: float | None = None
+        self, delay_level: int = 0, *, delay: Duration | None = None
     ) -> None:
         """Give it back, to be delivered again later; see `rocketpy.PoppedMessage.nack`."""
-        self._thread.run(self._wrapped.nack(delay_level, delay_s=delay_s))
+        self._thread.run(self._wrapped.nack(delay_level, delay=delay))
 
-    def change_invisible(self, seconds: float) -> None:
-        """Keep it for so many seconds from now on; see `rocketpy.PoppedMessage`."""
-        self._thread.run(self._wrapped.change_invisible(seconds))
+    def change_invisible(self, invisible_time: Duration) -> None:
+        """Keep it for so long from now on; see `rocketpy.PoppedMessage`."""
+        self._thread.run(self._wrapped.change_invisible(invisible_time))
 
 
 def blocking(thread: LoopThread, value: Any) -> Any:  # noqa: ANN401 - messages, or what has none

@@ -1,11 +1,13 @@
 """Settings of the client, with the defaults of Apache's Java client.
 
 One dataclass an object that users make; its fields are the keyword arguments of what makes it
-(`connect`, `client.producer`, `client.consumer`, `client.pull_consumer`): see `options`.
+(`connect`, `client.producer`, `client.consumer`, `client.pull_consumer`): see `options`. How long
+something takes is in seconds, or a timedelta.
 
 Source: ClientConfig, DefaultMQProducer, DefaultMQPushConsumer, DefaultLitePullConsumer (5.4.0).
 """
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -13,6 +15,7 @@ from typing import Any, Final, Literal, cast
 
 from rocketpy.client.allocate import AllocationName
 from rocketpy.client.credentials import Credentials
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.handlers import Handler
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.option_types import described, fits, takes
@@ -35,14 +38,14 @@ DEFAULT_GROUP: Final = "DEFAULT_GROUP"
 StartPosition = Literal["latest", "earliest"] | datetime | int
 
 _MINIMUM: Final = {
-    "api_timeout_ms": 1,
-    "route_refresh_interval_ms": 1,
-    "heartbeat_interval_ms": 1,
-    "persist_interval_ms": 1,
+    "api_timeout": 0.001,
+    "route_refresh_interval": 0.001,
+    "heartbeat_interval": 0.001,
+    "persist_interval": 0.001,
     "default_topic_queues": 1,
-    "timeout_s": 0,
+    "timeout": 0,
     "retries": 0,
-    "attempt_timeout_s": 0,
+    "attempt_timeout": 0,
     "max_message_bytes": 1,
     "compress_over_bytes": 0,
     "compression_level": 0,
@@ -53,26 +56,26 @@ _MINIMUM: Final = {
     "max_retries": -1,
     "pull_batch": 1,
     "pull_batch_bytes": 1,
-    "pull_interval_ms": 0,
+    "pull_interval": 0,
     "max_cached_messages": 1,
     "max_cached_bytes": 1,
     "max_cached_messages_all": 1,
     "max_span": 1,
-    "suspend_ms": 0,
-    "pull_timeout_ms": 1,
-    "pull_error_pause_ms": 1,
-    "rebalance_interval_ms": 1,
-    "takeover_pause_ms": 0,
-    "start_timeout_s": 0,
-    "stop_timeout_s": 0,
-    "consume_timeout_ms": 1,
-    "local_retry_ms": 1,
-    "suspend_queue_ms": 10,
-    "auto_commit_interval_ms": 0,
-    "invisible_s": 1,
-    "poll_ms": 0,
+    "pull_wait": 0,
+    "pull_timeout": 0.001,
+    "pull_error_pause": 0.001,
+    "rebalance_interval": 0.001,
+    "takeover_pause": 0,
+    "start_timeout": 0,
+    "stop_timeout": 0,
+    "consume_timeout": 0.001,
+    "local_retry_pause": 0.001,
+    "ordered_retry_pause": 0.01,
+    "auto_commit_interval": 0,
+    "invisible_time": 1,
+    "pop_wait": 0,
     "max_in_hand": 1,
-    "error_pause_ms": 1,
+    "error_pause": 0.001,
 }
 
 
@@ -94,15 +97,15 @@ class Checked:
                 shown = f"a {type(value).__name__}" if each.name == "credentials" else repr(value)
                 raise ConfigError(f"{shown[:100]} is not {described(each.type)}", key=each.name)
             minimum = _MINIMUM.get(each.name)
-            if minimum is not None and value < minimum:
+            if minimum is not None and to_s(value) < minimum:
                 raise ConfigError(f"{value} is less than {minimum}", key=each.name)
         handler = values.get("handler")
         if handler is not None and not takes(handler, 1, 2):
             reason = "a handler takes a message, or a decoded body and a message"
             raise ConfigError(reason, key="handler")
-        if values.get("suspend_ms", 0) >= values.get("pull_timeout_ms", 1 << 62):
-            reason = "a pull must be allowed more time than the broker may hold it (suspend_ms)"
-            raise ConfigError(reason, key="pull_timeout_ms")
+        if to_s(values.get("pull_wait", 0)) >= to_s(values.get("pull_timeout", math.inf)):
+            reason = "a pull must be allowed more time than the broker may hold it (pull_wait)"
+            raise ConfigError(reason, key="pull_timeout")
         in_order = [name for name in ("ordered", "order_by_key") if values.get(name)]
         if len(in_order) > 1:
             raise ConfigError("choose one of ordered and order_by_key", key="ordered")
@@ -112,7 +115,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(Checked):
-    """What all producers and consumers of one client share; times in ms.
+    """What all producers and consumers of one client share.
 
     Attributes:
         name_servers: `"host:9876;host2:9876"` or a sequence; None takes `NAMESRV_ADDR` from
@@ -126,10 +129,10 @@ class ClientConfig(Checked):
         unit_name: appended to the client id when not empty.
         credentials: the account of a cluster with access control; None takes that of the
             environment (`ROCKETPY_ACCESS_KEY`, `ROCKETPY_SECRET_KEY`), if there is one.
-        api_timeout_ms: limit of one administrative request (routes, offsets, heartbeats).
-        route_refresh_interval_ms: pause between two look-ups of the routes in use.
-        heartbeat_interval_ms: pause between two heartbeats to every broker.
-        persist_interval_ms: pause between two times that consumers store their offsets.
+        api_timeout: limit of one administrative request (routes, offsets, heartbeats).
+        route_refresh_interval: pause between two look-ups of the routes in use.
+        heartbeat_interval: pause between two heartbeats to every broker.
+        persist_interval: pause between two times that consumers store their offsets.
         default_topic_queues: queues that a topic created by its first message gets at most.
     """
 
@@ -141,10 +144,10 @@ class ClientConfig(Checked):
     client_ip: str = ""
     unit_name: str = ""
     credentials: Credentials | None = None
-    api_timeout_ms: int = 3_000
-    route_refresh_interval_ms: int = 30_000
-    heartbeat_interval_ms: int = 30_000
-    persist_interval_ms: int = 5_000
+    api_timeout: Duration = 3.0
+    route_refresh_interval: Duration = 30.0
+    heartbeat_interval: Duration = 30.0
+    persist_interval: Duration = 5.0
     default_topic_queues: int = 4
 
     def __post_init__(self) -> None:
@@ -165,9 +168,9 @@ class ProducerConfig(Checked):
 
     Attributes:
         group: its group; empty means the client's.
-        timeout_s: one limit for one send: line, route, attempts and pauses, seconds.
+        timeout: one limit for one send: line, route, attempts and pauses.
         retries: attempts after the first one; refused connections do not count.
-        attempt_timeout_s: when another broker is tried, seconds; 0 for the time left, divided by
+        attempt_timeout: when another broker is tried; 0 for the time left, divided by
             the attempts left. The slow one's response still counts.
         flow_control_retry: what to do when a broker is over its capacity.
         latency_fault: avoid brokers that were slow or failed.
@@ -186,9 +189,9 @@ class ProducerConfig(Checked):
     """
 
     group: str = ""
-    timeout_s: float = 3.0
+    timeout: Duration = 3.0
     retries: int = 2
-    attempt_timeout_s: float = 0.0
+    attempt_timeout: Duration = 0.0
     flow_control_retry: FlowControlRetry = "backoff"
     latency_fault: bool = False
     latency_profile: LatencyProfile = "4.x"
@@ -221,12 +224,12 @@ class ConsumerConfig(Checked):
         batch: messages a handler gets at once; above 1 it gets a list.
         ordered: one handler a queue at a time, in the order of the queue, and nobody else in the
             group has the queue meanwhile. A handler that fails gets the same message again after
-            `suspend_queue_ms`, and its queue waits.
+            `ordered_retry_pause`, and its queue waits.
         order_by_key: the same for each key, keys beside each other; the key is the `order_key`
             it was sent with, or what a function of the message returns. Messages without a key
             (None) are in no order. A key that fails holds its queue up only when `max_span` or
             `max_cached_messages` is reached.
-        suspend_queue_ms: see `ordered`.
+        ordered_retry_pause: see `ordered`.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16, and
             without limit when `ordered` or `order_by_key`.
         broadcast: every member gets every message; offsets stay in `offset_dir`.
@@ -238,20 +241,20 @@ class ConsumerConfig(Checked):
         serializer: reads bodies in `message.decode()` and for handlers of two parameters.
         pull_batch: messages a pull asks for.
         pull_batch_bytes: bytes a pull asks for.
-        pull_interval_ms: pause between two pulls of a queue.
+        pull_interval: pause between two pulls of a queue.
         max_cached_messages: pulled and not finished, of a queue: above it, pulling pauses.
         max_cached_bytes: the same, as bytes of bodies.
         max_span: the same, as distance between the first and the last offset.
-        suspend_ms: how long a broker may hold a pull until a message comes.
-        pull_timeout_ms: limit of one pull; more than `suspend_ms`.
-        pull_error_pause_ms: pause after a pull that failed.
-        rebalance_interval_ms: pause between two rounds of dealing out queues.
-        takeover_pause_ms: time for a queue's former owner to store its offset.
-        start_timeout_s: how long a start waits to know the first queues and where they begin; 0
+        pull_wait: how long a broker may hold a pull until a message comes.
+        pull_timeout: limit of one pull; more than `pull_wait`.
+        pull_error_pause: pause after a pull that failed.
+        rebalance_interval: pause between two rounds of dealing out queues.
+        takeover_pause: time for a queue's former owner to store its offset.
+        start_timeout: how long a start waits to know the first queues and where they begin; 0
             does not wait, and what is sent meanwhile may be missed.
-        stop_timeout_s: how long a stop waits for handlers in hand.
-        consume_timeout_ms: a message in hand for longer is given back to the broker.
-        local_retry_ms: pause before a message that could not be given back is consumed again.
+        stop_timeout: how long a stop waits for handlers in hand.
+        consume_timeout: a message in hand for longer is given back to the broker.
+        local_retry_pause: pause before a message that could not be given back is consumed again.
         trace: record each message and its outcome in the trace topic, as official clients do.
         trace_topic: where to; the official one by default.
     """
@@ -266,7 +269,7 @@ class ConsumerConfig(Checked):
     batch: int = 1
     ordered: bool = False
     order_by_key: bool | Callable[[ReceivedMessage], Hashable | None] = False
-    suspend_queue_ms: int = 1_000
+    ordered_retry_pause: Duration = 1.0
     max_retries: int = -1
     broadcast: bool = False
     offset_dir: str = ""
@@ -274,19 +277,19 @@ class ConsumerConfig(Checked):
     serializer: Serializer = PLAIN
     pull_batch: int = 32
     pull_batch_bytes: int = 256 * 1024
-    pull_interval_ms: int = 0
+    pull_interval: Duration = 0.0
     max_cached_messages: int = 1000
     max_cached_bytes: int = 100 * 1024 * 1024
     max_span: int = 2000
-    suspend_ms: int = 15_000
-    pull_timeout_ms: int = 30_000
-    pull_error_pause_ms: int = 1_000
-    rebalance_interval_ms: int = 20_000
-    takeover_pause_ms: int = 500
-    start_timeout_s: float = 5.0
-    stop_timeout_s: float = 10.0
-    consume_timeout_ms: int = 15 * 60_000
-    local_retry_ms: int = 5_000
+    pull_wait: Duration = 15.0
+    pull_timeout: Duration = 30.0
+    pull_error_pause: Duration = 1.0
+    rebalance_interval: Duration = 20.0
+    takeover_pause: Duration = 0.5
+    start_timeout: Duration = 5.0
+    stop_timeout: Duration = 10.0
+    consume_timeout: Duration = 900.0
+    local_retry_pause: Duration = 5.0
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
 
@@ -308,8 +311,8 @@ class PullConsumerConfig(Checked):
 
     Attributes:
         group: its group; empty means the client's.
-        auto_commit: commit what earlier polls handed out, every `auto_commit_interval_ms`.
-        auto_commit_interval_ms: pause between two such commits, at least.
+        auto_commit: commit what earlier polls handed out, every `auto_commit_interval`.
+        auto_commit_interval: pause between two such commits, at least.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
             (a datetime, or ms since 1970).
         allocation: which member reads which queue, the same rule for the whole group: `"avg"`,
@@ -320,17 +323,17 @@ class PullConsumerConfig(Checked):
         max_cached_messages: pulled and not handed out, of a queue: above it, pulling pauses.
         max_cached_bytes: the same, as bytes of bodies.
         max_cached_messages_all: the same, as messages of all queues together.
-        suspend_ms: how long a broker may hold a pull until a message comes.
-        pull_timeout_ms: limit of one pull; more than `suspend_ms`.
-        pull_error_pause_ms: pause after a pull that failed.
-        rebalance_interval_ms: pause between two rounds of dealing out queues.
-        start_timeout_s: how long `subscribe` waits to know the first queues and where they begin;
+        pull_wait: how long a broker may hold a pull until a message comes.
+        pull_timeout: limit of one pull; more than `pull_wait`.
+        pull_error_pause: pause after a pull that failed.
+        rebalance_interval: pause between two rounds of dealing out queues.
+        start_timeout: how long `subscribe` waits to know the first queues and where they begin;
             0 does not wait, and what is sent meanwhile may be missed.
     """
 
     group: str = ""
     auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
+    auto_commit_interval: Duration = 5.0
     start: StartPosition = "latest"
     allocation: AllocationName | Allocation = "avg"
     serializer: Serializer = PLAIN
@@ -338,11 +341,11 @@ class PullConsumerConfig(Checked):
     max_cached_messages: int = 1000
     max_cached_bytes: int = 100 * 1024 * 1024
     max_cached_messages_all: int = 10_000
-    suspend_ms: int = 20_000
-    pull_timeout_ms: int = 30_000
-    pull_error_pause_ms: int = 1_000
-    rebalance_interval_ms: int = 20_000
-    start_timeout_s: float = 5.0
+    pull_wait: Duration = 20.0
+    pull_timeout: Duration = 30.0
+    pull_error_pause: Duration = 1.0
+    rebalance_interval: Duration = 20.0
+    start_timeout: Duration = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,18 +365,18 @@ class PopConsumerConfig(Checked):
             messages of it are in hand.
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
-        invisible_s: how long a message is ours before another gets it, seconds; at most 3 days.
+        invisible_time: how long a message is ours before another gets it; at most 3 days.
         renew: keep messages that are in hand for longer than that.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
         serializer: reads bodies in `message.decode()` and for handlers of two parameters.
         pop_batch: messages a pop asks for, at most 32.
-        poll_ms: how long a broker may wait for a message.
+        pop_wait: how long a broker may wait for a message.
         max_in_hand: messages popped and not settled: above it, popping pauses.
-        error_pause_ms: pause after a pop that failed.
-        rebalance_interval_ms: pause between two questions what to pop.
-        start_timeout_s: how long a start waits to know what to pop and where it begins; 0 does not
+        error_pause: pause after a pop that failed.
+        rebalance_interval: pause between two questions what to pop.
+        start_timeout: how long a start waits to know what to pop and where it begins; 0 does not
             wait, and what is sent meanwhile may be missed.
-        stop_timeout_s: how long a stop waits for handlers in hand.
+        stop_timeout: how long a stop waits for handlers in hand.
     """
 
     topic: str | Sequence[str] = field(kw_only=False)
@@ -385,17 +388,17 @@ class PopConsumerConfig(Checked):
     ordered: bool = False
     concurrency: int = 20
     batch: int = 1
-    invisible_s: float = 60.0
+    invisible_time: Duration = 60.0
     renew: bool = False
     max_retries: int = -1
     serializer: Serializer = PLAIN
     pop_batch: int = 32
-    poll_ms: int = 15_000
+    pop_wait: Duration = 15.0
     max_in_hand: int = 96
-    error_pause_ms: int = 1_000
-    rebalance_interval_ms: int = 20_000
-    start_timeout_s: float = 5.0
-    stop_timeout_s: float = 10.0
+    error_pause: Duration = 1.0
+    rebalance_interval: Duration = 20.0
+    start_timeout: Duration = 5.0
+    stop_timeout: Duration = 10.0
 
     @property
     def is_ordered(self) -> bool:
@@ -411,5 +414,5 @@ class PopConsumerConfig(Checked):
         Checked.__post_init__(self)
         if not 1 <= self.pop_batch <= MAX_POP_COUNT:
             raise ConfigError(f"a pop asks for 1 to {MAX_POP_COUNT} messages", key="pop_batch")
-        if self.invisible_s > MAX_INVISIBLE_S:
-            raise ConfigError("a message stays invisible for 3 days at most", key="invisible_s")
+        if to_s(self.invisible_time) > MAX_INVISIBLE_S:
+            raise ConfigError("a message stays invisible for 3 days at most", key="invisible_time")

@@ -14,6 +14,7 @@ from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.consumer_members import HandlerMember
+from rocketpy.client.durations import to_s
 from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.handlers import Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth
@@ -99,7 +100,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         """Join the group, learn what is ours and where to begin, and begin to receive.
 
         What is sent after this returned is received. That takes the brokers of the topics: when
-        they do not answer within `start_timeout_s`, a warning says so, and they are asked again in
+        they do not answer within `start_timeout`, a warning says so, and they are asked again in
         the background. A topic that does not exist yet is not waited for: it is read from its
         first message on.
 
@@ -132,7 +133,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
                 self.group,
                 self._placed,
                 self._jobs[0],
-                self.config.start_timeout_s,
+                to_s(self.config.start_timeout),
                 self._wait_for_positions,
             )
         except asyncio.CancelledError:  # who started it has no consumer to close
@@ -151,7 +152,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         """Take no more messages, finish handlers in hand, leave the group.
 
         Offsets are stored; what was popped and is not settled comes back by itself. Takes at most
-        `stop_timeout_s`, or a second longer when handlers need all of it: what a broker that does
+        `stop_timeout`, or a second longer when handlers need all of it: what a broker that does
         not answer was not told by then, it finds out by itself.
         There is one close, and every call waits for its end.
         """
@@ -177,7 +178,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
     async def _within(self, began_ms: int, work: Coroutine[Any, Any, None]) -> None:
         """Do what brokers are asked for, as far as it is done in the time left."""
         spent_s = (self._instance.clock.monotonic_ms() - began_ms) / 1000
-        limit_s = max(_LEAVE_S, self.config.stop_timeout_s - spent_s)
+        limit_s = max(_LEAVE_S, to_s(self.config.stop_timeout) - spent_s)
         try:
             async with asyncio.timeout(limit_s):
                 await work

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from rocketpy.client.broker_api import BrokerApi
 from rocketpy.client.config import ClientConfig
+from rocketpy.client.durations import to_ms
 from rocketpy.client.members import GroupMember, ProducerMember
 from rocketpy.client.msg_ids import MsgIds
 from rocketpy.client.name_servers import NameServers, find_addresses
@@ -86,10 +87,10 @@ class Instance:
         self.remoting = remoting
         self.client_id = make_client_id(config, process_id, clock, rng)
         self.name_servers = NameServers(
-            find_addresses(config.name_servers), remoting, rng, config.api_timeout_ms
+            find_addresses(config.name_servers), remoting, rng, to_ms(config.api_timeout)
         )
         self.routes = RouteTable(self.name_servers, config.default_topic_queues)
-        self.api = BrokerApi(remoting, config.api_timeout_ms)
+        self.api = BrokerApi(remoting, to_ms(config.api_timeout))
         self.is_running = False
         self.consumers: dict[str, GroupMember] = {}
         self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
@@ -103,10 +104,10 @@ class Instance:
         self._last_route_ms = -ROUTE_MIN_PAUSE_MS
         self._sub_version = 0
         self._route_job = PeriodicJob(
-            "routes", self._refresh_routes, config.route_refresh_interval_ms
+            "routes", self._refresh_routes, to_ms(config.route_refresh_interval)
         )
         self._heartbeat_job = PeriodicJob(
-            "heartbeat", self._heartbeat_step, config.heartbeat_interval_ms
+            "heartbeat", self._heartbeat_step, to_ms(config.heartbeat_interval)
         )
         self._jobs = [self._route_job, self._heartbeat_job]
         ServerRequests(self.consumers.get, self.producers_of, self.requests).register(remoting)
@@ -118,7 +119,7 @@ class Instance:
             return
         config = self.config
         self.is_running = True
-        self._route_job.start(config.route_refresh_interval_ms)
+        self._route_job.start(to_ms(config.route_refresh_interval))
         self._heartbeat_job.start(HEARTBEAT_MIN_PAUSE_MS)
 
     async def close(self) -> None:

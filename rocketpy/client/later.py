@@ -11,6 +11,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -73,9 +74,7 @@ class Moment(NamedTuple):
         return text.replace(properties_text(self.properties), level)
 
 
-def moment_of(
-    delay: timedelta | float | None, deliver_at: datetime | None, level: int
-) -> Moment | None:
+def moment_of(delay: Duration | None, deliver_at: datetime | None, level: int) -> Moment | None:
     """Return the moment that a sender asks for, None when it asks for none.
 
     Args:
@@ -95,7 +94,7 @@ def moment_of(
         return Moment(deliver_ms=-((_EPOCH - deliver_at) // _MS))
     if not delay:
         return None
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    seconds = to_s(delay)
     if not 0 <= seconds < _MOST_S:
         raise IllegalMessageError(f"a delay of {seconds} s cannot be")
     return Moment(delay_ms=math.ceil(round(seconds * 1_000, 3)))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
+from rocketpy.client.durations import to_s
 from rocketpy.client.instance import Instance
 from rocketpy.client.outgoing import Outgoing, SendOptions, queue_chooser
 from rocketpy.client.send_transport import SendTransport
@@ -56,7 +57,7 @@ class OnewaySends:
         self, transport: SendTransport, topic: str, message: Outgoing, options: SendOptions
     ) -> None:
         choose = queue_chooser(options)
-        timeout_s = options.get("timeout", self._timeout_s)
+        timeout_s = to_s(options.get("timeout", self._timeout_s))
         try:
             async with asyncio.timeout(timeout_s):
                 await self._routes.publish_queues(topic)

@@ -5,14 +5,23 @@ Type checkers, `help()` and editors see the fields as the arguments.
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 C = TypeVar("C")
 R = TypeVar("R")
 S = TypeVar("S")
+
+_OTHERWISE: Final = {
+    "invisible": "invisible_time",
+    "local_retry": "local_retry_pause",
+    "poll": "pop_wait",
+    "suspend": "pull_wait",
+    "suspend_queue": "ordered_retry_pause",
+}
+"""Options of which more than the unit has changed, old and new."""
 
 
 def function_options(config: Callable[P, C]) -> Callable[[Callable[[C], R]], Callable[P, R]]:
@@ -67,13 +76,23 @@ def _check(
     signature = inspect.signature(config)
     for given in kwargs:
         if given not in signature.parameters:
-            near = get_close_matches(given, signature.parameters, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = _renamed(given, signature.parameters)
+            if not hint and (near := get_close_matches(given, signature.parameters, n=1)):
+                hint = f"; did you mean {near[0]}?"
             raise TypeError(f"{name}() has no option {given!r}{hint}")
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{name}(): {error}") from None
+
+
+def _renamed(given: str, names: Collection[str]) -> str:
+    """Say what an option is called that had its unit in its name."""
+    bare = given.removesuffix("_ms").removesuffix("_s")
+    name = _OTHERWISE.get(bare, bare)
+    if bare == given or name not in names:
+        return ""
+    return f": it is {name}, in seconds or as a timedelta"
 
 
 def _show(

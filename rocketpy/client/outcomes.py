@@ -18,7 +18,7 @@ class Retry(Exception):  # noqa: N818 - an order to the consumer, not an error
     Args:
         delay_level: 1..18 of the broker's levels (1 s, 5 s, 10 s, 30 s, 1 min, ...); 0 lets the
             time grow with the number of deliveries so far, from 10 s to 2 h; below 0 is the dead
-            letter queue. A consumer that is `ordered` waits `suspend_queue_ms` instead.
+            letter queue. A consumer that is `ordered` waits `ordered_retry_pause` instead.
 
     Raises:
         TypeError: no whole number.

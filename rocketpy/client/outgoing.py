@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, Final, NamedTuple, TypedDict, cast
 
 from rocketpy.client.config import ProducerConfig
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.later import Moment, level_property, moment_of
 from rocketpy.client.message import Message
 from rocketpy.client.option_types import described, fits
@@ -47,7 +48,7 @@ SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class SendOptions(TypedDict, total=False):
-    """What `send` and its sisters take beside topic and body.
+    """What `send` and its sisters take beside topic and body; times in seconds, or as a timedelta.
 
     Attributes:
         tag: what consumers filter by.
@@ -56,7 +57,7 @@ class SendOptions(TypedDict, total=False):
         order_key: same key, same queue, in order; no other broker is tried.
         queue: send to this very queue; no other broker is tried.
         selector: chooses among the topic's queues; no other broker is tried.
-        timeout: seconds for all attempts together.
+        timeout: for all attempts together.
         retries: attempts after the first one.
         delay: deliver no sooner than after this time.
         deliver_at: deliver no sooner than at this time.
@@ -72,9 +73,9 @@ class SendOptions(TypedDict, total=False):
     order_key: str | int | None
     queue: MessageQueue
     selector: Callable[[Sequence[MessageQueue]], MessageQueue]
-    timeout: float
+    timeout: Duration
     retries: int
-    delay: timedelta | float
+    delay: Duration
     deliver_at: datetime
     delay_level: int
     flag: int
@@ -89,7 +90,7 @@ _OPTION_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "order_key": (str, int, NoneType),
     "queue": (MessageQueue, NoneType),
     "selector": (Callable, NoneType),  # type: ignore[dict-item]
-    "timeout": (Real,),
+    "timeout": (Real, timedelta),
     "retries": (int,),
     "delay": (Real, timedelta, NoneType),
     "deliver_at": (datetime, NoneType),
@@ -122,7 +123,7 @@ def check_options(options: SendOptions) -> None:
         if not isinstance(value, types) or is_flag:
             names = [each.__name__ for each in types if each is not NoneType]
             raise TypeError(f"{name}: {value!r} is not of type {' or '.join(names)}")
-        if name in _NEVER_BELOW_0 and not 0 <= cast("float", value) < float("inf"):
+        if name in _NEVER_BELOW_0 and not 0 <= to_s(cast("Duration", value)) < float("inf"):
             raise IllegalMessageError(f"{name}: {value!r} cannot be")
     flag = options.get("flag", 0)
     if not -(1 << 31) <= flag < 1 << 31:

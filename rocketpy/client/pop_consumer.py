@@ -11,6 +11,7 @@ from typing import Any, Final
 from rocketpy.client.config import PopConsumerConfig
 from rocketpy.client.consumer_health import job_failures, queue_failures
 from rocketpy.client.consumer_members import PopMember
+from rocketpy.client.durations import to_ms, to_s
 from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth, QueueHealth
@@ -38,7 +39,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     """Pops a group's messages; made by `Client.pop_consumer`.
 
     Members share messages, not queues: any number of them may work on one queue. A message is
-    ours for `invisible_s`; it comes again, to any member, when it is not acked by then.
+    ours for `invisible_time`; it comes again, to any member, when it is not acked by then.
 
     At least once: a message whose handler takes longer than that is handled twice, unless `renew`
     is on. With a handler, returning means done, raising means again later (`Retry` and `ToDLQ` say
@@ -68,18 +69,18 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         self._settings = PopSettings(
             group=group,
             batch=config.pop_batch,
-            invisible_ms=int(config.invisible_s * 1000),
-            poll_ms=config.poll_ms,
+            invisible_ms=to_ms(config.invisible_time),
+            poll_ms=to_ms(config.pop_wait),
             init_mode=INIT_MIN if config.start == "earliest" else INIT_MAX,
             is_ordered=config.ordered,
-            error_pause_ms=config.error_pause_ms,
+            error_pause_ms=to_ms(config.error_pause),
         )
         self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._service: PopService | None = None
         self._unserved = UnservedTopics(group)
         self._jobs = [
-            PeriodicJob(f"assignment {group}", self._assign, config.rebalance_interval_ms)
+            PeriodicJob(f"assignment {group}", self._assign, to_ms(config.rebalance_interval))
         ]
         if config.renew:
             self._jobs.append(
@@ -116,7 +117,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     async def _finish(self) -> Coroutine[Any, Any, None]:
         await self._stop_loops(list(self._loops))
         assert self._service is not None
-        await self._service.stop(self.config.stop_timeout_s)
+        await self._service.stop(to_s(self.config.stop_timeout))
         return self._settle_rest()
 
     async def _settle_rest(self) -> None:
@@ -201,7 +202,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             if address is None:
                 continue
             try:
-                timeout_ms = instance.config.api_timeout_ms
+                timeout_ms = to_ms(instance.config.api_timeout)
                 assigned = await self._requests.assignment(address, body, timeout_ms)
             except RocketPyError as error:
                 failure = error

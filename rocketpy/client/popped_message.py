@@ -3,9 +3,10 @@
 from typing import Final, Protocol
 
 from rocketpy.client.config import MAX_INVISIBLE_S
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.later import LEVELS_MS
 from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.option_types import fits
+from rocketpy.client.option_types import described, fits
 from rocketpy.client.outcomes import check_level
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import ClientError
@@ -27,12 +28,19 @@ def delay_of_level(delay_level: int) -> float | None:
     return LEVELS_MS[min(delay_level, len(LEVELS_MS)) - 1] / 1000
 
 
-def check_seconds(name: str, seconds: float) -> None:
-    """Raise TypeError for what is no number, ClientError for a time no message can be kept for."""
-    if not fits(float, seconds):
-        raise TypeError(f"{name}: {seconds!r} is not a number")
+def checked_s(name: str, duration: Duration) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        TypeError: it is none.
+        ClientError: no message can be kept for as long.
+    """
+    if not fits(Duration, duration):
+        raise TypeError(f"{name}: {duration!r} is not {described(Duration)}")
+    seconds = to_s(duration)
     if not 0 <= seconds <= MAX_INVISIBLE_S:
         raise ClientError(f"{name}: {seconds} s is not between 0 and 3 days")
+    return seconds
 
 
 class PopSettlement(Protocol):
@@ -88,14 +96,14 @@ class PoppedMessage(ReceivedMessage):
         """
         await self._popped.ack(self)
 
-    async def nack(self, delay_level: int = 0, *, delay_s: float | None = None) -> None:
+    async def nack(self, delay_level: int = 0, *, delay: Duration | None = None) -> None:
         """Give it back: it is delivered again later, to some member of the group.
 
         Args:
             delay_level: 1..18 of the levels that brokers have by default (1 s, 5 s, 10 s, 30 s,
                 1 min, ...); 0 lets the time grow with each retry, from 10 s to 2 h; -1 means the
                 dead letter queue.
-            delay_s: instead of a level, seconds from now; at most 3 days.
+            delay: instead of a level, so long from now; at most 3 days.
 
         Raises:
             TypeError: a level or time of another type.
@@ -104,23 +112,23 @@ class PoppedMessage(ReceivedMessage):
             BrokerError: the broker refused it: it comes back after its invisible time.
         """
         check_level(delay_level)
-        if delay_s is not None:
+        delay_s = delay_of_level(delay_level)
+        if delay is not None:
             if delay_level:
-                raise ClientError("give delay_level or delay_s, not both")
-            check_seconds("delay_s", delay_s)
-        await self._popped.nack(self, delay_of_level(delay_level) if delay_s is None else delay_s)
+                raise ClientError("give delay_level or delay, not both")
+            delay_s = checked_s("delay", delay)
+        await self._popped.nack(self, delay_s)
 
-    async def change_invisible(self, seconds: float) -> None:
-        """Keep it for so many seconds from now on, more or fewer than it has left.
+    async def change_invisible(self, invisible_time: Duration) -> None:
+        """Keep it for so long from now on, more or less than it has left.
 
         Args:
-            seconds: up to 3 days.
+            invisible_time: up to 3 days.
 
         Raises:
-            TypeError: no number.
+            TypeError: no duration.
             ClientError: a time that cannot be; nothing was sent.
             ClientError: the broker did not answer: the old time may still hold.
             BrokerError: the broker refused it.
         """
-        check_seconds("seconds", seconds)
-        await self._popped.change_invisible(self, seconds)
+        await self._popped.change_invisible(self, checked_s("invisible_time", invisible_time))

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from rocketpy.client.batch import partly_sent, split_batches
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ProducerConfig
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.instance import Instance
 from rocketpy.client.later import DELAYS
 from rocketpy.client.life import Closes
@@ -58,7 +59,7 @@ class Producer(Closes):
     """Sends messages; made by `Client.producer`.
 
     A send that fails for a reason that may pass is tried again, `retries` times within one
-    `timeout_s`; while no broker can be reached, until the time is over. A retry after a lost
+    `timeout`; while no broker can be reached, until the time is over. A retry after a lost
     response can store a message twice: consumers must tolerate repeats (`message.id` stays the
     same). What exactly a send promises: docs/sending.md.
 
@@ -84,7 +85,8 @@ class Producer(Closes):
         self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
         self._started: SendTransport | None = None
         self._tracer: Tracer | None = None
-        self._oneway = OnewaySends(instance, self._window, self.group, config.timeout_s)
+        self._timeout_s = to_s(config.timeout)
+        self._oneway = OnewaySends(instance, self._window, self.group, self._timeout_s)
         self._closed = False
         self._ends = TransactionEnds(instance.api, instance.routes, self.group)
         if config.tx_checker is not None:
@@ -129,9 +131,13 @@ class Producer(Closes):
         transport = self._transport()
         if not self._window.has_space:
             check_options(options)
-            left_s = await self._wait_for_space(options.get("timeout", self.config.timeout_s))
+            left_s = await self._wait_for_space(self._time_of(options))
             options = {**options, "timeout": left_s}
         return await self._start(transport, topic, body, options)
+
+    def _time_of(self, options: SendOptions) -> float:
+        timeout = options.get("timeout")
+        return self._timeout_s if timeout is None else to_s(timeout)
 
     async def _wait_for_space(self, timeout_s: float) -> float:
         """Wait until one more send fits; return what is left of the time."""
@@ -261,7 +267,7 @@ class Producer(Closes):
         results: list[SendResult] = []
         for part in split_batches(messages, topic, self.config.max_message_bytes):
             try:
-                left_s = await self._wait_for_space(options.get("timeout", self.config.timeout_s))
+                left_s = await self._wait_for_space(self._time_of(options))
                 batch = part.outgoing(self._instance.next_msg_id())
                 stored = await self._launch(transport, topic, batch, {**options, "timeout": left_s})
             except RocketPyError as error:
@@ -299,7 +305,7 @@ class Producer(Closes):
         topic: str | Message,
         body: Any = None,  # noqa: ANN401
         *,
-        check_after: float | None = None,
+        check_after: Duration | None = None,
         **options: Unpack[SendOptions],
     ) -> Transaction:
         """Return a transaction: a message that consumers get if the block of code goes well.
@@ -310,7 +316,7 @@ class Producer(Closes):
         Args:
             topic: where to, or a whole `Message`.
             body: anything the serializer takes; not with a `Message`.
-            check_after: seconds in which brokers do not ask how it ended, and take its end.
+            check_after: how long brokers do not ask how it ended, and take its end.
             **options: see `SendOptions`; a delay is not possible.
 
         Raises:
@@ -328,7 +334,7 @@ class Producer(Closes):
         return Transaction(send_half, self._ends, has_checker=self._checks is not None)
 
     async def _send_half(
-        self, topic: str | Message, body: object, options: SendOptions, check_after_s: float | None
+        self, topic: str | Message, body: object, options: SendOptions, check_after: Duration | None
     ) -> SendResult:
         transport = self._transport()
         topic, body, options = unpacked(topic, body, options)
@@ -337,14 +343,13 @@ class Producer(Closes):
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
-        properties = half_properties(self.group, check_after_s)
+        properties = half_properties(self.group, None if check_after is None else to_s(check_after))
         options = {**options, "properties": {**options.get("properties", {}), **properties}}
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
         # One attempt: what may have reached a broker is not sent again.
         options["retries"] = 0
-        left_s = options.get("timeout", self.config.timeout_s)
-        options["timeout"] = await self._wait_for_space(left_s)
+        options["timeout"] = await self._wait_for_space(self._time_of(options))
         return await self._launch(transport, topic, message, options)
 
     async def request(
@@ -382,7 +387,7 @@ class Producer(Closes):
             message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
             await self._launch(transport, topic, message, given)
 
-        timeout_s = options.get("timeout", self.config.timeout_s)
+        timeout_s = self._time_of(options)
         return await ask(self._instance, topic, send, timeout_s, self.config.serializer)
 
     async def reply(
@@ -484,7 +489,7 @@ class Producer(Closes):
             transport,
             topic,
             message,
-            timeout_ms=int(options.get("timeout", config.timeout_s) * 1000),
+            timeout_ms=int(self._time_of(options) * 1000),
             attempts=1 if choose is not None else 1 + options.get("retries", config.retries),
             choose=choose,
             # In a chosen queue, messages that are sent meanwhile would overtake one that waits.

@@ -16,6 +16,7 @@ from rocketpy.client.config import PullConsumerConfig
 from rocketpy.client.consume_service import Delivery
 from rocketpy.client.consumer_health import consumer_health
 from rocketpy.client.consumer_members import PullMember
+from rocketpy.client.durations import Duration, to_ms, to_s
 from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
@@ -81,9 +82,9 @@ class PullConsumer(StartsAndCloses):
             PullSettings(
                 group=group,
                 batch=config.pull_batch,
-                suspend_ms=config.suspend_ms,
-                timeout_ms=config.pull_timeout_ms,
-                error_pause_ms=config.pull_error_pause_ms,
+                suspend_ms=to_ms(config.pull_wait),
+                timeout_ms=to_ms(config.pull_timeout),
+                error_pause_ms=to_ms(config.pull_error_pause),
                 post_subscription=True,
                 commit_offset=False,
             ),
@@ -105,7 +106,7 @@ class PullConsumer(StartsAndCloses):
             takeover_pause_ms=TAKEOVER_PAUSE_MS,
         )
         self._rebalance_job = PeriodicJob(
-            f"rebalance {group}", self._rebalance, config.rebalance_interval_ms
+            f"rebalance {group}", self._rebalance, to_ms(config.rebalance_interval)
         )
         self._member = PullMember(
             group,
@@ -171,7 +172,7 @@ class PullConsumer(StartsAndCloses):
         """Read this member's share of a topic; members of the group deal the queues out.
 
         Returns when it is known which queues these are and where they begin, or after
-        `start_timeout_s`, with a warning; not so for a topic that does not exist yet, which is
+        `start_timeout`, with a warning; not so for a topic that does not exist yet, which is
         read from its first message on.
 
         Args:
@@ -210,7 +211,7 @@ class PullConsumer(StartsAndCloses):
             self._instance.heartbeat_soon()
             self._rebalance_job.wake()
         await wait_for_first_round(
-            self.group, self._placed, self._rebalance_job, self.config.start_timeout_s
+            self.group, self._placed, self._rebalance_job, to_s(self.config.start_timeout)
         )
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
@@ -264,8 +265,8 @@ class PullConsumer(StartsAndCloses):
 
     # ---- messages
 
-    async def poll(self, max_messages: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:  # noqa: ASYNC109 - a poll's own meaning: an empty list, no error
-        """Return up to `max_messages`, waiting up to `timeout` seconds for the first.
+    async def poll(self, max_messages: int = 32, timeout: Duration = 5.0) -> list[ReceivedMessage]:  # noqa: ASYNC109 - a poll's own meaning: an empty list, no error
+        """Return up to `max_messages`, waiting up to `timeout` for the first.
 
         Raises:
             RocketPyError: a queue cannot be read for a reason that does not pass by itself.
@@ -275,9 +276,10 @@ class PullConsumer(StartsAndCloses):
         self._committable.update(self._positions)
         await self._auto_commit()
         messages = self._take(max_messages)
-        if not messages and timeout > 0:
+        timeout_s = to_s(timeout)
+        if not messages and timeout_s > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout_s):
                     while not messages:
                         await self._wait()
                         messages = self._take(max_messages)
@@ -376,7 +378,7 @@ class PullConsumer(StartsAndCloses):
 
     async def _auto_commit(self) -> None:
         now = self._instance.clock.monotonic_ms()
-        is_due = now - self._last_commit_ms >= self.config.auto_commit_interval_ms
+        is_due = now - self._last_commit_ms >= to_ms(self.config.auto_commit_interval)
         if self.config.auto_commit and self._committable and is_due:
             self._last_commit_ms = now
             await self._store_committable()

@@ -18,6 +18,7 @@ from rocketpy.client.consume_service import (
 )
 from rocketpy.client.consumer_health import consumer_health
 from rocketpy.client.consumer_members import PushMember
+from rocketpy.client.durations import to_ms, to_s
 from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth
@@ -97,7 +98,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             saw=self._finder.saw,
             acquire=self._acquire,
             release=self._release,
-            takeover_pause_ms=config.takeover_pause_ms,
+            takeover_pause_ms=to_ms(config.takeover_pause),
         )
         self._locks = self._make_locks()
         self._jobs = self._make_jobs()
@@ -119,8 +120,8 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             None if config.broadcast else self._redelivery,
             clock=self._instance.clock,
             deliver=self._deliver_again,
-            local_retry_ms=config.local_retry_ms,
-            consume_timeout_ms=config.consume_timeout_ms,
+            local_retry_ms=to_ms(config.local_retry_pause),
+            consume_timeout_ms=to_ms(config.consume_timeout),
         )
 
     def _make_locks(self) -> QueueLockKeeper | None:
@@ -130,10 +131,10 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         return QueueLockKeeper(self._instance, self.group, queues, self._wake)
 
     def _make_jobs(self) -> list[PeriodicJob]:
-        persist_ms = self._instance.config.persist_interval_ms
+        persist_ms = to_ms(self._instance.config.persist_interval)
         group, config = self.group, self.config
         jobs = [
-            PeriodicJob(f"rebalance {group}", self._rebalance, config.rebalance_interval_ms),
+            PeriodicJob(f"rebalance {group}", self._rebalance, to_ms(config.rebalance_interval)),
             PeriodicJob(f"offsets {group}", self._persist, persist_ms),
         ]
         if self._locks is not None:
@@ -183,7 +184,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             may_run=self._may_run,
             bury=None if config.broadcast else bury,
             max_retries=config.max_retries,
-            suspend_ms=config.suspend_queue_ms,
+            suspend_ms=to_ms(config.ordered_retry_pause),
             stats=self._stats,
             clock=self._instance.clock,
         )
@@ -193,7 +194,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     async def _finish(self) -> Coroutine[Any, Any, None]:
         await self._readers.silence(list(self._readers.queues))
         assert self._service is not None
-        await self._service.stop(self.config.stop_timeout_s)
+        await self._service.stop(to_s(self.config.stop_timeout))
         offsets = self._member.offsets()
         idle: list[MessageQueue] = []
         for queue, entry in list(self._readers.queues.items()):
@@ -344,9 +345,9 @@ def _pull_settings(group: str, config: ConsumerConfig) -> PullSettings:
         group=group,
         batch=config.pull_batch,
         batch_bytes=config.pull_batch_bytes,
-        interval_ms=config.pull_interval_ms,
-        suspend_ms=config.suspend_ms,
-        timeout_ms=config.pull_timeout_ms,
-        error_pause_ms=config.pull_error_pause_ms,
+        interval_ms=to_ms(config.pull_interval),
+        suspend_ms=to_ms(config.pull_wait),
+        timeout_ms=to_ms(config.pull_timeout),
+        error_pause_ms=to_ms(config.pull_error_pause),
         commit_offset=not config.broadcast,
     )

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from rocketpy.client.config import ProducerConfig
+from rocketpy.client.durations import to_ms
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outgoing import Outgoing
@@ -103,7 +104,7 @@ class Redelivery:
             self._transport,
             retry_topic(self._group),
             self._copy(message, delay_level),
-            timeout_ms=int(self._sending.timeout_s * 1000),
+            timeout_ms=to_ms(self._sending.timeout),
             attempts=1 + self._sending.retries,
             choose=None,
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from rocketpy.client.attempt_watch import AttemptWatch
 from rocketpy.client.config import ProducerConfig
+from rocketpy.client.durations import to_ms
 from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.client.instance import Instance
 from rocketpy.client.later import V5_0_0
@@ -62,7 +63,7 @@ class SendTransport:
             if config.latency_fault
             else None
         )
-        self.attempt_timeout_ms = int(config.attempt_timeout_s * 1000)
+        self.attempt_timeout_ms = to_ms(config.attempt_timeout)
         self.flow_control_retry = config.flow_control_retry
         self.watch = AttemptWatch(self.loop, instance.clock)
         self._instance = instance

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from rocketpy.client.config import ProducerConfig
+from rocketpy.client.durations import to_ms
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import Retry, ToDLQ
@@ -94,7 +95,7 @@ class Tracer:
         self._namespace = instance.config.namespace
         self._group = unwrap_namespace(self._namespace, group)
         self._topic = topic
-        self._config = ProducerConfig(timeout_s=5.0, max_message_bytes=4 * _MAX_BODY_BYTES)
+        self._config = ProducerConfig(timeout=5.0, max_message_bytes=4 * _MAX_BODY_BYTES)
         own_group = f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_numbers)}"
         self._transport = SendTransport(instance, own_group, self._config)
         self._window = SendWindow(_MAX_IN_FLIGHT, _MAX_IN_FLIGHT * _MAX_BODY_BYTES)
@@ -270,7 +271,7 @@ class Tracer:
             self._transport,
             self._topic,
             message,
-            timeout_ms=int(self._config.timeout_s * 1000),
+            timeout_ms=to_ms(self._config.timeout),
             attempts=1 + self._config.retries,
             choose=None,
         )

@@ -227,7 +227,7 @@ def test_a_condition_holds_over_a_restart_of_the_broker(run: Callable[..., Any])
         world.create_topic("t", queues=1)
         got: list[bytes] = []
         async with world.client() as client:
-            producer = client.producer(timeout_s=30)
+            producer = client.producer(timeout=30)
             options = {"group": "c", "start": "earliest", "handler": collect(got)}
             async with client.consumer("t", sql="n BETWEEN 3 AND 7", **options):
                 for number in range(10):

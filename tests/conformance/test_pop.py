@@ -138,7 +138,7 @@ def test_a_message_whose_handler_is_slow_is_handled_once_when_it_is_renewed(
             await asyncio.sleep(40)
 
         async with world.client() as client:
-            options: dict[str, Any] = {"group": "pop", "start": "earliest", "invisible_s": 10}
+            options: dict[str, Any] = {"group": "pop", "start": "earliest", "invisible_time": 10}
             async with client.pop_consumer("t", handler=slow, renew=True, **options) as consumer:
                 await send(world, range(1))
                 await world.until(lambda: bool(handled))
@@ -157,13 +157,13 @@ def test_a_message_is_kept_or_given_back_for_as_long_as_wished(run_simulated: An
         started_ms = world.clock.time_ms()
         async with (
             world.client() as client,
-            client.pop_consumer("t", group="pop", start="earliest", invisible_s=10) as consumer,
+            client.pop_consumer("t", group="pop", start="earliest", invisible_time=10) as consumer,
         ):
             async for message in consumer:
                 seen.append((message.retries, (world.clock.time_ms() - started_ms) // 1000))
                 if len(seen) == 1:
                     await message.change_invisible(30)
-                    await message.nack(delay_s=60)
+                    await message.nack(delay=60)
                 elif len(seen) == 2:
                     break
         return seen
@@ -259,7 +259,7 @@ def test_an_ack_is_tried_again_while_the_message_is_ours(run_simulated: Any) -> 
         async with (
             world.client() as client,
             client.pop_consumer(
-                "t", group="pop", start="earliest", invisible_s=30, handler=handle
+                "t", group="pop", start="earliest", invisible_time=30, handler=handle
             ) as consumer,
         ):
             await send(world, range(1))
@@ -279,7 +279,7 @@ def test_a_message_whose_time_is_over_is_not_settled_any_more(run_simulated: Any
         await send(world, range(1))
         async with (
             world.client() as client,
-            client.pop_consumer("t", group="pop", start="earliest", invisible_s=5) as consumer,
+            client.pop_consumer("t", group="pop", start="earliest", invisible_time=5) as consumer,
         ):
             messages = aiter(consumer)
             first = await anext(messages)
@@ -319,7 +319,13 @@ def test_popping_goes_on_after_the_broker_was_restarted(run: Callable[..., Any])
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"pop_batch": 33}, {"pop_batch": 0}, {"invisible_s": 1e9}, {"start": 5}, {"max_in_hand": 0}],
+    [
+        {"pop_batch": 33},
+        {"pop_batch": 0},
+        {"invisible_time": 1e9},
+        {"start": 5},
+        {"max_in_hand": 0},
+    ],
     ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(run_simulated: Any, wrong: Any) -> None:

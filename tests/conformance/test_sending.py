@@ -17,7 +17,7 @@ def test_sends_go_on_through_a_restart_of_the_only_broker(run: Callable[..., Any
     async def case(world: World) -> None:
         world.create_topic("t")
         async with world.client() as client:
-            producer = client.producer(timeout_s=20)
+            producer = client.producer(timeout=20)
             await producer.send("t", b"first")
             restart = asyncio.create_task(world.restart_broker())
             futures = []
@@ -77,7 +77,7 @@ def test_an_hour_of_flow_control_is_waited_out(run_simulated: Callable[..., Any]
 
         world.script[SEND_V2] = [busy_for_an_hour]
         async with world.client() as client:
-            await client.producer(timeout_s=7200, retries=100).send("t", b"x")
+            await client.producer(timeout=7200, retries=100).send("t", b"x")
         pauses = [after - before for before, after in itertools.pairwise(times)]
         assert pauses[0] == pytest.approx(1, abs=0.01)
         assert max(pauses) <= 144.1

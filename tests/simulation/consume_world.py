@@ -142,8 +142,8 @@ class ConsumeWorld:
         await member.client.start()
         options: dict[str, Any] = {
             "concurrent": {},
-            "ordered": {"ordered": True, "suspend_queue_ms": 500},
-            "by_key": {"order_by_key": True, "suspend_queue_ms": 500},
+            "ordered": {"ordered": True, "ordered_retry_pause": 0.5},
+            "by_key": {"order_by_key": True, "ordered_retry_pause": 0.5},
         }[self.mode]
 
         async def handler(message: ReceivedMessage) -> None:
@@ -151,7 +151,7 @@ class ConsumeWorld:
 
         member.consumer = member.client.consumer(
             TOPIC, group=GROUP, handler=handler, start="earliest", max_retries=4,
-            consume_timeout_ms=60_000, **options,
+            consume_timeout=60, **options,
         )  # fmt: skip
         await member.consumer.start()
 

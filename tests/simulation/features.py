@@ -82,8 +82,8 @@ class Features:
             group="pg",
             handler=self._handle_popped,
             start="earliest",
-            invisible_s=INVISIBLE_S,
-            poll_ms=5_000,
+            invisible_time=INVISIBLE_S,
+            pop_wait=5,
         ).start()
 
     def producer(self, client: Client) -> Producer:

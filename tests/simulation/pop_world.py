@@ -168,12 +168,12 @@ class PopWorld(ClusterWorld):
                 group=GROUP,
                 handler=self._handle,
                 start="earliest",
-                invisible_s=INVISIBLE_S,
+                invisible_time=INVISIBLE_S,
                 ordered=self.ordered,
                 concurrency=1 if self.ordered else 4,
                 pop_batch=1 if self.ordered else 8,
                 max_in_hand=1 if self.ordered else 16,
-                poll_ms=5_000,
+                pop_wait=5,
             )
             await consumer.start()
 

@@ -52,7 +52,7 @@ def test_a_message_given_back_after_its_log_expired_is_retried_all_the_same() ->
                 group="g",
                 handler=handle,
                 start="earliest",
-                consume_timeout_ms=86_400_000,
+                consume_timeout=86400,
             )
             await consumer.start()
             for number in range(3):

@@ -62,7 +62,7 @@ class SinkClient:
         config = ClientConfig(
             name_servers=options.nameservers,
             namespace=options.namespace,
-            api_timeout_ms=options.timeout_ms,
+            api_timeout=options.timeout_ms / 1000,
         )
         self.instance = Instance(config, remoting, clock=clock, rng=rng, process_id=os.getpid())
         await self.instance.start()

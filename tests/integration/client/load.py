@@ -73,10 +73,10 @@ class Load:
         """Send all the while; at the end, what is under way is waited for."""
         async with self.client() as client:
             # The topic and the connections are made by another producer: they take their time.
-            first = client.producer(timeout_s=30)
+            first = client.producer(timeout=30)
             await asyncio.gather(*[first.send(TOPIC, b"first") for _ in range(16)])
             self.phase = "before"
-            producer = client.producer(timeout_s=self.timeout_s, **self._options)
+            producer = client.producer(timeout=self.timeout_s, **self._options)
             self._producer = producer
             workers = [
                 asyncio.create_task(self._work(producer, number)) for number in range(self.workers)

@@ -100,7 +100,7 @@ async def test_a_failed_message_comes_again_and_nothing_is_passed_over(tmp_path:
         for n in range(6):
             await producer.send("orders", b"%d" % n)
         async with client.consumer(
-            "orders", group="g", start="earliest", handler=handler, local_retry_ms=200
+            "orders", group="g", start="earliest", handler=handler, local_retry_pause=0.2
         ):
             await _until(lambda: tries[b"3"] == 2 and len(tries) == 6)
     assert sum(tries.values()) == 7
@@ -115,7 +115,7 @@ async def test_sending_and_receiving_survive_a_broker_restart(tmp_path: Path) ->
     async with LocalCluster(tmp_path) as cluster, rocketpy.connect(cluster.namesrv) as client:
         producer = client.producer()
         async with client.consumer(
-            "orders", group="g", start="earliest", handler=handler, pull_error_pause_ms=100
+            "orders", group="g", start="earliest", handler=handler, pull_error_pause=0.1
         ) as consumer:
             await producer.send("orders", b"before")
             await cluster.restart_broker()
@@ -255,7 +255,7 @@ async def test_the_trace_of_a_message_is_read_back(tmp_path: Path) -> None:
 
 def test_blocking_sends_wait_for_a_broker_that_restarts(tmp_path: Path) -> None:
     with ClusterThread(tmp_path) as cluster, connect_sync(cluster.namesrv, group="s") as client:
-        with client.producer(timeout_s=30) as producer:
+        with client.producer(timeout=30) as producer:
             producer.send("orders", b"0")
             restart = threading.Thread(target=cluster.restart_broker)
             restart.start()

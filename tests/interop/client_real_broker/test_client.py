@@ -20,11 +20,11 @@ async def _until(condition: Callable[[], object], limit_s: float = 120) -> None:
 
 async def test_every_way_to_send_is_received(namesrv: str) -> None:
     async with rocketpy.connect(namesrv) as client:
-        producer = client.producer(timeout_s=30)
+        producer = client.producer(timeout=30)
         first = await producer.send("modes", b"one", tag="a", keys="k1 k2", headers={"h": "1"})
         await producer.send_batch("modes", [b"b1", b"b2", b"b3"])
         for codec in ("zlib", "lz4", "zstd"):
-            await client.producer(compression=codec, timeout_s=30).send(
+            await client.producer(compression=codec, timeout=30).send(
                 "modes", codec.encode() * 5_000
             )
         producer.send_oneway("modes", b"oneway")
@@ -52,7 +52,7 @@ async def test_members_share_and_take_over(namesrv: str) -> None:
         return {queue for queue in consumer.assignment if queue.topic == "shared"}
 
     async with rocketpy.connect(namesrv) as one, rocketpy.connect(namesrv) as two:
-        producer = one.producer(timeout_s=30)
+        producer = one.producer(timeout=30)
         for n in range(20):
             await producer.send("shared", b"%d" % n)
         a = one.consumer("shared", group="shared", start="earliest", handler=handler)
@@ -90,7 +90,7 @@ async def test_a_failed_message_comes_again_from_the_broker_or_goes_to_the_dead(
         dead.append(message)
 
     async with rocketpy.connect(namesrv) as client:
-        producer = client.producer(timeout_s=30)
+        producer = client.producer(timeout=30)
         sent = await producer.send("fails", b"again")
         await producer.send("fails", b"dead")
         async with (
@@ -105,7 +105,7 @@ async def test_a_failed_message_comes_again_from_the_broker_or_goes_to_the_dead(
 
 async def test_pulling_seeks_and_commits(namesrv: str) -> None:
     async with rocketpy.connect(namesrv) as client:
-        producer = client.producer(timeout_s=30)
+        producer = client.producer(timeout=30)
         for n in range(20):
             await producer.send("pulled", b"%d" % n)
         async with client.pull_consumer(group="pulled", auto_commit=False) as consumer:
@@ -121,7 +121,7 @@ async def test_pulling_seeks_and_commits(namesrv: str) -> None:
 
 async def test_a_condition_filters(namesrv: str) -> None:
     async with rocketpy.connect(namesrv) as client:
-        producer = client.producer(timeout_s=30)
+        producer = client.producer(timeout=30)
         for number in range(20):
             await producer.send("sql", b"%d" % number, headers={"n": str(number)})
         got: list[bytes] = []

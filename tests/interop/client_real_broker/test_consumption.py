@@ -31,7 +31,7 @@ async def test_a_message_fails_to_the_last_and_is_a_dead_letter(namesrv: str) ->
         dead.append(message)
 
     async with rocketpy.connect(namesrv) as client:
-        sent = await client.producer(timeout_s=30).send("doomed", b"x", keys="k")
+        sent = await client.producer(timeout=30).send("doomed", b"x", keys="k")
         async with (
             client.consumer(
                 "doomed", group="doomed", start="earliest", handler=handler, max_retries=2
@@ -57,7 +57,7 @@ async def test_a_message_that_is_sent_to_the_retry_topic_comes_again(namesrv: st
             raise rocketpy.Retry(delay_level=1)
 
     async with rocketpy.connect(namesrv) as client:
-        await client.producer(timeout_s=30).send("around", b"x" * 5_000)
+        await client.producer(timeout=30).send("around", b"x" * 5_000)
         async with client.consumer("around", group="around", start="earliest", handler=handler):
             await _until(lambda: len(got) == 2)
     assert (got[1].retries, got[1].topic, got[1].body) == (1, "around", b"x" * 5_000)
@@ -85,11 +85,11 @@ async def test_ordered_members_share_queues_in_order(namesrv: str) -> None:
 
     async with rocketpy.connect(namesrv) as one, rocketpy.connect(namesrv) as two:
         for n in range(80):
-            await one.producer(timeout_s=30).send("inorder", b"%d" % n)
+            await one.producer(timeout=30).send("inorder", b"%d" % n)
         consumers = [
             client.consumer(
                 "inorder", group="inorder", start="earliest", handler=handler, ordered=True,
-                suspend_queue_ms=50,
+                ordered_retry_pause=0.05,
             )
             for client in (one, two)
         ]  # fmt: skip
@@ -121,10 +121,10 @@ async def test_broadcasting_goes_on_after_a_restart(namesrv: str, tmp_path: Path
 
     async with rocketpy.connect(namesrv) as client:
         for n in range(8):
-            await client.producer(timeout_s=30).send("everybody", b"%d" % n)
+            await client.producer(timeout=30).send("everybody", b"%d" % n)
         assert await receive(8) == {b"%d" % n for n in range(8)}
         for n in range(8, 12):
-            await client.producer(timeout_s=30).send("everybody", b"%d" % n)
+            await client.producer(timeout=30).send("everybody", b"%d" % n)
         assert await receive(4) == {b"%d" % n for n in range(8, 12)}
 
 
@@ -135,7 +135,7 @@ async def test_latest_means_latest_in_a_young_queue(namesrv: str) -> None:
         got.append(message.body)
 
     async with rocketpy.connect(namesrv) as client:
-        producer = client.producer(timeout_s=30)
+        producer = client.producer(timeout=30)
         for n in range(8):
             await producer.send("young", b"old %d" % n)
         async with client.consumer("young", group="young", handler=handler) as consumer:

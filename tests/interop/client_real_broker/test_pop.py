@@ -23,7 +23,7 @@ async def test_members_pop_ack_and_get_again_what_failed(namesrv: str) -> None:
             raise ValueError("not yet")
 
     async with rocketpy.connect(namesrv) as one, rocketpy.connect(namesrv) as two:
-        producer = one.producer(timeout_s=30)
+        producer = one.producer(timeout=30)
         for number in range(20):
             await producer.send("popped", b"%d" % number, tag="even" if number % 2 == 0 else "odd")
         async with (
@@ -39,7 +39,7 @@ async def test_members_pop_ack_and_get_again_what_failed(namesrv: str) -> None:
 async def test_iterating_keeping_and_giving_back(namesrv: str) -> None:
     async with rocketpy.connect(namesrv) as client:
         for number in range(3):
-            await client.producer(timeout_s=30).send("kept", b"%d" % number)
+            await client.producer(timeout=30).send("kept", b"%d" % number)
         seen: list[tuple[bytes, int]] = []
         options = {"group": "pop-b", "start": "earliest"}
         async with client.pop_consumer("kept", **options) as consumer:  # type: ignore[arg-type]
@@ -47,7 +47,7 @@ async def test_iterating_keeping_and_giving_back(namesrv: str) -> None:
                 seen.append((message.body, message.retries))
                 if len(seen) == 1:
                     await message.change_invisible(30)
-                    await message.nack(delay_s=2)
+                    await message.nack(delay=2)
                 elif len(seen) == 4:
                     break
     bodies = [body for body, _ in seen]
@@ -64,7 +64,7 @@ async def test_in_order(namesrv: str) -> None:
 
     async with rocketpy.connect(namesrv) as client:
         for number in range(10):
-            await client.producer(timeout_s=30).send("in-order", b"%d" % number, order_key="k")
+            await client.producer(timeout=30).send("in-order", b"%d" % number, order_key="k")
         async with client.pop_consumer(
             "in-order",
             group="pop-c",

@@ -64,7 +64,7 @@ class Kit:
     async def use(self, name: str, *, wait_for: list[str]) -> None:
         """Send messages that are due soon, due after the hand-over, and called back; receive."""
         async with rocketpy.connect(self.namesrv) as client:
-            producer = client.producer(timeout_s=15)
+            producer = client.producer(timeout=15)
             consumer = client.consumer(
                 TOPIC, group="g", start="earliest", handler=self._handle, concurrency=1
             )

@@ -28,7 +28,7 @@ class Numbers:
     async def add(self, timed: int, halves: int) -> None:
         """Send timed messages for in an hour, and leave transactions open."""
         async with rocketpy.connect(self.kit.namesrv) as client:
-            producer = client.producer(group="p", timeout_s=15)
+            producer = client.producer(group="p", timeout=15)
             await producer.send(TOPIC, b"plain")
             for number in range(timed):
                 await producer.send(TOPIC, b"%d" % number, delay=3_600)

@@ -39,8 +39,8 @@ async def pop_two_and_ack_one(namesrv: str) -> bytes:
     """Returns the body of the one that is not acked."""
     async with rocketpy.connect(namesrv) as client:
         for number in range(2):
-            await client.producer(timeout_s=30).send("swapped", b"%d" % number)
-        options = {"group": "g", "start": "earliest", "invisible_s": 20}
+            await client.producer(timeout=30).send("swapped", b"%d" % number)
+        options = {"group": "g", "start": "earliest", "invisible_time": 20}
         async with client.pop_consumer("swapped", **options) as consumer:  # type: ignore[arg-type]
             messages = aiter(consumer)
             await anext(messages)

@@ -167,9 +167,9 @@ def test_a_client_describes_itself_by_its_own_identity() -> None:
 
 
 def test_connect_takes_the_fields_of_its_configuration() -> None:
-    client = rocketpy.connect("127.0.0.1:9876", group="shop", api_timeout_ms=7)
+    client = rocketpy.connect("127.0.0.1:9876", group="shop", api_timeout=0.007)
     assert isinstance(client, Client)
-    assert client.config == ClientConfig("127.0.0.1:9876", group="shop", api_timeout_ms=7)
+    assert client.config == ClientConfig("127.0.0.1:9876", group="shop", api_timeout=0.007)
     parameters = set(inspect.signature(rocketpy.connect).parameters)
     assert {"name_servers", "group", "namespace", "credentials"} <= parameters
     with pytest.raises(ConfigError):

@@ -86,7 +86,7 @@ def test_a_broker_that_came_back_is_known_to_be_back_within_seconds(
 ) -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
-        async with cluster.client(heartbeat_interval_ms=600_000) as client:
+        async with cluster.client(heartbeat_interval=600) as client:
             async with getattr(client, kind)("t", group="c", handler=nothing) as consumer:
                 await pass_time(5)
                 cluster.down.add(BROKER_A)

@@ -194,7 +194,7 @@ def test_a_frozen_broker_does_not_hold_a_close_up(ordered: bool) -> None:
                 await until(lambda: len(handled) == 16)
                 freeze(cluster, 1)
                 began_ms = cluster.elapsed_ms
-            assert cluster.elapsed_ms - began_ms <= 10_000, "stop_timeout_s"
+            assert cluster.elapsed_ms - began_ms <= 10_000, "stop_timeout"
         saved = {
             key[3]: at for key, at in cluster.offsets.items() if key[:3] == ("c", "broker-a", "t")
         }
@@ -208,7 +208,7 @@ def test_a_close_ends_in_time_although_no_broker_answers() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client() as client:
-            consumer = client.consumer("t", group="c", handler=nothing, stop_timeout_s=2)
+            consumer = client.consumer("t", group="c", handler=nothing, stop_timeout=2)
             async with consumer:
                 await pass_time(5)
                 freeze(cluster, 0)

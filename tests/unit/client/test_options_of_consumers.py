@@ -77,7 +77,7 @@ def cached(reader: str) -> Observer:
         async with cluster.client() as client:
             if reader == "push":
                 consumer = client.consumer(
-                    "t", group="c", start="earliest", handler=forever, stop_timeout_s=0, **options
+                    "t", group="c", start="earliest", handler=forever, stop_timeout=0, **options
                 )
                 async with consumer:
                     await pass_time(30)
@@ -102,7 +102,7 @@ async def span_reached(cluster: Cluster, options: dict[str, Any]) -> int:
         if message.offset == 0 or message.offset > 32:
             await asyncio.Event().wait()
 
-    await consume(cluster, {"handler": handler, "stop_timeout_s": 0, **options})
+    await consume(cluster, {"handler": handler, "stop_timeout": 0, **options})
     pulls = [r.ext_fields for r in cluster.of_code(PULL) if r.ext_fields["topic"] == "t"]
     return max(int(fields["queueOffset"]) for fields in pulls)
 
@@ -116,7 +116,7 @@ async def pause_between_full_pulls(cluster: Cluster, options: dict[str, Any]) ->
 def pull_pause(reader: Any, step: Any) -> Observer:
     async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
         cluster.script[PULL] = [step] * 20
-        await reader(cluster, {"suspend_ms": 1_000, **options}, 100)
+        await reader(cluster, {"pull_wait": 1, **options}, 100)
         return cluster.pause_ms(PULL, topic="t")
 
     return observe
@@ -177,7 +177,7 @@ async def ordered_pause(cluster: Cluster, options: dict[str, Any]) -> int:
 
 async def given_back_after(cluster: Cluster, options: dict[str, Any]) -> int:
     fill(cluster, 1)
-    await consume(cluster, {"handler": forever, "stop_timeout_s": 0, **options}, 100)
+    await consume(cluster, {"handler": forever, "stop_timeout": 0, **options}, 100)
     return next(at for at, request in cluster.times if request.code == GIVE_BACK) // 10_000
 
 
@@ -262,7 +262,7 @@ def rebalanced_after(kind: str) -> Observer:
     """When a queue that was added is found: routes are fresh every second."""
 
     async def observe(cluster: Cluster, options: dict[str, Any]) -> int:
-        async with cluster.client(route_refresh_interval_ms=1_000_000) as client:
+        async with cluster.client(route_refresh_interval=1000) as client:
             consumer: Any
             if kind == "push":
                 consumer = client.consumer("t", group="c", handler=failing, **options)
@@ -286,7 +286,7 @@ async def takeover(cluster: Cluster, options: dict[str, Any]) -> int:
     async with cluster.client() as one, cluster.client() as two:
         async with one.consumer("t", group="c", handler=failing):
             await pass_time(5)
-            second = two.consumer("t", group="c", handler=failing, start_timeout_s=0, **options)
+            second = two.consumer("t", group="c", handler=failing, start_timeout=0, **options)
             async with second:
                 began = cluster.clock.monotonic_ms()
                 await until(lambda: len(of_topic(second)) >= 2)
@@ -372,31 +372,31 @@ CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "batch": (1, 8, largest_batch, 1, 8),
     "ordered": (False, True, handlers_at_once, 20, 1),
     "order_by_key": (False, lambda message: message.offset % 3, handlers_at_once, 20, 3),
-    "suspend_queue_ms": (500, 7_000, ordered_pause, 500, 7_000),
+    "ordered_retry_pause": (0.5, 7, ordered_pause, 500, 7_000),
     "max_retries": (-1, 3, retry_limit_sent, "16", "3"),
     "broadcast": (False, True, heartbeat_field("messageModel"), "CLUSTERING", "BROADCASTING"),
     "allocation": ("avg", "circle", queues_of_second("push"), [2, 3], [1, 3]),
     "serializer": (plain, json_serializer, decoded, b"[1]", [1]),
     "pull_batch": (5, 7, pull_field("maxMsgNums"), "5", "7"),
     "pull_batch_bytes": (5000, 7000, pull_field("maxMsgBytes"), "5000", "7000"),
-    "pull_interval_ms": (0, 400, pause_between_full_pulls, 0, 400),
+    "pull_interval": (0, 0.4, pause_between_full_pulls, 0, 400),
     "max_cached_messages": (50, 150, cached("push"), 64, 160),
     "max_cached_bytes": (300 * 50, 300 * 150, cached("push"), 64, 160),
     "max_span": (50, 150, span_reached, 32, 128),
-    "suspend_ms": (5000, 7000, pull_field("suspendTimeoutMillis"), "5000", "7000"),
-    "pull_timeout_ms": (4000, 6000, pull_pause(consume, "lost"), 5000, 7000),
-    "pull_error_pause_ms": (1000, 3000, pull_pause(consume, 1), 1000, 3000),
-    "rebalance_interval_ms": (10_000, 20_000, rebalanced_after("push"), 10, 20),
-    "takeover_pause_ms": (0, 7_000, takeover, 0, 7),
-    "start_timeout_s": (0, 7, start_took("push"), 0, 7),
-    "stop_timeout_s": (1, 4, stop_took, 1, 4),
-    "consume_timeout_ms": (20_000, 50_000, given_back_after, 2, 5),
-    "local_retry_ms": (2_000, 9_000, local_pause, 2_000, 9_000),
+    "pull_wait": (5, 7, pull_field("suspendTimeoutMillis"), "5000", "7000"),
+    "pull_timeout": (4, 6, pull_pause(consume, "lost"), 5000, 7000),
+    "pull_error_pause": (1, 3, pull_pause(consume, 1), 1000, 3000),
+    "rebalance_interval": (10, 20, rebalanced_after("push"), 10, 20),
+    "takeover_pause": (0, 7, takeover, 0, 7),
+    "start_timeout": (0, 7, start_took("push"), 0, 7),
+    "stop_timeout": (1, 4, stop_took, 1, 4),
+    "consume_timeout": (20, 50, given_back_after, 2, 5),
+    "local_retry_pause": (2, 9, local_pause, 2_000, 9_000),
 }  # fmt: skip
 PULL_CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "group": ("c", "d", pull_field("consumerGroup", poll), "c", "d"),
     "auto_commit": (True, False, polls_committed, [5, 10, 15], []),
-    "auto_commit_interval_ms": (5_000, 9_000, polls_committed, [5, 10, 15], [9, 18]),
+    "auto_commit_interval": (5, 9, polls_committed, [5, 10, 15], [9, 18]),
     "start": ("earliest", "latest", pull_field("queueOffset", poll), "0", "3"),
     "allocation": ("avg", "circle", queues_of_second("pull"), [2, 3], [1, 3]),
     "serializer": (plain, json_serializer, poll_decoded, b"[1]", [1]),
@@ -404,11 +404,11 @@ PULL_CONSUMER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "max_cached_messages": (50, 150, cached("pull"), 64, 160),
     "max_cached_bytes": (300 * 50, 300 * 150, cached("pull"), 64, 160),
     "max_cached_messages_all": (50, 150, cached("pull"), 64, 160),
-    "suspend_ms": (5000, 7000, pull_field("suspendTimeoutMillis", poll), "5000", "7000"),
-    "pull_timeout_ms": (4000, 6000, pull_pause(poll, "lost"), 5000, 7000),
-    "pull_error_pause_ms": (1000, 3000, pull_pause(poll, 1), 1000, 3000),
-    "rebalance_interval_ms": (10_000, 20_000, rebalanced_after("pull"), 10, 20),
-    "start_timeout_s": (0, 7, start_took("pull"), 0, 7),
+    "pull_wait": (5, 7, pull_field("suspendTimeoutMillis", poll), "5000", "7000"),
+    "pull_timeout": (4, 6, pull_pause(poll, "lost"), 5000, 7000),
+    "pull_error_pause": (1, 3, pull_pause(poll, 1), 1000, 3000),
+    "rebalance_interval": (10, 20, rebalanced_after("pull"), 10, 20),
+    "start_timeout": (0, 7, start_took("pull"), 0, 7),
 }
 
 
@@ -417,7 +417,7 @@ def test_option_of_a_consumer(option: str) -> None:
     one, two, observe, seen_one, seen_two = CONSUMER[option]
     for value, seen in ((one, seen_one), (two, seen_two)):
         Counting.got.clear()
-        queues = 4 if option in {"allocation", "takeover_pause_ms"} else 1
+        queues = 4 if option in {"allocation", "takeover_pause"} else 1
 
         async def main(cluster: Cluster, value: Any = value) -> Any:
             return await observe(cluster, {option: value})
@@ -429,7 +429,7 @@ def test_option_of_a_consumer(option: str) -> None:
 def test_option_of_a_pull_consumer(option: str) -> None:
     one, two, observe, seen_one, seen_two = PULL_CONSUMER[option]
     for value, seen in ((one, seen_one), (two, seen_two)):
-        queues = 4 if option in {"allocation", "takeover_pause_ms"} else 1
+        queues = 4 if option in {"allocation", "takeover_pause"} else 1
 
         async def main(cluster: Cluster, value: Any = value) -> Any:
             return await observe(cluster, {option: value})
@@ -453,11 +453,12 @@ def test_no_option_of_consumers_is_left_out() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"concurrency": 0}, {"ordered": True}, {"order_by_key": True}, {"suspend_queue_ms": 9},
+        {"concurrency": 0}, {"ordered": True}, {"order_by_key": True},
+        {"ordered_retry_pause": 0.009},
         {"ordered": True, "order_by_key": True, "handler": print}, {"batch": 0},
         {"batch": "8"}, {"pull_batch": 0}, {"max_span": 0},
         {"allocation": "average"}, {"sql": "a > 5", "filter": "x"}, {"max_retries": -2},
-        {"suspend_ms": 30_000}, {"pull_timeout_ms": 15_000}, {"start": "newest"},
+        {"pull_wait": 30}, {"pull_timeout": 15}, {"start": "newest"},
         {"filter": " || "}, {"group": "no blank"},
     ],
 )  # fmt: skip
@@ -466,7 +467,7 @@ def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, Any
         async with cluster.client() as client:
             with pytest.raises(ConfigError) as caught:
                 client.consumer("t", **options)
-            assert caught.value.key in {*options, "pull_timeout_ms"}
+            assert caught.value.key in {*options, "pull_timeout"}
 
     run_sim(main)
 

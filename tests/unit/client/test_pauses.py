@@ -48,7 +48,7 @@ def test_a_pause_right_after_the_start_holds_what_comes_later() -> None:
             got.append(message)
 
         async with cluster.client() as client:
-            options: dict[str, Any] = {"group": "c", "start": "earliest", "start_timeout_s": 0}
+            options: dict[str, Any] = {"group": "c", "start": "earliest", "start_timeout": 0}
             async with client.consumer("t", handler=handler, **options) as consumer:
                 assert consumer.assignment == []
                 consumer.pause()

@@ -65,7 +65,7 @@ def test_a_start_does_not_wait_for_a_queue_that_is_given_up_meanwhile() -> None:
         async with cluster.client() as client:
             began_ms = cluster.elapsed_ms
             async with client.pop_consumer(
-                "t", group="g", handler=nothing, rebalance_interval_ms=1_000
+                "t", group="g", handler=nothing, rebalance_interval=1
             ) as consumer:
                 assert cluster.elapsed_ms - began_ms < 4_000
                 assert consumer.assignment == [SECOND]
@@ -115,7 +115,7 @@ def test_a_stop_leaves_the_group_and_what_was_popped_comes_back() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 4)
         async with cluster.client() as client:
-            consumer = client.pop_consumer("t", group="g", start="earliest", invisible_s=10)
+            consumer = client.pop_consumer("t", group="g", start="earliest", invisible_time=10)
             await consumer.start()
             await until(lambda: consumer.in_hand == 4)
             assert cluster.members("g") == [client.client_id]
@@ -204,7 +204,8 @@ def test_no_more_than_allowed_is_in_hand() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"pop_batch": 0}, {"pop_batch": 33}, {"invisible_s": 0}, {"invisible_s": 3 * 86_400 + 1},
+        {"pop_batch": 0}, {"pop_batch": 33}, {"invisible_time": 0},
+        {"invisible_time": 3 * 86_400 + 1},
         {"start": "newest"}, {"max_in_hand": 0}, {"concurrency": 0}, {"group": "no blank"},
     ],
     ids=str,

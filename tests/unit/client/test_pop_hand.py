@@ -111,7 +111,7 @@ def test_the_longest_delay_holds_for_every_retry_after_it() -> None:
 def test_who_gives_back_may_say_when_whatever_the_number_of_retries() -> None:
     async def case() -> None:
         kit = Kit(max_retries=2)
-        await kit.take(retries=9).nack(delay_s=1.5)
+        await kit.take(retries=9).nack(delay=1.5)
         assert kit.broker.of_code(CHANGE)[0]["invisibleTime"] == "1500"
         assert kit.instance.sent_back == []
 

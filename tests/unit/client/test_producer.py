@@ -125,7 +125,7 @@ def test_flow_control_backs_off_before_the_next_attempt() -> None:
         cluster.script[SEND] = [2, 530]
         async with cluster.client() as client:
             started_ms = cluster.clock.monotonic_ms()
-            await client.producer(timeout_s=10).send("t", b"x")
+            await client.producer(timeout=10).send("t", b"x")
             waited_ms = cluster.clock.monotonic_ms() - started_ms
         assert 800 + 1280 <= waited_ms <= 1200 + 1920 + 20
 
@@ -137,7 +137,7 @@ def test_flow_control_never_waits_beyond_the_timeout() -> None:
         cluster.script[SEND] = [2]
         async with cluster.client() as client:
             with pytest.raises(FlowControlError):
-                await client.producer(timeout_s=0.5).send("t", b"x")
+                await client.producer(timeout=0.5).send("t", b"x")
             assert cluster.elapsed_ms < 100
 
     run_sim(main)

@@ -87,7 +87,7 @@ def test_auto_commit_stores_what_earlier_polls_handed_out() -> None:
         fill(cluster, 10)
         async with cluster.client() as client:
             async with client.pull_consumer(
-                group="p", start="earliest", auto_commit_interval_ms=5_000
+                group="p", start="earliest", auto_commit_interval=5
             ) as consumer:
                 await consumer.assign([QUEUE])
                 await consumer.poll(max_messages=4)

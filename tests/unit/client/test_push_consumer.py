@@ -288,7 +288,7 @@ def test_stop_finishes_what_is_in_hand_and_cancels_what_takes_too_long() -> None
 
         async with cluster.client() as client:
             consumer = client.consumer(
-                "t", group="c", start="earliest", handler=handler, stop_timeout_s=5
+                "t", group="c", start="earliest", handler=handler, stop_timeout=5
             )
             await consumer.start()
             await pass_time(1)
@@ -311,7 +311,7 @@ def test_a_message_in_hand_for_too_long_is_given_back() -> None:
 
         async with cluster.client() as client:
             async with client.consumer(
-                "t", group="c", start="earliest", handler=handler, stop_timeout_s=0.1
+                "t", group="c", start="earliest", handler=handler, stop_timeout=0.1
             ):
                 await pass_time(910)
                 assert [back["delayLevel"] for back in cluster.sent_back] == ["3"]

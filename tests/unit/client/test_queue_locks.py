@@ -131,7 +131,7 @@ class Members:
     def consumer(self, client: Any, **options: Any) -> Any:
         return client.consumer(
             "t", group="c", start="earliest", ordered=True, handler=self.handler,
-            suspend_queue_ms=100, **options,
+            ordered_retry_pause=0.1, **options,
         )  # fmt: skip
 
     @property
@@ -176,9 +176,9 @@ def test_a_handler_in_hand_keeps_its_queue_until_it_ends() -> None:
         members = Members(cluster, takes_s=40)
         fill(cluster, 4)
         async with cluster.client() as one, cluster.client() as two:
-            async with members.consumer(one, stop_timeout_s=0) as first:
+            async with members.consumer(one, stop_timeout=0) as first:
                 await until(lambda: len(members.busy) == 4)
-                async with members.consumer(two, stop_timeout_s=0) as second:
+                async with members.consumer(two, stop_timeout=0) as second:
                     await pass_time(30)
                     assert not of_topic(second), "their handlers run"
                     await until(lambda: len(of_topic(second)) == 2)

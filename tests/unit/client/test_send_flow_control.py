@@ -66,7 +66,7 @@ def test_flow_control_is_one_error_that_says_how_long(code: int) -> None:
 def test_flow_control_backs_off_from_begin_to_begin_and_prefers_another_broker() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
-            producer = client.producer(retries=3, timeout_s=30)
+            producer = client.producer(retries=3, timeout=30)
             await warm(producer, cluster)
             cluster.script[SEND] = [2, 530, 215]
             sends = Sends(cluster)
@@ -104,7 +104,7 @@ def test_a_broker_that_freezes_after_flow_control_has_more_patience() -> None:
 
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
-            producer = client.producer(retries=9, timeout_s=60)
+            producer = client.producer(retries=9, timeout=60)
             await warm(producer, cluster)
             cluster.script[SEND] = [2, "lost"]
             sends = Sends(cluster)

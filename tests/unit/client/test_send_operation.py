@@ -31,7 +31,7 @@ def test_the_module_says_what_the_table_says() -> None:
 def test_a_send_cancelled_while_it_backs_off_is_not_sent() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
-            producer = client.producer(timeout_s=30)
+            producer = client.producer(timeout=30)
             cluster.script[SEND] = [2]
             future = producer.send_nowait("t", b"x")
             await pass_time(0.2)
@@ -59,7 +59,7 @@ def test_a_send_cancelled_while_its_route_is_asked_for_is_not_sent() -> None:
 def test_a_body_that_breaks_a_limit_does_not_keep_others_waiting() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
-            producer = client.producer(max_in_flight=1, timeout_s=60)
+            producer = client.producer(max_in_flight=1, timeout=60)
             cluster.latency_ms = 1_000
             first = producer.send_nowait("t", b"first")
             bad = asyncio.create_task(producer.send("t", b""))

@@ -107,7 +107,7 @@ def test_the_last_attempt_s_error_waits_for_earlier_ones(thaws: bool, took_ms: i
 def test_a_send_cancelled_while_it_listens_leaves_at_once() -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.client() as client:
-            producer = client.producer(retries=1, timeout_s=60, attempt_timeout_s=1)
+            producer = client.producer(retries=1, timeout=60, attempt_timeout=1)
             await warm(producer, cluster)
             first_on(producer, "broker-a")
             freeze(cluster, 0)
@@ -297,7 +297,7 @@ def test_a_chosen_queue_gets_one_attempt() -> None:
 def test_the_time_covers_the_look_up_of_the_route() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.script[ROUTE] = ["lost"] * 9
-        async with cluster.client(api_timeout_ms=10_000) as client:
+        async with cluster.client(api_timeout=10) as client:
             sends = Sends(cluster)
             producer = client.producer()
             with pytest.raises(RequestTimeoutError, match="t ran out of time"):

@@ -57,7 +57,7 @@ def test_a_group_that_died_young_still_begins_where_it_began() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 3)
         reader = Reader()
-        async with cluster.client(persist_interval_ms=3_600_000) as client:
+        async with cluster.client(persist_interval=3600) as client:
             await reader.consumer(client, start="latest").start()
             await pass_time(3)
             cluster.world.network.host("10.0.1.1").kill_process()
@@ -76,7 +76,7 @@ def test_queues_that_come_later_begin_with_their_first_message() -> None:
     async def main(cluster: Cluster) -> None:
         fill(cluster, 1)
         reader = Reader()
-        async with cluster.client(route_refresh_interval_ms=30_000) as client:
+        async with cluster.client(route_refresh_interval=30) as client:
             async with reader.consumer(client, start="latest"):
                 await pass_time(5)
                 cluster.create_topic("t", 2)
