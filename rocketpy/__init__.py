@@ -17,10 +17,12 @@ Example:
 
         asyncio.run(main())
 
-`rocketpy.sync` has the same without `await`. The names below load when first used, so that
-servers do not pay for the client.
+`rocketpy.sync` has the same without `await`. Whoever imports this package has the client loaded by
+that, not later inside a running event loop; servers and the command line, which import modules of
+it, do not pay for the client.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -107,3 +109,26 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
 def __dir__() -> list[str]:
     """List the public names."""
     return sorted(__all__)
+
+
+def _is_asked_for_itself() -> bool:
+    """Whether a program imports this package, and not only one of its modules.
+
+    The import of `rocketpy.cli.main` imports this package first; the frames of the import system
+    say which name began it. `python -m rocketpy` is the command line.
+    """
+    begun = __name__
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to look at one's callers
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if not frame.f_code.co_filename.startswith("<frozen importlib"):
+            break
+        name = frame.f_locals.get("name")
+        if isinstance(name, str):
+            begun = name
+    return begun in {__name__, "rocketpy.errors"} and sys.argv[:1] != ["-m"]
+
+
+if _is_asked_for_itself():
+    for _name in _HOME:
+        __getattr__(_name)

@@ -343,7 +343,7 @@ class Producer(Closes):
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
-        properties = half_properties(self.group, None if check_after is None else to_s(check_after))
+        properties = half_properties(self.group, check_after)
         options = {**options, "properties": {**options.get("properties", {}), **properties}}
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         message = message._replace(sys_flag=message.sys_flag | TRANSACTION_PREPARED)
@@ -387,8 +387,8 @@ class Producer(Closes):
             message = build_outgoing(body, given, self.config, self._instance.next_msg_id())
             await self._launch(transport, topic, message, given)
 
-        timeout_s = self._time_of(options)
-        return await ask(self._instance, topic, send, timeout_s, self.config.serializer)
+        time_s, serializer = self._time_of(options), self.config.serializer
+        return await ask(self._instance, topic, send, time_s, serializer)
 
     async def reply(
         self,
@@ -482,7 +482,6 @@ class Producer(Closes):
         *,
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
-        config = self.config
         choose = queue_chooser(options) if options else None
         operation = SendOperation(
             self._window,
@@ -490,7 +489,7 @@ class Producer(Closes):
             topic,
             message,
             timeout_ms=int(self._time_of(options) * 1000),
-            attempts=1 if choose is not None else 1 + options.get("retries", config.retries),
+            attempts=1 if choose is not None else 1 + options.get("retries", self.config.retries),
             choose=choose,
             # In a chosen queue, messages that are sent meanwhile would overtake one that waits.
             waits_for_broker=choose is None or not is_pipelined,

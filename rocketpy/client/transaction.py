@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from rocketpy.client.broker_api import BrokerApi
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.send_result import SendResult, SendStatus
 from rocketpy.client.serializers import Serializer
@@ -69,18 +70,19 @@ class _Addresses(Protocol):
     def master_address(self, broker_name: str) -> str | None: ...
 
 
-def half_properties(group: str, check_after_s: float | None) -> dict[str, str]:
+def half_properties(group: str, check_after: Duration | None) -> dict[str, str]:
     """Return the properties that make a message a half message.
 
     Args:
         group: the producer group, whose members are asked about it.
-        check_after_s: not to be asked about sooner, in seconds; None leaves it to the broker.
+        check_after: not to be asked about sooner; None leaves it to the broker.
 
     Raises:
         IllegalMessageError: a time that is not positive.
     """
     properties = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: group}
-    if check_after_s is not None:
+    if check_after is not None:
+        check_after_s = to_s(check_after)
         if check_after_s <= 0:
             raise IllegalMessageError(f"check_after must be more than 0 s, not {check_after_s}")
         properties[PROPERTY_CHECK_IMMUNITY_TIME] = str(max(1, round(check_after_s)))
