@@ -55,6 +55,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.standalone:command",
         "Run a name server and a broker in one process.",
     ),
+    "top": (
+        "rocketpy.cli.top:command",
+        "Watch brokers, the busiest topics and the groups furthest behind.",
+    ),
     "topic": ("rocketpy.cli.topic:command", "Create, look at, change and delete topics."),
 }
 

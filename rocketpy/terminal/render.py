@@ -32,16 +32,31 @@ def show(rows: Iterable[Row], output: str, *, columns: Sequence[str] = (), empty
         if empty:
             click.echo(empty, err=True)
         return
-    names = list(columns) or list(every[0])
-    cells = [[_cell(row[name]) for name in names] for row in every]
+    for line in table(every, columns):
+        click.echo(line)
+
+
+def table(rows: Sequence[Row], columns: Sequence[str] = ()) -> list[str]:
+    """Return the lines of a table, the header first; none without rows.
+
+    Args:
+        rows: all with the same keys.
+        columns: keys of the table; all of them by default.
+    """
+    if not rows:
+        return []
+    names = list(columns) or list(rows[0])
+    cells = [[_cell(row[name]) for name in names] for row in rows]
     widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(names)]
-    right = [type(every[0][name]) in {int, float} for name in names]
+    right = [type(rows[0][name]) in {int, float} for name in names]
+    lines = []
     for line in [[name.upper() for name in names], *cells]:
         padded = [
             text.rjust(width) if is_right else text.ljust(width)
             for text, width, is_right in zip(line, widths, right, strict=True)
         ]
-        click.echo("  ".join(padded).rstrip())
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def as_json(row: Row) -> str:

@@ -75,6 +75,25 @@ def test_send_from_standard_input(cli: Cli, stdin: Callable[[bytes], None]) -> N
     assert "sent 100 messages to t" in cli("send", "t", "x", "--count", "100")
 
 
+def test_top_once(cli: Cli) -> None:
+    cli("topic", "create", "t", "--queues", "2")
+    cli("send", "t", "x", "--count", "3")
+    cli("consume", "t", "--group", "g", "--from", "earliest", "--max", "1")
+    shown = cli.json("top", "--once")
+    assert (shown["error"], set(shown)) == ("", {"time", "error", "brokers", "topics", "groups"})
+    assert shown["topics"][0] | {"in_per_s": 0} == {
+        "topic": "t", "in_per_s": 0, "messages": 3, "queues": 2,
+    }  # fmt: skip
+    [group] = [row for row in shown["groups"] if row["group"] == "g"]
+    assert group["lag"] == 2
+    page = cli("top", "--once")
+    assert page.startswith(cli.namesrv)
+    assert [line for line in page.splitlines() if line.startswith("BROKER ")]
+    assert [line for line in page.splitlines() if line.split()[:1] == ["t"]]
+    cli("top", "--once", "-n", "127.0.0.1:1", code=1)
+    cli("top", "-n", "127.0.0.1:1", code=1)
+
+
 def test_topics(cli: Cli) -> None:
     cli("topic", "create", "a", "--queues", "2", "--attribute", "message.type=FIFO", "--order")
     listed = {row["topic"]: row for row in cli.json("topic", "list")}

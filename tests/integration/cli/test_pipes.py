@@ -1,5 +1,6 @@
 """Commands in pipes and under signals, as processes of their own."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -109,3 +110,19 @@ def test_lines_that_nobody_saw_do_not_count(cluster: ClusterThread) -> None:
         assert it.wait(WAIT_S) == 1
     assert head.stdout == b"line 0\nline 1\n"
     assert lag(cluster, "g") == 8
+
+
+def test_top_shows_page_after_page_until_a_signal_comes(cluster: ClusterThread) -> None:
+    fill(cluster, 3)
+    top = ("top", "--interval", "0.1", "-o", "json")
+    with start(cluster, *top, stdout=subprocess.PIPE) as it:
+        assert it.stdout is not None
+        first, second = (json.loads(it.stdout.readline()) for _ in range(2))
+        fill(cluster, 2)
+        while (page := json.loads(it.stdout.readline()))["topics"][0]["messages"] < 5:
+            pass
+        it.send_signal(signal.SIGTERM)
+        assert it.wait(WAIT_S) == 0
+    assert [row["messages"] for row in first["topics"] + second["topics"]] == [3, 3]
+    assert second["topics"][0]["in_per_s"] == 0.0
+    assert [row["broker"] for row in page["brokers"]] == ["broker-a"]

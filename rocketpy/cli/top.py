@@ -1,0 +1,285 @@
+"""``rocketpy top``: what a cluster does now, again and again."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+import click
+
+from rocketpy import admin as rocketpy_admin
+from rocketpy.errors import RocketPyError
+from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
+from rocketpy.terminal.render import as_json, iso, printable, table
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 32
+"""Questions that wait for an answer at the same time."""
+_ROWS: Final = 20
+_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What a cluster said at one moment.
+
+    Attributes:
+        at_s: when, on a clock that only goes on.
+        brokers: every broker.
+        topics: each with the offsets of its queues.
+        groups: each with its offsets, and how many members it has.
+    """
+
+    at_s: float
+    brokers: Sequence[rocketpy_admin.BrokerStatus]
+    topics: Sequence[rocketpy_admin.TopicStatus]
+    groups: Sequence[tuple[rocketpy_admin.GroupLag, int]]
+
+    def stored(self) -> dict[str, int]:
+        """Messages ever stored, by topic."""
+        return {each.topic: sum(q.max_offset for q in each.queues) for each in self.topics}
+
+    def consumed(self) -> dict[str, int]:
+        """Messages ever consumed, by group."""
+        return {
+            each.group: sum(max(0, q.consumer_offset) for q in each.queues)
+            for each, _ in self.groups
+        }
+
+
+View = dict[str, list[dict[str, object]]]
+"""Rows of what is shown: brokers, topics and groups."""
+
+
+def view(now: Sample, before: Sample | None) -> View:
+    """Return the rows to show, the busiest topics and the groups furthest behind first.
+
+    Args:
+        now: what the cluster says.
+        before: what it said; rates are those between the two. Without it they are the brokers' own,
+            of the last ten seconds (brokers) or the last minute (topics and groups).
+    """
+    passed_s = max(1e-9, now.at_s - before.at_s) if before is not None else 0.0
+    stored, stored_before = now.stored(), before.stored() if before is not None else {}
+    consumed, consumed_before = now.consumed(), before.consumed() if before is not None else {}
+
+    def rate(total: int, total_before: int | None, own: float) -> float:
+        if total_before is None:
+            return round(own, 3)
+        return round(max(0, total - total_before) / passed_s, 3)
+
+    topics = [
+        {
+            "topic": each.topic,
+            "in_per_s": rate(stored[each.topic], stored_before.get(each.topic), each.in_tps),
+            "messages": each.messages,
+            "queues": len(each.queues),
+        }
+        for each in now.topics
+    ]
+    groups = [
+        {
+            "group": each.group,
+            "out_per_s": rate(consumed[each.group], consumed_before.get(each.group), each.out_tps),
+            "lag": each.lag,
+            "members": members,
+            "topics": len({queue.queue.topic for queue in each.queues}),
+        }
+        for each, members in now.groups
+    ]
+    topics.sort(key=lambda row: (-_number(row["in_per_s"]), str(row["topic"])))
+    groups.sort(key=lambda row: (-_number(row["lag"]), str(row["group"])))
+    return {"brokers": [_broker(each) for each in now.brokers], "topics": topics, "groups": groups}
+
+
+def _broker(status: rocketpy_admin.BrokerStatus) -> dict[str, object]:
+    return {
+        "broker": status.broker,
+        "id": status.broker_id,
+        "address": status.address,
+        "in_per_s": status.in_tps,
+        "out_per_s": status.out_tps,
+        "stored_today": status.stored_today,
+        "disk_percent": round(max(0.0, status.disk_ratio) * 100, 1),
+        "error": status.error,
+    }
+
+
+def _number(value: object) -> float:
+    assert isinstance(value, int | float)
+    return value
+
+
+def page(shown: View, title: str, lines_max: int | None) -> list[str]:
+    """Return the lines of one page.
+
+    Args:
+        shown: the rows.
+        title: its first line.
+        lines_max: lines there is room for; None for a screen without end, where a table has at most
+            20 rows.
+    """
+    brokers = table(shown["brokers"])
+    if lines_max is None:
+        room = {"topics": _ROWS, "groups": _ROWS}
+    else:  # the title, four empty lines, and the lines that say what is left out
+        left = max(2, lines_max - len(brokers) - 9)
+        groups = min(len(shown["groups"]), max(left // 2, left - len(shown["topics"])))
+        room = {"topics": max(1, left - groups), "groups": max(1, groups)}
+    lines = [title, "", *brokers]
+    for name, rows_max in room.items():
+        rows = shown[name]
+        lines += ["", *(table(rows[:rows_max]) or [f"no {name}"])]
+        if len(rows) > rows_max:
+            lines.append(f"... {len(rows) - rows_max:,} more")
+    return lines if lines_max is None else lines[:lines_max]
+
+
+async def take(admin: rocketpy_admin.Admin) -> Sample:
+    """Ask a cluster; topics and groups that go meanwhile are left out.
+
+    Raises:
+        RocketPyError: no name server answers, or a broker does not say which groups it has.
+    """
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def asked(question: Coroutine[Any, Any, T]) -> T | None:
+        async with gate:
+            try:
+                return await question
+            except RocketPyError:
+                return None
+
+    async def group(name: str) -> tuple[rocketpy_admin.GroupLag, int]:
+        return await admin.group_lag(name), len(await admin.group_members(name))
+
+    brokers = await admin.brokers()
+    names = [each for each in brokers if each.broker_id == 0 and not each.error]
+    tables = await asyncio.gather(*(admin.group_configs(each.address) for each in names))
+    groups = sorted({name for each in tables for name in each if not _is_of_the_system(name)})
+    topics = await asyncio.gather(*(asked(admin.topic_status(x)) for x in await admin.topics()))
+    progress = await asyncio.gather(*(asked(group(name)) for name in groups))
+    return Sample(
+        at_s=time.monotonic(),
+        brokers=brokers,
+        topics=[each for each in topics if each is not None],
+        groups=[each for each in progress if each is not None],
+    )
+
+
+def _is_of_the_system(group: str) -> bool:
+    from rocketpy.proto.topic_names import is_system_group  # noqa: PLC0415 - --help is quick
+
+    return is_system_group(group)
+
+
+class Screen:
+    """Shows page after page: in place on a terminal, one below the other elsewhere.
+
+    Args:
+        namesrv: shown in the title.
+        output: ``table``, or ``json`` for an object a line.
+        is_live: whether more than one page is shown.
+    """
+
+    def __init__(self, namesrv: str, output: str, *, is_live: bool) -> None:
+        self._namesrv = namesrv
+        self._output = output
+        self._in_place = is_live and output == "table" and sys.stdout.isatty()
+
+    def __enter__(self) -> Self:
+        if self._in_place:
+            click.echo(_ENTER, nl=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._in_place:
+            click.echo(_LEAVE, nl=False)
+
+    def draw(self, shown: View, error: str = "") -> None:
+        """Show a page.
+
+        Args:
+            shown: the rows; the last ones when there are no new ones.
+            error: why there are no new ones, or empty.
+        """
+        at = iso(time.time_ns() // 1_000_000)
+        if self._output == "json":
+            click.echo(as_json({"time": at, "error": error, **shown}))
+            return
+        title = f"{self._namesrv}  {at}" + (f"  {printable(error)}" if error else "")
+        if not self._in_place:
+            click.echo("\n".join([*page(shown, title, None), ""]))
+            return
+        size = shutil.get_terminal_size()
+        lines = [line[: size.columns] for line in page(shown, title, size.lines)]
+        text = f"{_TO_LINE_END}\n".join(lines)
+        click.echo(f"{_HOME}{text}{_TO_LINE_END}{_TO_SCREEN_END}", nl=False)
+
+
+@click.command("top", context_settings=CONTEXT, epilog="Example: rocketpy top --interval 5")
+@click.option("--once", is_flag=True, help="Show one page and end.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    help="Seconds from page to page.",
+)
+@namesrv_option
+@output_option
+def command(*, once: bool, interval: float, namesrv: str, output: str) -> int:
+    """Watch brokers, the busiest topics and the groups furthest behind.
+
+    Rates are those since the last page; on the first one (and with --once) the brokers' own, of
+    the last minute. With -o json a page is one object on a line. Ctrl-C and SIGTERM end it.
+    """
+    with Screen(namesrv, output, is_live=not once) as screen:
+        run(_watch(screen, namesrv, None if once else interval))
+    return 0
+
+
+async def _watch(screen: Screen, namesrv: str, interval_s: float | None) -> None:
+    """Show pages until a signal comes; only one without an interval."""
+    stopping = asyncio.Event()
+    me = asyncio.current_task()
+    assert me is not None
+
+    def stop() -> None:
+        stopping.set()
+        me.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(RuntimeError, ValueError):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+    try:
+        async with rocketpy_admin.connect(namesrv) as admin:
+            await _show_pages(screen, admin, interval_s)
+    except asyncio.CancelledError:
+        if not stopping.is_set():
+            raise
+        me.uncancel()
+
+
+async def _show_pages(
+    screen: Screen, admin: rocketpy_admin.Admin, interval_s: float | None
+) -> None:
+    before = await take(admin)
+    shown = view(before, None)
+    screen.draw(shown)
+    while interval_s is not None:
+        await asyncio.sleep(interval_s)
+        error = ""
+        try:
+            now = await take(admin)
+            shown, before = view(now, before), now
+        except RocketPyError as failure:  # it may come back: the last page stays until then
+            error = str(failure)
+        screen.draw(shown, error)
