@@ -1,20 +1,25 @@
-"""``rocketpy bench``: how much a cluster takes and gives, with progress bars."""
+"""``rocketpy bench``: how much a cluster takes and gives, with progress, latencies and a plot."""
 
-import asyncio
-import time
-from array import array
+import sys
+from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-import rocketpy
-from rocketpy.client.send_result import SendResult
 from rocketpy.terminal.common import CONTEXT, namesrv_option, output_option, run
 from rocketpy.terminal.render import show
 from rocketpy.testing.progress import ProgressBars
 
-_REPORT_EVERY = 256
-_MIB = 1 << 20
+if TYPE_CHECKING:
+    from rocketpy.cli.measure.figures import Figures
+    from rocketpy.cli.measure.loads import Mode
+
+F = TypeVar("F", bound=Callable[..., Any])
+_IN_FLIGHT = {"async": 256, "sync": 1, "batch": 4}
+_LOAD = Callable[["Figures", Callable[[int], None]], Coroutine[Any, Any, None]]
+_Run = tuple[dict[str, object], "Figures"]
 
 
 @click.group(
@@ -26,116 +31,106 @@ def command() -> None:
     """Measure sending and receiving."""
 
 
-def percentile(ordered: "array[int] | list[int]", share: float) -> int:
-    """Return the value that ``share`` of the ordered values do not exceed, 0 when there are none.
-
-    Example:
-        >>> percentile([1, 2, 3, 4], 0.5)
-        2
-    """
-    if not ordered:
-        return 0
-    return ordered[max(0, min(len(ordered) - 1, -int(-share * len(ordered) // 1) - 1))]
-
-
-class Measured:
-    """Counts and times of one run; times in microseconds."""
-
-    def __init__(self, bars: ProgressBars, name: str) -> None:
-        self.times_us: array[int] = array("q")
-        self.failed = 0
-        self.failure: BaseException | None = None
-        self.body_bytes = 0
-        self._bars = bars
-        self._name = name
-        self._began_s = time.perf_counter()
-
-    def add(self, time_us: int, body_bytes: int) -> None:
-        """Count a message."""
-        self.times_us.append(time_us)
-        self.body_bytes += body_bytes
-        if len(self.times_us) % _REPORT_EVERY == 0:
-            self._bars.update(**{self._name: len(self.times_us)})
-
-    def begin(self) -> None:
-        """Start the watch."""
-        self._began_s = time.perf_counter()
-
-    def row(self) -> dict[str, object]:
-        """Stop the watch and return what was measured."""
-        seconds = max(1e-9, time.perf_counter() - self._began_s)
-        self._bars.update(**{self._name: len(self.times_us)})
-        self._bars.close()
-        ordered = sorted(self.times_us)
-        return {
-            "messages": len(ordered),
-            "failed": self.failed,
-            "seconds": round(seconds, 3),
-            "messages_per_s": round(len(ordered) / seconds, 1),
-            "mib_per_s": round(self.body_bytes / seconds / _MIB, 3),
-            "p50_ms": percentile(ordered, 0.5) / 1000,
-            "p99_ms": percentile(ordered, 0.99) / 1000,
-            "p999_ms": percentile(ordered, 0.999) / 1000,
-        }
+def _shared_options(function: F) -> F:
+    """Give both commands what they share."""
+    for option in (
+        output_option,
+        namesrv_option,
+        click.option(
+            "--html",
+            type=click.Path(path_type=Path, dir_okay=False, writable=True),
+            help="Write figures and plots as one HTML page.",
+        ),
+        click.option(
+            "--plot/--no-plot",
+            default=None,
+            help="Draw rate and latencies below the table; by default on a terminal.",
+        ),
+        click.option(
+            "--clients",
+            type=click.IntRange(1, 1_000),
+            default=1,
+            show_default=True,
+            help="Clients in this process, each with its own connections.",
+        ),
+        click.option(
+            "--count",
+            type=click.IntRange(1),
+            default=100_000,
+            show_default=True,
+            help="Messages, of all clients together.",
+        ),
+        click.option("--topic", default="rocketpy-bench", show_default=True),
+    ):
+        function = option(function)
+    return function
 
 
-def _finish(row: dict[str, object], output: str, failure: BaseException | None) -> int:
-    show([row], output)
-    if failure is not None:
-        raise click.ClickException(f"{row['failed']} messages failed, the first with: {failure}")
-    return 0
-
-
-@command.command("send", epilog="Example: rocketpy bench send --count 100000 --in-flight 256")
-@click.option("--topic", default="rocketpy-bench", show_default=True)
-@click.option("--count", type=click.IntRange(1), default=100_000, show_default=True)
-@click.option("--size", type=click.IntRange(1), default=100, show_default=True, help="Body, bytes.")
-@click.option(
-    "--in-flight", type=click.IntRange(1), default=256, show_default=True, help="Unanswered sends."
+@command.command(
+    "send",
+    epilog="Example: rocketpy bench send --mode batch --clients 4 --size 100 --size 1024",
 )
-@namesrv_option
-@output_option
-def send(*, topic: str, count: int, size: int, in_flight: int, namesrv: str, output: str) -> int:
+@_shared_options
+@click.option(
+    "--size",
+    "sizes",
+    type=click.IntRange(1),
+    multiple=True,
+    default=(100,),
+    show_default=True,
+    help="Body, bytes; given again, each size is measured.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["async", "sync", "batch"]),
+    default="async",
+    show_default=True,
+    help="Futures, callers that wait for each send, or callers that wait for each batch.",
+)
+@click.option(
+    "--in-flight",
+    type=click.IntRange(1),
+    help="Unanswered requests of each client; 256 for async, 1 caller for sync, 4 for batch.",
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=32, show_default=True, help="Messages of a batch."
+)
+def send(  # noqa: PLR0913 - one argument an option
+    *,
+    topic: str,
+    count: int,
+    sizes: tuple[int, ...],
+    mode: str,
+    clients: int,
+    in_flight: int | None,
+    batch: int,
+    plot: bool | None,
+    html: Path | None,
+    namesrv: str,
+    output: str,
+) -> int:
     """Send messages as fast as their responses come; times are from send to response."""
-    measured = Measured(ProgressBars({"sent": count}), "sent")
-    row = run(_send(measured, namesrv, topic, count, size, in_flight))
-    return _finish(row, output, measured.failure)
+    from rocketpy.cli.measure import loads  # noqa: PLC0415 - --help is quick
 
-
-async def _send(
-    measured: Measured, namesrv: str, topic: str, count: int, size: int, in_flight: int
-) -> dict[str, object]:
-    def done(began_ns: int, future: asyncio.Future[SendResult]) -> None:
-        error = future.exception()
-        if error is None:
-            measured.add((time.perf_counter_ns() - began_ns) // 1000, size)
-            return
-        measured.failed += 1
-        measured.failure = measured.failure or error
-
-    async with rocketpy.connect(namesrv, group="ROCKETPY_BENCH") as client:
-        producer = client.producer(
-            max_in_flight=in_flight,
-            max_in_flight_bytes=max(64 * _MIB, in_flight * size),
-            compress_over_bytes=0,
+    runs: list[_Run] = []
+    for size in sizes:
+        load = loads.SendLoad(
+            topic,
+            size,
+            count,
+            cast("Mode", mode),
+            clients,
+            in_flight or _IN_FLIGHT[mode],
+            batch,
         )
-        body = bytes(at % 95 + 32 for at in range(size))
-        await producer.send(topic, body)  # connects, and creates the topic if that is allowed
-        measured.begin()
-        for _ in range(count):
-            await producer.ready()
-            if measured.failed >= in_flight:
-                break
-            began_ns = time.perf_counter_ns()
-            producer.send_nowait(topic, body).add_done_callback(partial(done, began_ns))
-        await producer.flush()
-        return measured.row()
+        about = {"mode": mode, "clients": clients, "size_bytes": size}
+        runs.append(_measure("sent", about, count, partial(loads.send, namesrv, load)))
+    return _finish("rocketpy bench send", runs, output, plot=plot, html=html)
 
 
-@command.command("consume", epilog="Example: rocketpy bench consume --count 100000")
-@click.option("--topic", default="rocketpy-bench", show_default=True)
+@command.command("consume", epilog="Example: rocketpy bench consume --count 100000 --clients 2")
+@_shared_options
 @click.option("--group", default="ROCKETPY_BENCH", show_default=True)
-@click.option("--count", type=click.IntRange(1), default=100_000, show_default=True)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -143,38 +138,54 @@ async def _send(
     show_default=True,
     help="End after so many quiet seconds.",
 )
-@namesrv_option
-@output_option
-def consume(
-    *, topic: str, group: str, count: int, timeout: float, namesrv: str, output: str
+def consume(  # noqa: PLR0913 - one argument an option
+    *,
+    topic: str,
+    group: str,
+    count: int,
+    clients: int,
+    timeout: float,
+    plot: bool | None,
+    html: Path | None,
+    namesrv: str,
+    output: str,
 ) -> int:
     """Receive messages from the group's offset on; times are from stored to received."""
-    measured = Measured(ProgressBars({"received": count}), "received")
-    row = run(_consume(measured, namesrv, topic, group, count, timeout))
-    return _finish(row, output, measured.failure)
+    from rocketpy.cli.measure import loads  # noqa: PLC0415 - --help is quick
+
+    load = loads.ConsumeLoad(topic, group, count, clients, timeout)
+    about = {"mode": "consume", "clients": clients}
+    measured = _measure("received", about, count, partial(loads.consume, namesrv, load))
+    return _finish("rocketpy bench consume", [measured], output, plot=plot, html=html)
 
 
-async def _consume(
-    measured: Measured, namesrv: str, topic: str, group: str, count: int, timeout_s: float
-) -> dict[str, object]:
-    loop = asyncio.get_running_loop()
-    async with rocketpy.connect(namesrv) as client:
-        consumer = client.consumer(topic, group=group, start="earliest")
-        async with consumer:
-            try:
-                async with asyncio.timeout(timeout_s) as limit:
-                    async for message in consumer:
-                        if not measured.times_us:
-                            measured.begin()
-                        now_ms = time.time_ns() // 1_000_000
-                        waited_ms = now_ms - message.ext.store_timestamp_ms
-                        measured.add(max(0, waited_ms) * 1000, len(message.body))
-                        await message.ack()
-                        if len(measured.times_us) >= count:
-                            break
-                        limit.reschedule(loop.time() + timeout_s)
-            except TimeoutError:
-                missing = count - len(measured.times_us)
-                measured.failed = missing
-                measured.failure = TimeoutError(f"nothing came for {timeout_s:g} s")
-            return measured.row()
+def _measure(name: str, about: dict[str, object], count: int, load: _LOAD) -> _Run:
+    """Run one load with a progress bar; return its row and figures."""
+    from rocketpy.cli.measure.figures import Figures  # noqa: PLC0415 - --help is quick
+
+    progress = ProgressBars({name: count})
+    figures = Figures()
+    try:
+        run(load(figures, lambda done: progress.update(**{name: done})))
+    finally:
+        progress.close()
+    return about | figures.row(), figures
+
+
+def _finish(
+    title: str, runs: list[_Run], output: str, *, plot: bool | None, html: Path | None
+) -> int:
+    """Print the table and the plots, write the page; fail if a message did."""
+    from rocketpy.cli.measure.plots import bars, page  # noqa: PLC0415 - --help is quick
+
+    show([row for row, _ in runs], output)
+    if output == "table" and (sys.stdout.isatty() if plot is None else plot):
+        for _, figures in runs:
+            click.echo("\n" + bars(figures))
+    if html is not None:
+        html.write_text(page(title, runs), encoding="utf-8")
+    failed = sum(figures.failed for _, figures in runs)
+    failure = next((figures.failure for _, figures in runs if figures.failure), None)
+    if failure is not None:
+        raise click.ClickException(f"{failed} messages failed, the first with: {failure}")
+    return 0

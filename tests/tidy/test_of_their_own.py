@@ -7,9 +7,11 @@ LINES_MAX = 150
 
 COMMANDS = "integration/cli/test_commands.py"
 STANDS_FOR = {
+    "cli/bench.py": "integration/cli/test_bench.py",
     "cli/cluster.py": COMMANDS,
     "cli/daemon.py": "integration/cli/test_daemon.py",
     "cli/group.py": COMMANDS,
+    "cli/measure/loads.py": "integration/cli/test_bench.py",
     "cli/message.py": COMMANDS,
     "cli/topic.py": COMMANDS,
     "remoting/socket_network.py": "integration/remoting/test_server.py",

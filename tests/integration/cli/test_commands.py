@@ -302,17 +302,6 @@ def test_messages(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
     cli("message", "get", "nonsense", code=1)
 
 
-def test_bench(cli: Cli) -> None:
-    [sent] = cli.json("bench", "send", "--count", "300", "--size", "10", "--in-flight", "32")
-    assert (sent["messages"], sent["failed"]) == (300, 0)
-    assert "300 of 300" in cli.err
-    assert 0 < sent["p50_ms"] <= sent["p99_ms"] <= sent["p999_ms"]
-    [received] = cli.json("bench", "consume", "--count", "300")
-    assert received["messages"] == 300
-    cli("bench", "consume", "--count", "300", "--timeout", "0.3", code=1)
-    assert "299 messages failed" in cli.err or "300 messages failed" in cli.err
-
-
 def test_brokers_that_are_known_by_a_host_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet_servers: None
 ) -> None:

@@ -1,0 +1,1 @@
+"""What ``rocketpy bench`` counts, runs and draws."""
