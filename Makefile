@@ -11,7 +11,7 @@ SENDING := tests/simulation tests/conformance tests/unit/broker tests/integratio
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-spark test-long test-kills fmt lint types layers public-api clean
+.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark flames test-long test-kills fmt lint types layers public-api clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,14 +78,23 @@ test-long: setup ## 20,000 seeds of the store, 1,000 of each other world, with p
 test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a topic streams into Parquet; KILLS=n times, JOB=archive
 	$(BIN)/python -m tests.spark.kills $(or $(KILLS),20) --job $(or $(JOB),example)
 
-bench: setup jdk ## ours beside Apache 5.4.0, interleaved, ratios (about 10 minutes)
-	@$(BIN)/python -m bench
+bench: setup jdk ## ours, also without its compiled parts, beside Apache 5.4.0, interleaved, ratios (about 11 minutes); ROWS=key,... a part
+	@$(BIN)/python -m bench --rows "$(ROWS)"
 
-bench-quick: setup jdk ## the same in about 2 minutes, for a first look
+bench-quick: setup jdk ## the same in about 3 minutes, for a first look
 	@$(BIN)/python -m bench --quick
 
-bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption
-	@$(BIN)/python -m bench --features
+bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption (about 6 minutes)
+	@$(BIN)/python -m bench --features --rows "$(ROWS)"
+
+bench-further: setup jdk ## many connections, topics and keys, large bodies, a long log, a consumer far behind (about 15 minutes)
+	@$(BIN)/python -m bench --further --rounds 2 --rows "$(ROWS)"
+
+bench-ceiling: setup jdk ## ours beside a broker that stores nothing: what the driver allows (about 3 minutes)
+	@$(BIN)/python -m bench --ceiling --rounds 2
+
+flames: setup ## flame graphs of a send, a pull and a client's send into docs/flames (1 minute)
+	@$(BIN)/python -m bench.flame
 
 bench-spark: setup-spark jdk ## the data pipeline beside what bounds it: Arrow ceiling, Kafka source, Parquet writer, producer (about 10 minutes)
 	@$(BIN)/python -m bench.spark

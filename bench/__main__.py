@@ -1,38 +1,36 @@
-"""Both sides up and warm, rounds interleaved; medians and ratios, printed and stored.
+"""All sides up and warm, rounds interleaved; medians and ratios, printed and stored.
 
-python -m bench [--features] [--quick] [--rounds 3] [--seconds 6] [--only async] [-D key=value ...]
+python -m bench [--features|--further|--ceiling] [--rows NAME,...] [--rounds 3] [--seconds 4]
 """
 
 import argparse
-import json
 import os
-import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 
-from bench.processes import PEER, ROOT, Side, start_apache, start_rocketpy
-from bench.workloads import FEATURES, WORKLOADS, Round, Workload, run_load
-
-RESULTS = ROOT / "bench" / "results"
-DRAIN_COUNT = 300_000
-COLUMNS = (
-    "ours /s",
-    "Apache /s",
-    "ratio",
-    "ours CPU us",
-    "Apache CPU us",
-    "ratio",
-    "ours p99 ms",
-    "Apache p99 ms",
+from bench import further
+from bench.driver import Drivers
+from bench.processes import (
+    PEER,
+    Side,
+    compile_package,
+    start_apache,
+    start_nothing,
+    start_rocketpy,
 )
-Rounds = dict[str, dict[str, list[Round]]]
+from bench.report import Run, about, as_data, store, table
+from bench.workloads import FEATURES, WORKLOADS, Workload, run_load
+
+DRAIN_COUNT = 300_000
+STARTS = 5
+WARM_S = 8
+START_ROW = "start"
 
 
 def options() -> argparse.Namespace:
@@ -40,15 +38,26 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--features", action="store_true", help="transactions, delays, filters, order, pop"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds a side and workload")
-    parser.add_argument("--seconds", type=int, default=6, help="length of one send round")
+    which.add_argument(
+        "--further", action="store_true", help="many connections, topics, keys, a long log, ..."
+    )
+    which.add_argument(
+        "--ceiling", action="store_true", help="ours beside a broker that stores nothing"
+    )
+    parser.add_argument("--rows", default="", help="only these, by key, separated by commas")
+    parser.add_argument("--list", action="store_true", help="print the keys of all rows")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds a side and row")
+    parser.add_argument("--seconds", type=int, default=4, help="length of one send round")
     parser.add_argument(
         "--quick", action="store_true", help="one short round each: a first look, not a result"
     )
-    parser.add_argument("--only", default="", help="only workloads whose name contains this")
+    parser.add_argument(
+        "--no-pure", action="store_true", help="leave out ours without its compiled parts"
+    )
     parser.add_argument("--heap", default="2g", help="heap of the Apache broker")
     parser.add_argument(
         "-D", action="append", default=[], dest="defines", help="key=value for our broker"
@@ -62,152 +71,189 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
-def warm_up(side: Side, workloads: list[Workload], seconds: int) -> None:
-    """Let one side run, and make and fill the topics that are drained."""
-    run_load(side, "bench-send", Workload("warm", ("send", "async", "256", "100")), seconds, 0)
+def chosen(workloads: Sequence[Workload], rows: str) -> list[Workload]:
+    """Those named by their keys, all when none is named.
+
+    Raises:
+        SystemExit: a key is unknown.
+    """
+    keys = [key for key in rows.split(",") if key]
+    known = {each.key for each in workloads} | {START_ROW}
+    unknown = [key for key in keys if key not in known]
+    if unknown:
+        raise SystemExit(f"no row {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    return [each for each in workloads if not keys or each.key in keys]
+
+
+def _starters(
+    opts: argparse.Namespace, defines: Sequence[str], scratch: Path
+) -> dict[str, Callable[[], Side]]:
+    """How each side is started, by name."""
+    ours = [*defines, *opts.defines]
+    starters: dict[str, Callable[[], Side]] = {
+        "rocketpy": lambda: start_rocketpy(scratch / "rocketpy", ours)
+    }
+    if opts.ceiling:
+        return starters | {"nothing": lambda: start_nothing(scratch / "nothing")}
+    if not opts.no_pure:
+        starters["pure"] = lambda: start_rocketpy(scratch / "pure", ours, pure=True)
+    return starters | {"apache": lambda: start_apache(scratch / "apache", opts.heap, defines)}
+
+
+def warm_up(drivers: Drivers, side: Side, workloads: list[Workload], seconds: int) -> None:
+    """Let one side run, make and fill the topics that are drained, and meet each kind of load."""
+
+    def run(topic: str, *args: str, seconds: int) -> int:
+        load = Workload("warm", "warm", args)
+        return run_load(drivers, side, topic, load, seconds, 0).messages
+
+    run("bench-send", "send", "async", "256", "100", seconds=seconds)
     # A consumer finds a topic only once it exists.
     for topic in ("bench-e2e", "bench-delay"):
-        run_load(side, topic, Workload("create", ("send", "sync", "1", "100")), 1, 0)
-    topics = {workload.topic_name: workload for workload in workloads if workload.share}
-    for topic, workload in topics.items():
+        run(topic, "send", "sync", "1", "100", seconds=1)
+    for topic, workload in {each.topic_name: each for each in workloads if each.share}.items():
         if workload.driver == "FeatureLoad":
-            fill = Workload("fill", ("fill",), workload.driver, share=1.0)
-            run_load(side, topic, fill, 0, DRAIN_COUNT)
+            fill = Workload("fill", "fill", ("fill",), workload.driver, share=1.0)
+            run_load(drivers, side, topic, fill, 0, DRAIN_COUNT)
             continue
         filled = 0
         while filled < DRAIN_COUNT:
-            fill = Workload("fill", ("send", "batch", "4", "100"))
-            filled += run_load(side, topic, fill, 4, 0).messages
+            filled += run(topic, "send", "batch", "4", "100", seconds=2)
+    for workload in workloads:
+        run_load(drivers, side, workload.topic_name, workload, min(2, seconds), DRAIN_COUNT)
 
 
-def measure(sides: list[Side], workloads: list[Workload], opts: argparse.Namespace) -> Rounds:
+def measure(
+    drivers: Drivers, sides: list[Side], workloads: list[Workload], opts: argparse.Namespace
+) -> Run:
     """Run every workload in interleaved rounds; who goes first alternates."""
-    rounds: Rounds = {w.name: {side.name: [] for side in sides} for w in workloads}
+    run = Run(workloads, {w.name: {side.name: [] for side in sides} for w in workloads})
     for number in range(opts.rounds):
         for workload in workloads:
             for side in sides if number % 2 == 0 else reversed(sides):
-                result = run_load(side, workload.topic_name, workload, opts.seconds, DRAIN_COUNT)
-                rounds[workload.name][side.name].append(result)
+                result = run_load(
+                    drivers, side, workload.topic_name, workload, opts.seconds, DRAIN_COUNT
+                )
+                run.rounds[workload.name][side.name].append(result)
                 say(
                     f"round {number + 1}: {workload.name}: {side.name} "
                     f"{result.per_s:,.0f}/s, {result.cpu_us:.1f} us CPU"
                     + (f", {result.repeated} tries before" if result.repeated else "")
                 )
-    return rounds
+    return run
 
 
-def median(rounds: list[Round], what: str) -> float | None:
-    """Median of one figure over rounds that have it."""
-    values = [value for r in rounds if (value := getattr(r, what)) is not None]
-    return statistics.median(values) if values else None
+def run_group(
+    drivers: Drivers, opts: argparse.Namespace, workloads: list[Workload], scratch: Path
+) -> Run:
+    """Start all sides with the settings of these workloads, warm and measure them."""
+    started: list[Side] = []
+    warm_s = 3 if opts.quick else WARM_S
+    try:
+        for name, starter in _starters(opts, workloads[0].defines, scratch).items():
+            say(f"starting {name}")
+            started.append(starter())
+        for side in started:
+            say(f"warming {side.name}")
+            warm_up(drivers, side, workloads, warm_s)
+        run = measure(drivers, started, workloads, opts)
+        for side in started:
+            run.starts[side.name] = [side.ready_s]
+            run.idle_mib[side.name] = sum(side.idle_rss_mib.values())
+            run.rss_after_mib[side.name] = sum(side.rss_mib().values())
+            run.sends[side.name] = side.sends
+        return run
+    finally:
+        for side in started:
+            side.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
-def total(mib_by_role: Mapping[str, float]) -> str:
-    """Sum over the processes of one side."""
-    return f"{sum(mib_by_role.values()):.0f}"
+def more_starts(run: Run, scratch: Path, count: int) -> None:
+    """Start ours alone, again and again, each time on a new directory, and note the time."""
+    for pure in (False, True):
+        name = "pure" if pure else "rocketpy"
+        run.starts[name] = []
+        for number in range(count):
+            home = scratch / f"start-{name}-{number}"
+            is_last = number == count - 1
+            side = start_rocketpy(home, pure=pure, settles_s=3.0 if is_last else 0.0)
+            run.starts[name].append(side.ready_s)
+            run.idle_mib[name] = sum(side.idle_rss_mib.values())
+            run.sends[name] = side.sends
+            side.stop()
+            shutil.rmtree(home, ignore_errors=True)
 
 
-def table(sides: dict[str, Side], rounds: Rounds) -> str:
-    """Draw the results; ratios are ours / Apache's."""
-    ours, apache = sides["rocketpy"], sides["apache"]
-    lines = [
-        "| load | " + " | ".join(COLUMNS) + " |",
-        "|---|---|---|---|---|---|---|---|---|",
+def joined(runs: Sequence[Run], workloads: Sequence[Workload]) -> Run:
+    """All groups as one run; starts and memory are those of the first."""
+    whole = Run(workloads, {})
+    for run in runs:
+        whole.rounds |= run.rounds
+    if runs:
+        first = runs[0]
+        whole.starts, whole.idle_mib = first.starts, first.idle_mib
+        whole.rss_after_mib, whole.sends = first.rss_after_mib, first.sends
+    return whole
+
+
+def run_rows(opts: argparse.Namespace, scratch: Path, drivers: Drivers) -> Run:
+    """Run the rows that were asked for, those with the same settings side by side."""
+    load = f"{os.getloadavg()[0]:.1f}"
+    began_s = time.monotonic()
+    workloads = chosen(FEATURES if opts.features else WORKLOADS, opts.rows)
+    if opts.ceiling:
+        workloads = [w for w in workloads if w.args[0] == "send" and not w.java_options]
+        workloads = [w for w in workloads if not w.defines]
+    groups = [list(group) for _, group in groupby(workloads, lambda each: each.defines)]
+    runs = [
+        run_group(drivers, opts, group, scratch / f"group-{number}")
+        for number, group in enumerate(groups)
     ]
-    for name, by_side in rounds.items():
-        cells = [name]
-        for what, form in (("per_s", ",.0f"), ("cpu_us", ".1f")):
-            a, b = median(by_side["rocketpy"], what), median(by_side["apache"], what)
-            assert a is not None
-            assert b is not None
-            cells += [format(a, form), format(b, form), f"**{a / b:.2f}**" if b else "-"]
-        for side in ("rocketpy", "apache"):
-            p99 = median(by_side[side], "p99_us")
-            cells.append("" if p99 is None else f"{p99 / 1000:.2f}")
-        failed = sum(r.failed for r in by_side["rocketpy"])
-        lines.append("| " + " | ".join(cells) + " |" + (f" {failed} FAILED" if failed else ""))
-    lines.append("")
-    lines.append(
-        f"ready in {ours.ready_s:.2f} s (Apache {apache.ready_s:.2f} s); resident when idle "
-        f"{total(ours.idle_rss_mib)} MiB (Apache {total(apache.idle_rss_mib)} MiB); "
-        f"resident after the load, mapped store pages included, {total(ours.rss_mib())} MiB "
-        f"(Apache {total(apache.rss_mib())} MiB)"
-    )
-    return "\n".join(lines)
-
-
-def store(
-    opts: argparse.Namespace,
-    sides: dict[str, Side],
-    rounds: Rounds,
-    text: str,
-) -> Path:
-    """Write the run as JSON and as the table it printed."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    ).stdout.strip()
-    stem = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M')}-{commit or 'unknown'}"
-    RESULTS.mkdir(exist_ok=True)
-    data = {
-        "commit": commit,
-        "machine": {
-            "cpus": os.cpu_count(),
-            "kernel": platform.release(),
-            "python": platform.python_version(),
-        },
-        "options": {"rounds": opts.rounds, "seconds": opts.seconds, "defines": opts.defines},
-        "sides": {
-            n: {
-                "ready_s": s.ready_s,
-                "idle_rss_mib": dict(s.idle_rss_mib),
-                "rss_after_mib": s.rss_mib(),
-            }
-            for n, s in sides.items()
-        },
-        "rounds": {
-            w: {side: [asdict(r) for r in rs] for side, rs in by.items()}
-            for w, by in rounds.items()
-        },
+    run = joined(runs, workloads)
+    if opts.ceiling:
+        run.beside = "nothing"
+    elif not opts.features and (not opts.rows or START_ROW in opts.rows.split(",")):
+        say(f"starting ours {STARTS} times")
+        more_starts(run, scratch, 2 if opts.quick else STARTS)
+    run.options = {
+        "rounds": opts.rounds,
+        "seconds": opts.seconds,
+        "defines": opts.defines,
+        "warm_s": WARM_S,
+        "load": load,
+        "minutes": round((time.monotonic() - began_s) / 60, 1),
     }
-    stem.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
-    stem.with_suffix(".md").write_text(text + "\n")
-    return stem.with_suffix(".md")
+    run.about = about(run)
+    return run
 
 
 def main() -> int:
     """Run the benchmark."""
     opts = options()
+    if opts.list:
+        rows = further.ROWS if opts.further else FEATURES if opts.features else WORKLOADS
+        print("\n".join(f"{each.key:12} {each.name}" for each in rows))
+        return 0
     if opts.quick:
-        opts.rounds, opts.seconds = 1, 3
-    all_of_them = FEATURES if opts.features else WORKLOADS
-    workloads = [w for w in all_of_them if opts.only in w.name]
+        opts.rounds, opts.seconds = 1, 2
+    compile_package()
     subprocess.run(["bash", str(PEER), "fetch"], check=True)
     scratch = Path(tempfile.mkdtemp(prefix="rocketpy-bench-"))
-    started: list[Side] = []
+    drivers = Drivers()
     try:
-        say("starting the Apache name server and broker")
-        started.append(start_apache(scratch / "apache", opts.heap))
-        say("starting rocketpy standalone")
-        started.append(
-            start_rocketpy(scratch / "rocketpy", [x for d in opts.defines for x in ("-D", d)])
-        )
-        sides = {side.name: side for side in started}
-        for side in started:
-            say(f"warming {side.name}")
-            warm_up(side, workloads, 3 if opts.quick else 12)
-        rounds = measure(started, workloads, opts)
-        text = table(sides, rounds)
-        print(text)
-        if not (opts.no_store or opts.quick):
-            say(f"stored as {store(opts, sides, rounds, text)}")
+        if opts.further:
+            return further.main(opts, scratch, drivers, say)
+        run = run_rows(opts, scratch, drivers)
     finally:
-        for side in started:
-            side.stop()
+        drivers.close()
         shutil.rmtree(scratch, ignore_errors=True)
+    text = table(run)
+    print(text)
+    say(f"took {run.options['minutes']} minutes")
+    if not (opts.no_store or opts.quick):
+        suffix = "-features" if opts.features else "-ceiling" if opts.ceiling else ""
+        say(f"stored as {store(as_data(run), text, suffix)}")
     return 0
 
 

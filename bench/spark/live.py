@@ -32,7 +32,7 @@ def serving(home: Path, store: Store | None) -> Iterator[str]:
             json.dumps({"topicConfigTable": {TOPIC: topic}, "dataVersion": {"counter": 1}})
         )
     settings = PULLS if store is None else PULLS + NO_INDEX
-    side = start_rocketpy(home, [f"-D{each}" for each in settings], START_S)
+    side = start_rocketpy(home, settings, limit_s=START_S)
     try:
         yield side.namesrv
     finally:

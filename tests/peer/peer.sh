@@ -6,6 +6,7 @@
 #   peer.sh start DIR [key=value ...]          name server :9876 and broker :10911 with DIR as their home; ready on return
 #   peer.sh stop DIR                           stop what `start DIR` started
 #   peer.sh load NAMESRV TOPIC send|drain|e2e ...   see src/Load.java
+#   peer.sh driver [JAVA OPTION ...]           loads from standard input, one a line, all in one JVM; see src/Driver.java
 #   peer.sh admin NAMESRV COMMAND [args ...]   the official mqadmin, one command
 #   peer.sh admins NAMESRV                     the official mqadmin, many commands from standard input; see src/Admin.java
 #   peer.sh actor NAMESRV                      producers and consumers driven from standard input; see src/Actor.java
@@ -126,6 +127,7 @@ case $verb in
     start) start "$@" ;;
     stop) stop "$@" ;;
     load) exec java -Xmx1g -Drocketmq.client.logUseSlf4j=false -cp "$class_path" Load "$@" 2>/dev/null ;;
+    driver) exec java -Xmx1g "${quiet[@]}" "$@" -cp "$class_path" Driver 2>/dev/null ;;
     admin) namesrv=$1; shift; exec java -Xmx256m "${quiet[@]}" -cp "$class_path" org.apache.rocketmq.tools.command.MQAdminStartup "$@" -n "$namesrv" ;;
     # Some commands leave files in the working directory.
     admins) cd "$cache/home"; exec java -Xmx256m "${quiet[@]}" -Djava.security.manager=allow -cp "$class_path" Admin "$@" ;;

@@ -233,13 +233,17 @@ public final class FeatureLoad {
         consumer.shutdown();
     }
 
-    public static void main(String[] args) throws Exception {
+    static void run(String[] args) throws Exception {
         switch (args[2]) {
             case "transaction" -> transaction(args[0], args[1], Integer.parseInt(args[3]), Integer.parseInt(args[4]));
             case "delay" -> delay(args[0], args[1], Integer.parseInt(args[3]), Integer.parseInt(args[4]));
             case "fill" -> fill(args[0], args[1], Long.parseLong(args[3]));
             default -> drain(args[0], args[1], args[2], Long.parseLong(args[3]), Integer.parseInt(args[4]));
         }
+    }
+
+    public static void main(String[] args) throws Exception {
+        run(args);
         System.exit(0);
     }
 }
