@@ -13,6 +13,7 @@ STANDS_FOR = {
     "cli/group.py": COMMANDS,
     "cli/measure/loads.py": "integration/cli/test_bench.py",
     "cli/message.py": COMMANDS,
+    "cli/server_config.py": COMMANDS,
     "cli/topic.py": COMMANDS,
     "remoting/socket_network.py": "integration/remoting/test_server.py",
     "spark/executor.py": "integration/spark/test_batch_reader.py",
