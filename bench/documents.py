@@ -95,11 +95,10 @@ def write(files: Sequence[Path], documents: Sequence[Path] = DOCUMENTS) -> list[
                 continue
             names = " ".join(path.name for path in chosen)
             begin = f"<!-- bench: {kind} {names} -->\n"
-            block = begin + draw(kind, chosen, document) + "<!-- end of bench -->"
-            pattern = re.compile(
-                rf"<!-- bench: {kind}(?: \S+)* -->\n.*?<!-- end of bench -->", re.DOTALL
-            )
-            text = pattern.sub(lambda _match, block=block: block, text, count=1)
+            block = begin + draw(kind, chosen, document) + _END
+            found = re.search(rf"<!-- bench: {kind}(?: \S+)* -->\n.*?{_END}", text, re.DOTALL)
+            assert found is not None
+            text = text[: found.start()] + block + text[found.end() :]
             written.append(f"{document.name}: {kind} from {names}")
         document.write_text(text)
     return written
