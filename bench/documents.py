@@ -20,9 +20,8 @@ from bench.report import RESULTS, Run, from_data, short_table, table
 __all__ = ["DOCUMENTS", "blocks", "draw", "kind_of", "write"]
 
 DOCUMENTS: Final = (ROOT / "docs" / "performance.md", ROOT / "README.md")
-_BLOCK: Final = re.compile(
-    r"<!-- bench: (\S+)((?: \S+)*) -->\n(.*?)<!-- end of bench -->", re.DOTALL
-)
+_END: Final = "<!-- end of bench -->"
+_BLOCK: Final = re.compile(rf"<!-- bench: (\S+)((?: \S+)*) -->\n(.*?){_END}", re.DOTALL)
 _KINDS: Final = ("features", "ceiling", "further")
 _SHORT: Final = "short"
 
