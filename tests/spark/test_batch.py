@@ -126,6 +126,9 @@ def test_rows_are_whole(spark: "SparkSession", cluster: ClusterThread) -> None:
         ("tags = 'TagB' AND queueId = 1", False),
         ("storeTimestamp < timestamp'2030-01-01 00:00:00'", False),
         ("storeTimestamp >= timestamp'2100-01-01 00:00:00'", False),
+        ("brokerName LIKE '%-a'", True),
+        ("NOT queueId IN (1, 2) AND queueOffset <= 9", True),
+        ("brokerName <=> 'broker-a'", True),
         ("queueId = 1 OR queueOffset = 3", False),
     ],
 )
