@@ -80,7 +80,8 @@ class BatchMaker:
             self._note(each.start, each.end, each.lost)
         if self._policy == "mark" and self.lost:
             marks, self.lost = self.lost, []
-            yield lost_rows(marks, self._schema)
+            topic = self._topic or self._wanted.topic
+            yield lost_rows([each._replace(topic=topic) for each in marks], self._schema)
 
     def _rows(self, pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
         data = pulled[0].body if len(pulled) == 1 else b"".join([each.body for each in pulled])

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from rocketpy.arrow import RecordDecoder, RowSchema
+from rocketpy.arrow.lost_rows import lost_rows
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.spark.ahead import ahead
@@ -38,6 +39,17 @@ class QueuePartition(InputPartition):
 
     wanted: QueueRange
     addresses: Mapping[int, str]
+
+
+@dataclass
+class MarkPartition(InputPartition):
+    """What one task marks as lost, without asking anybody.
+
+    Attributes:
+        lost: the ranges.
+    """
+
+    lost: list[QueueRange]
 
 
 class ConnectionCache:
@@ -107,6 +119,17 @@ def read_partition(
         RocketPyError: the broker refuses, or gives what cannot be decoded.
     """
     return ahead(_batches(partition, options, schema))
+
+
+def read_marks(
+    partition: MarkPartition, options: ReadOptions, schema: RowSchema
+) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each range that is lost."""
+    named = [
+        each._replace(topic=unwrap_namespace(options.namespace, each.topic))
+        for each in partition.lost
+    ]
+    yield lost_rows(named, schema)
 
 
 def _batches(

@@ -25,6 +25,18 @@ def ranges_between(start: Offsets, end: Offsets) -> list[QueueRange]:
     ]
 
 
+def ranges_cut(start: Offsets, end: Offsets) -> list[QueueRange]:
+    """Return what lies between two positions where the second one comes before the first, sorted.
+
+    Their broker lost these messages after they had been read, and gives their offsets again.
+    """
+    return [
+        queue_range(queue, end[queue], offset)
+        for queue, offset in sorted(start.items())
+        if end.get(queue, offset) < offset
+    ]
+
+
 def split_ranges(
     ranges: Sequence[QueueRange],
     min_partitions: int | None = None,

@@ -20,10 +20,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketpy.spark.executor import QueuePartition, read_partition
+from rocketpy.spark.executor import MarkPartition, QueuePartition, read_marks, read_partition
 from rocketpy.spark.offsets import StreamOffset, from_json, to_json
 from rocketpy.spark.options import parse_options
-from rocketpy.spark.planning import ranges_between, split_ranges
+from rocketpy.spark.planning import ranges_between, ranges_cut, split_ranges
 from rocketpy.spark.read_options import StreamOptions
 from rocketpy.spark.schema import rows_for
 from rocketpy.spark.stream_planner import StreamPlanner
@@ -101,12 +101,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.max_records_per_partition,
         )
         brokers = self.planner.brokers
-        return [QueuePartition(each, brokers.get(each.broker_name, {})) for each in ranges]
+        found: list[InputPartition] = [
+            QueuePartition(each, brokers.get(each.broker_name, {})) for each in ranges
+        ]
+        cut = ranges_cut(first.offsets, last.offsets)
+        if cut and options.data_loss == "mark":
+            found.append(MarkPartition(cut))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range; of a batch without any, Spark asks for one all the same."""
         if isinstance(partition, QueuePartition):
             yield from read_partition(partition, self.options, self.rows)
+        elif isinstance(partition, MarkPartition):
+            yield from read_marks(partition, self.options, self.rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish the progress; it trails the checkpoint and is never ahead of it."""

@@ -41,6 +41,7 @@ _COLUMNS = ["brokerName", "queueId", "queueOffset", "body"]
 _FEED_PAUSE_S = 0.1
 _LONGEST_S = 6.0
 _START_S = 300.0
+_FINISH_S = 1800.0
 _LATE_WORKER = "Python worker failed to connect back"
 """Spark waits 10 s for a planner, whatever the settings say: too short on a busy machine."""
 
@@ -149,7 +150,7 @@ class Run:
         """Run it until it has all that is there."""
         while True:
             with self.start(once=True) as job:
-                code = job.wait(_START_S)
+                code = job.wait(_FINISH_S)
             if code == 0:
                 return
             assert _LATE_WORKER in job.text, job.text[-4000:]

@@ -38,7 +38,8 @@ def make_home(directory: Path) -> Path:
     return home
 
 
-def _environment(home: Path) -> dict[str, str]:
+def home_environment(home: Path) -> dict[str, str]:
+    """Return the environment of a program that runs with this SPARK_HOME."""
     return {
         **os.environ,
         **environment(home),
@@ -62,7 +63,7 @@ class Program:
         self.log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, env=_environment(home), cwd=ROOT, stdout=output, stderr=output
+                command, env=home_environment(home), cwd=ROOT, stdout=output, stderr=output
             )
 
     @property

@@ -12,7 +12,14 @@ import click
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs.rows import range_options
 from rocketpy.spark.jobs.session import need_extra, spark_session
-from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.spark.jobs.shell import (
+    Progress,
+    main,
+    progress_for,
+    spark_options,
+    split_conf,
+    summary,
+)
 from rocketpy.spark.jobs.stream_run import exit_code, run_stream
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.common import position as position_type
@@ -270,7 +277,7 @@ def command(  # noqa: PLR0913 - an option each
     from rocketpy.spark.jobs.archive_files import check_names  # noqa: PLC0415
     from rocketpy.spark.jobs.archive_log import ArchiveLog  # noqa: PLC0415
 
-    progress = Progress()
+    progress = progress_for(output)
     if only_compact:
         with ArchiveLog(root) as log:
             _compact_only(log, compression, output, progress)

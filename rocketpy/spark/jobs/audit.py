@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rocketpy.spark.jobs.session import LOCAL_MASTER, need_extra, plain_errors, spark_session
-from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.spark.jobs.shell import main, progress_for, spark_options, split_conf, summary
 from rocketpy.terminal.common import CONTEXT, key_values, output_option
 from rocketpy.terminal.render import show
 
@@ -122,7 +122,7 @@ def command(
         raise click.UsageError("--here excludes --conf and --master")
     from rocketpy.spark.jobs.audit_store import Store, by_message  # noqa: PLC0415
 
-    progress = Progress()
+    progress = progress_for(output)
     found = Store.find(store)
     progress(f"{len(found.logs)} files of the log, {len(found.queues)} queues")
     if here:

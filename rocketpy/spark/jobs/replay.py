@@ -12,9 +12,9 @@ from rocketpy.errors import JobError
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
 from rocketpy.spark.jobs.session import plain_errors, spark_session
 from rocketpy.spark.jobs.shell import (
-    Progress,
     deal_options,
     main,
+    progress_for,
     spark_options,
     split_conf,
     summary,
@@ -189,7 +189,7 @@ def command(  # noqa: PLR0913 - an option each
     At least once: a task that is repeated sends again, with the same property _spark_id. What the
     topic holds is fixed when the job begins: sending to the same topic comes to an end.
     """
-    progress = Progress()
+    progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
     to_servers = to_namesrv or namesrv
     of_reader, of_sink = deal_options(options, to_servers, is_read=root is None)

@@ -1,5 +1,6 @@
 """What the commands of jobs share: options, progress lines, the summary, `python -m`."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -105,6 +106,24 @@ class Progress:
         if not self._quiet and (always or now - self._last >= 1):
             self._last = now
             click.echo(f"[{now:6.1f} s] {line}", err=True)
+
+
+def progress_for(output: str) -> Progress:
+    """Return what says how far a job is; nothing where that would come between a program's rows.
+
+    spark-submit gives a job one pipe for its output and its errors.
+
+    Args:
+        output: what the job's option `-o` says.
+    """
+    return Progress(quiet=output == "json" and _has_one_output())
+
+
+def _has_one_output() -> bool:
+    try:
+        return os.path.sameopenfile(1, 2) and not os.isatty(1)
+    except OSError:  # one of them is closed
+        return False
 
 
 def summary(row: Mapping[str, object], output: str) -> None:

@@ -8,7 +8,7 @@ import click
 from rocketpy.proto.trace import CONSUME_FAILED, CONSUME_RAISED, CONSUME_TIMED_OUT, TRACE_TOPIC
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
 from rocketpy.spark.jobs.session import plain_errors, spark_session
-from rocketpy.spark.jobs.shell import Progress, main, spark_options, split_conf, summary
+from rocketpy.spark.jobs.shell import main, progress_for, spark_options, split_conf, summary
 from rocketpy.terminal.common import CONTEXT, Position, key_values, namesrv_option, output_option
 from rocketpy.terminal.render import show
 
@@ -135,7 +135,7 @@ def command(  # noqa: PLR0913 - an option each
 
     Only clients that trace are seen: trace=True, enableMsgTrace.
     """
-    progress = Progress()
+    progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
     spark = spark_session("trace", master=master, conf=settings)
     progress("Spark is there")

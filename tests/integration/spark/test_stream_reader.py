@@ -226,6 +226,11 @@ def test_a_queue_that_lost_its_last_messages_goes_on_with_what_came_since(
     with pytest.raises(DataLossError, match=r"T/broker-a/0 \[7, 9\): .* goes on at 5"):
         engine.trigger()
     position = engine.log[-1]
+    marking = Engine(cluster, subscribe="T", onDataLoss="mark")
+    marking.log = [position]
+    marking.drain()
+    assert min(marking.rows) == ("broker-a", 0, 5, -1)  # offsets 5 to 8, read and lost
+    assert marking.rows.total() == 1 + 2
     engine.restart(onDataLoss="skip")
     engine.drain()
     assert engine.rows.total() == 9 + 2

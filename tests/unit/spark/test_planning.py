@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.spark.offsets import QueueRange
-from rocketpy.spark.planning import ranges_between, shared_limit, split_ranges
+from rocketpy.spark.planning import ranges_between, ranges_cut, shared_limit, split_ranges
 
 QUEUES = [MessageQueue("T", "a", queue_id) for queue_id in range(8)]
 
@@ -22,6 +22,7 @@ def test_between_two_positions_lies_what_both_know() -> None:
     end = {QUEUES[0]: 8, QUEUES[1]: 9, QUEUES[2]: 1, QUEUES[4]: 50}
 
     assert ranges_between(start, end) == [QueueRange("T", "a", 0, 5, 8)]
+    assert ranges_cut(start, end) == [QueueRange("T", "a", 2, 1, 4)]
 
 
 @given(

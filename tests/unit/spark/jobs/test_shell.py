@@ -1,4 +1,7 @@
-"""Which options of a job go to the reader, and which to the sink."""
+"""Which options of a job go to the reader, and which to the sink; what is said where."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -32,3 +35,15 @@ def test_an_archive_is_read_from_files() -> None:
         deal_options({"fetch.prefetch": "2"}, SERVERS, is_read=False)
     with pytest.raises(ConfigError, match="inflihgt: no such option; did you mean inflight"):
         deal_options({"inflihgt": "2"}, SERVERS, is_read=False)
+
+
+@pytest.mark.parametrize(("output", "is_said"), [("json", False), ("table", True)])
+def test_progress_comes_between_no_rows_for_programs(output: str, is_said: bool) -> None:
+    code = f"from rocketpy.spark.jobs.shell import progress_for; progress_for({output!r})('half')"
+    command = [sys.executable, "-c", code]
+    apart = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (apart.stdout, apart.stderr[-5:]) == ("", "half\n")
+    joined = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    assert ("half" in joined.stdout) is is_said
