@@ -230,6 +230,7 @@ class BrokerParts:
             store=self.store,
             internal_put=self.internal_put,
             postponement=self.postponement,
+            delays_ms=self.delays_ms,
             queue_of=self.topics.queue_of,
             counts_file=counts_file,
             files=files,

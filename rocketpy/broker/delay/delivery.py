@@ -6,7 +6,7 @@ place of the tags code.
 
 Invariants:
     - the reader passes a message when it is stored again, and not before: what fails is tried
-      again at the same offset;
+      again at the same offset, and set aside when it fails for long (`set_aside`);
     - a message that can never be stored is passed over and logged, so that it does not hold up
       the others;
     - a step delivers at most two batches, because it holds the loop, and the next one goes on with
@@ -21,6 +21,7 @@ from typing import Final, Protocol
 import structlog
 
 from rocketpy.broker.delay.offsets import DelayOffsets
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.durable_progress import DurableProgress
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of, copy_of_raw
 from rocketpy.broker.passed_over import PassedOver
@@ -127,6 +128,7 @@ class DelayDelivery:
         store: where the messages wait.
         put: stores what is due.
         offsets: how far each level is delivered.
+        aside: takes what cannot be stored for long.
         delays_ms: the delays, level 1 first.
         queue_of: the queue that is read in place of one; None when its topic was deleted.
         clock: time.
@@ -139,6 +141,7 @@ class DelayDelivery:
         store: _Store,
         put: InternalPut,
         offsets: DelayOffsets,
+        aside: SetAside,
         *,
         delays_ms: tuple[int, ...],
         queue_of: Callable[[str, int], int | None],
@@ -147,6 +150,7 @@ class DelayDelivery:
         self._store = store
         self._put = put
         self._offsets = offsets
+        self._aside = aside
         self._delays_ms = delays_ms
         self._queue_of = queue_of
         self._clock = clock
@@ -271,7 +275,7 @@ class DelayDelivery:
                 topic=message.topic,
                 status=result.status.value,
             )
-        return None
+        return self._aside.store(message, now_ms)
 
     def _passed_over(self, stored: RawRecord, reason: str) -> int:
         self._lost.tell(stored.phy_offset, lambda: parse_properties(stored.properties), reason)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.internal_put import InternalPut
@@ -70,6 +71,7 @@ def build_delay(
         store,
         internal_put,
         offsets,
+        SetAside(internal_put, postponement.delay, settings.delays_ms),
         delays_ms=settings.delays_ms,
         queue_of=queue_of,
         clock=clock,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.internal_put import InternalPut
@@ -51,6 +52,7 @@ class TimerNeeds:
         store: where the messages wait.
         internal_put: stores what is due.
         postponement: sends messages to where they wait.
+        delays_ms: the delay levels, level 1 first.
         queue_of: the queue that is read in place of one; None when its topic was deleted.
         counts_file: timermetrics, how many messages of each topic wait.
         files: the file system.
@@ -60,6 +62,7 @@ class TimerNeeds:
     store: Store
     internal_put: InternalPut
     postponement: Postponement
+    delays_ms: tuple[int, ...]
     queue_of: Callable[[str, int], int | None]
     counts_file: JsonDocument
     files: StoreFiles
@@ -157,6 +160,7 @@ def build_timer(
         needs.store,
         needs.internal_put,
         state,
+        SetAside(needs.internal_put, needs.postponement.delay, needs.delays_ms),
         roll_window_slots=store_config.timer_roll_window_slots,
         queue_of=needs.queue_of,
         counts=counts,

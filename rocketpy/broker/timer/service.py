@@ -19,6 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from rocketpy.broker.delay.delivery import delivered
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.durable_progress import DurableProgress
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.moment import decimal
@@ -115,6 +116,7 @@ class TimerService:
         store: where the messages wait.
         put: stores what is due.
         state: the timer's files.
+        aside: takes what cannot be stored for long.
         roll_window_slots: a message that is due later waits in several pieces.
         queue_of: the queue that is read in place of one; None when its topic was deleted.
         counts: how many messages of each topic wait in the wheel; recalls are none.
@@ -128,6 +130,7 @@ class TimerService:
         store: Store,
         put: InternalPut,
         state: TimerState,
+        aside: SetAside,
         *,
         roll_window_slots: int,
         queue_of: Callable[[str, int], int | None],
@@ -137,6 +140,7 @@ class TimerService:
         self._store = store
         self._put = put
         self._state = state
+        self._aside = aside
         self._window_ms = roll_window_slots * state.precision_ms
         self._half_window_ms = roll_window_slots // 2 * state.precision_ms
         self._third_window_ms = roll_window_slots // 3 * state.precision_ms
@@ -458,7 +462,7 @@ class TimerService:
             "a timed message cannot be delivered now, it is tried again",
             result.status.value,
         )
-        return None
+        return self._aside.store(message, now_ms)
 
     def _count(self, stored: MessageExt, number: int) -> None:
         if PROPERTY_TIMER_DEL_UNIQKEY not in stored.properties:

@@ -2,7 +2,8 @@
 
 The units of a slot are a chain from the last one back to the first. The chain is walked twice: once
 to find its length and the recalls, which count before any message is delivered, and then piece by
-piece from its beginning, so that the memory it takes is bounded whatever its length.
+piece from its beginning, so that the memory it takes is bounded whatever its length. Where the
+chain is broken, because a unit was damaged, the log before it is searched for the slot's next one.
 
 Messages of the piece at hand are sorted by the exact moment they are due, as long as that lies
 ahead; after the slot's end they come in the order they were stored in.
@@ -25,7 +26,7 @@ from rocketpy.proto.properties import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_UNIQ_KEY,
 )
-from rocketpy.store.timer.log import TimerUnit
+from rocketpy.store.timer.log import NO_UNIT, TimerUnit
 from rocketpy.store.timer.wheel import Slot
 
 _log = structlog.get_logger(__name__)
@@ -35,6 +36,8 @@ _PIECE: Final = 65_536
 _MOST_READY: Final = 8_192
 """Messages whose moment is known before they are due."""
 _WALK: Final = 2_048
+_MOST_BRIDGES: Final = 4_096
+"""Places of one slot behind damaged units that are remembered: 0.5 MiB."""
 _LOOK: Final = 64
 
 
@@ -46,8 +49,17 @@ class Units(Protocol):
         """Time of one slot."""
         ...
 
+    @property
+    def begin(self) -> int:
+        """Position of the first unit."""
+        ...
+
     def unit(self, position: int) -> TimerUnit | None:
         """Return a unit, or None."""
+        ...
+
+    def places_before(self, position: int, stop: int) -> Iterator[int]:
+        """Yield positions where units may be, back from a position to another, without it."""
         ...
 
 
@@ -89,7 +101,9 @@ class SlotReader:
         self._recalled: set[str] = set()
         self._ready: list[Due] = []
         self._late: deque[int] = deque()
+        self._first = slot.first
         self._last = self._newest = slot.last
+        self._bridges: dict[int, int] = {}
         self._next_position = 0
         self._wall_ms = 0
         self._work = self._read(slot.last)
@@ -161,38 +175,82 @@ class SlotReader:
         """Yield the units of messages that were taken, for those who read the slot again."""
         waiting = {each.position for each in self._ready} | set(self._late)
         first_unread = self._next_position if not self._is_read else self._newest + 1
-        for position, unit in self._chain(self._newest):
+        for found in self._chain(self._newest):
+            if found is None:
+                continue
+            position, unit = found
             is_unread = first_unread <= position <= self._last
             if not is_unread and not unit.is_recall and position not in waiting:
                 yield position
 
     # -- reading ---------------------------------------------------------------------------
 
-    def _chain(self, last: int, stop: int = -1) -> Iterator[tuple[int, TimerUnit]]:
-        """Yield units from the last one back, without the one at `stop`."""
-        position = last
-        while position > stop:
-            unit = self._units.unit(position)
-            if unit is None or unit.due_ms // self._units.precision_ms != self.tick:
-                _log.error("a chain of the timer log is broken", position=position, slot=self.tick)
-                return
+    def _own(self, position: int) -> TimerUnit | None:
+        """Return the unit at a position when it is one of this slot."""
+        unit = self._units.unit(position)
+        is_own = unit is not None and unit.due_ms // self._units.precision_ms == self.tick
+        return unit if is_own else None
+
+    def _chain(self, last: int) -> Iterator[tuple[int, TimerUnit] | None]:
+        """Yield position and unit from the last one back; None where it takes long."""
+        position, unit = last, self._own(last)
+        if unit is None:
+            yield from self._search(last)
+            position = self._bridges.get(last, NO_UNIT)
+            unit = self._own(position)
+        while unit is not None:
             yield position, unit
-            if unit.prev_position >= position:
-                return
-            position = unit.prev_position
+            before = unit.prev_position
+            unit = self._own(before) if before < position else None
+            if unit is None and self._is_broken(position, before):
+                yield from self._search(position)
+                before = self._bridges.get(position, NO_UNIT)
+                unit = self._own(before)
+            position = before
+
+    def _is_broken(self, position: int, before: int) -> bool:
+        """Whether there should be a unit before one; retention deletes those of lost messages."""
+        if before < 0:
+            return 0 <= self._first < position
+        return before >= self._units.begin
+
+    def _search(self, position: int) -> Iterator[None]:
+        """Find what comes before a position where the chain is broken, and pause now and then."""
+        if position in self._bridges or len(self._bridges) >= _MOST_BRIDGES:
+            return
+        found = NO_UNIT
+        for count, place in enumerate(self._units.places_before(position, self._first), 1):
+            if self._own(place) is not None:
+                found = place
+                break
+            if count % _WALK == 0:
+                yield None
+        _log.error(
+            "a unit of the timer log is damaged, its slot goes on before it",
+            slot=self.tick,
+            position=position,
+            goes_on=found,
+        )
+        self._bridges[position] = found
 
     def _read(self, last: int) -> Iterator[bool]:
         """Read all of the slot, and pause after each few units."""
         marks = [last]
         recalls: list[TimerUnit] = []
-        for count, (_, unit) in enumerate(self._chain(last), 1):
+        count = 0
+        for found in self._chain(last):
+            if found is None:
+                yield True
+                continue
+            position, unit = found
+            count += 1
+            if count % _PIECE == 1 and count > 1:
+                marks.append(position)
             if unit.is_recall:
                 recalls.append(unit)
                 if len(recalls) >= _LOOK:
                     self._recall_all(recalls)
                     yield True
-            if count % _PIECE == 0 and unit.prev_position >= 0:
-                marks.append(unit.prev_position)
             if count % _WALK == 0:
                 yield True
         self._recall_all(recalls)
@@ -201,11 +259,14 @@ class SlotReader:
 
     def _read_piece(self, last: int, limit: int) -> Iterator[bool]:
         positions = array("q")
-        for count, (position, _) in enumerate(self._chain(last), 1):
-            positions.append(position)
-            if count % _WALK == 0:
+        for found in self._chain(last):
+            if found is None:
                 yield True
-            if count == limit:
+                continue
+            positions.append(found[0])
+            if len(positions) % _WALK == 0:
+                yield True
+            if len(positions) == limit:
                 break
         positions.reverse()
         for count, position in enumerate(positions, 1):

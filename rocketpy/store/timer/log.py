@@ -338,6 +338,23 @@ class TimerLog:
         finally:
             file.close()
 
+    def places_before(self, position: int, stop: int) -> Iterator[int]:
+        """Yield positions where units may be, from before one back to another, that one too.
+
+        Args:
+            position: where a unit may begin.
+            stop: the last position to yield; before the log's beginning means that.
+        """
+        stop = max(stop, self.begin)
+        while position > stop:
+            base = self._base_of(position)
+            if position == base:
+                position = base - self._file_bytes + self._last_unit_at
+            else:
+                position -= UNIT_BYTES
+            if position >= stop:
+                yield position
+
     def may_begin_at(self, position: int) -> bool:
         """Whether a unit may begin at a position, of this log or beyond."""
         return position % self._file_bytes % UNIT_BYTES == 0
@@ -348,11 +365,12 @@ class TimerLog:
             return self._bases[-1] if self._bases else 0
         return position if self.may_begin_at(position) else self._base_of(position)
 
-    def scan(self, start: int) -> Iterator[tuple[int, TimerUnit]]:
+    def scan(self, start: int, *, past_damage: bool = False) -> Iterator[tuple[int, TimerUnit]]:
         """Yield position and unit from a position on, to the first bytes that are none.
 
         Args:
             start: position of a unit; before the first file means its beginning.
+            past_damage: go on behind such bytes, to the end.
         """
         position = max(start, self.begin)
         while position < self.end:
@@ -366,16 +384,19 @@ class TimerLog:
                 if at + UNIT_BYTES > len(data):
                     break
                 unit = _unit_of(data, at)
-                if unit is None:
+                if unit is not None:
+                    yield position + at, unit
+                elif not past_damage:
                     return
-                yield position + at, unit
                 at += UNIT_BYTES
             if at + _BLANK_BYTES <= len(data) and _is_blank(data, at):
                 position = base + self._file_bytes
-            elif at == 0:
-                return
-            else:
+            elif at:
                 position += at
+            elif past_damage:
+                position = base + self._file_bytes
+            else:
+                return
 
     # -- recovery and retention ------------------------------------------------------------
 

@@ -16,7 +16,7 @@ Source: TimerMessageStore.recover, recoverAndRevise, prepareTimerCheckPoint (5.4
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rocketpy.errors import ResourceShortError
@@ -168,7 +168,7 @@ class TimerState:
         )
         for number in pages:
             wheel.erase(number)
-        for position, unit in self._log.scan(self._log.begin):
+        for position, unit in self._log.scan(self._log.begin, past_damage=True):
             tick = wheel.tick(unit.due_ms)
             if tick >= read_tick and wheel.page_of(tick) in pages:
                 self._revise(position, unit)
@@ -181,7 +181,7 @@ class TimerState:
         logger.warning("slots of the timer wheel named units that are gone: slots=%d", len(ticks))
         for tick in ticks:
             self._wheel.clear(tick)
-        for position, unit in self._log.scan(min(starts, default=end)):
+        for position, unit in self._log.scan(min(starts, default=end), past_damage=True):
             if self._wheel.tick(unit.due_ms) in ticks:
                 self._revise(position, unit)
 
@@ -266,6 +266,15 @@ class TimerState:
     def unit(self, position: int) -> TimerUnit | None:
         """Return a unit, or None."""
         return self._log.unit(position)
+
+    @property
+    def begin(self) -> int:
+        """Position of the first unit of the log."""
+        return self._log.begin
+
+    def places_before(self, position: int, stop: int) -> Iterator[int]:
+        """Yield where units of the log may be, back from a position; see `TimerLog`."""
+        return self._log.places_before(position, stop)
 
     def clear(self, tick: int) -> None:
         """Empty a slot: its messages are delivered, and on disk."""

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rocketpy.broker.delay.offsets import DelayOffsets
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.store.json_file import JsonFile, dump_pretty
@@ -56,10 +58,12 @@ def test_what_waits_in_apaches_wheel_is_delivered(root: Path) -> None:
         topic_exists=lambda _topic: True,
         clock=clock,
     )
+    put = InternalPut(store, lambda _topic, _count, _size: None)
     timer = TimerService(
         store,
-        InternalPut(store, lambda _topic, _count, _size: None),
+        put,
         state,
+        SetAside(put, Postponement((1_000,), clock).delay, (1_000,)),
         roll_window_slots=172_800,
         queue_of=lambda _topic, queue_id: queue_id,
         counts=counts,

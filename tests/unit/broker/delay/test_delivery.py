@@ -10,6 +10,7 @@ import pytest
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.proto.message import MessageExt, decode_message
@@ -63,10 +64,12 @@ class Kit:
             flush_log=self.store.flush_log,
         )
         self.offsets.load()
+        put = InternalPut(self.picky, lambda _topic, _count, _size: None)
         self.delivery = DelayDelivery(
             self.store,
-            InternalPut(self.picky, lambda _topic, _count, _size: None),
+            put,
             self.offsets,
+            SetAside(put, self.postponement.delay, delays_ms),
             delays_ms=delays_ms,
             queue_of=self.queue_of,
             clock=self.clock,

@@ -1,6 +1,7 @@
 """One slot of the wheel, unit by unit."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ START = 1_800_000_000_000
 
 class Units:
     precision_ms = 1_000
+    begin = 0
 
     def __init__(self) -> None:
         self.units: list[TimerUnit] = []
@@ -23,6 +25,9 @@ class Units:
 
     def unit(self, position: int) -> TimerUnit | None:
         return self.units[position] if 0 <= position < len(self.units) else None
+
+    def places_before(self, position: int, stop: int) -> Iterator[int]:
+        return iter(range(position - 1, max(stop, 0) - 1, -1))
 
     def add(self, key: str, magic: int = 1, **properties: Any) -> int:
         position = len(self.units)
@@ -132,15 +137,40 @@ def test_a_message_that_was_given_back_comes_again() -> None:
     assert reader.take(START + 1_000) == due
 
 
-@pytest.mark.parametrize("damage", [{"prev_position": 9}, {"write_ms": START}, {"delay_ms": 0}])
-def test_a_broken_chain_ends_there(damage: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("damage", "wanted"),
+    [
+        ({"prev_position": 9}, [0, 1, 2]),
+        ({"prev_position": -1}, [0, 1, 2]),
+        ({"write_ms": START}, [0, 2]),
+        ({"delay_ms": 0}, [0, 2]),
+    ],
+)
+def test_a_broken_chain_goes_on_behind_the_damage(
+    damage: dict[str, int], wanted: list[int]
+) -> None:
     units = Units()
     for key in "abc":
         units.add(key)
     units.units[1] = units.units[1]._replace(**damage)
     found = read_all(units.reader(), START + 1_000)
-    assert 2 in [each.position for each in found]
-    assert len(found) in {1, 2}
+    assert [each.position for each in found] == wanted
+
+
+def test_places_behind_damage_that_are_remembered_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rocketpy.broker.timer.slot_reader._MOST_BRIDGES", 3)
+    units = Units()
+    for number in range(40):
+        units.add(f"K{number}")
+    for position in range(1, 40, 4):
+        units.units[position] = units.units[position]._replace(delay_ms=0)
+    reader = units.reader()
+    assert [each.position for each in read_all(reader, START + 1_000)] == [
+        each for each in range(26, 40) if each % 4 != 1
+    ]
+    assert len(reader._bridges) == 3
 
 
 def test_memory_is_bounded_whatever_the_slot_holds(monkeypatch: pytest.MonkeyPatch) -> None:

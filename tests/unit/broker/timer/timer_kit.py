@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement, TimerLimits
 from rocketpy.broker.operation.refusal import Refusal
@@ -77,6 +78,7 @@ class Kit:
             self.store,
             put,
             self.state,
+            SetAside(put, self.postponement.delay, (1_000,)),
             roll_window_slots=self.window,
             queue_of=self.queue_of,
             counts=self.counts,
