@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from rocketpy.broker.config import BrokerConfig
@@ -38,10 +37,11 @@ from rocketpy.proto.pop import revive_topic
 from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.message_store import MessageStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class PopNeeds:
     """The parts of a broker that popping touches.
 

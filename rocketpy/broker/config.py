@@ -13,11 +13,12 @@ Source: BrokerConfig.java (5.4.0).
 """
 
 import socket
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Final, cast
 
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.config import option
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 MASTER_ID: Final = 0
 
@@ -39,7 +40,7 @@ def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """Settings of one broker process; times in ms, sizes in bytes unless named otherwise.
 

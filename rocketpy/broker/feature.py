@@ -6,13 +6,14 @@ builds them (`rocketpy.broker.parts`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.put_transforms import PutTransform
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.remoting.channel import ChannelListener
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.service import Service
 
 
@@ -44,7 +45,7 @@ def _no_requests(_table: RequestTable) -> None:
     """Add nothing: the capability has no requests of its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class Feature:
     """One capability of a broker.
 

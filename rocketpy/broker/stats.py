@@ -10,7 +10,6 @@ windows every hour.
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from rocketpy.broker.stats_set import (
@@ -22,6 +21,7 @@ from rocketpy.broker.stats_set import (
     StatsData,
 )
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 STEP_MS: Final = 1_000
 # A step that comes early by less than this still takes the sample, so that timer jitter does not
@@ -39,7 +39,7 @@ BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class DayTotals:
     """Messages put and got (system topics left out) since the start.
 

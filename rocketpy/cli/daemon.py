@@ -73,6 +73,11 @@ def common_options(function: F) -> F:
     return function
 
 
+def hold_collector() -> None:
+    """Collect no garbage until the server is ready: what an import makes, stays."""
+    gc.disable()
+
+
 def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> None:
     """Log warnings and everything that is not a default.
 
@@ -122,12 +127,13 @@ async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> 
     stopping = asyncio.Event()
     _on_signals(asyncio.get_running_loop(), stopping)
     await server.start()
-    # What exists now lives as long as the process: the collector need not look at it again. Nor
-    # need it now: that took a tenth of the start and found nothing.
-    gc.freeze()
     if not stopping.is_set():
         _logger.info("ready", **addresses(), ms=_process_age_ms())
         _notify_systemd("READY=1")
+    # What exists now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
     await stopping.wait()
     _notify_systemd("STOPPING=1")
     _logger.info("stopping")

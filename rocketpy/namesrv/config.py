@@ -3,18 +3,19 @@
 Source: NamesrvConfig (5.4.0); keys that are ours are marked so.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config import option
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
 DEFAULT_PORT: Final = 9876
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class NamesrvConfig:
     """Everything a name server lets one set.
 

@@ -10,13 +10,14 @@ Source: DefaultRequestProcessor.registerBroker, RegisterBrokerBody (5.4.0)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from rocketpy.namesrv.names import is_address, is_name, is_topic
 from rocketpy.proto.bodies.register import STEP_TOPICS, RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 from rocketpy.proto.record import body_crc
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.steps import Steps
 
 V3_0_11: Final = 37
@@ -31,7 +32,7 @@ _MAX_MAPPED_QUEUES: Final = 256
 _MAPPING_KEYS: Final = ("topic", "bname", "totalQueues", "epoch", "dirty", "scope")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class Registration:
     """One broker's word about itself and its topics.
 
@@ -80,7 +81,7 @@ class Registration:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class RegisteredTopics:
     """What a registration's body says."""
 

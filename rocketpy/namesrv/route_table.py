@@ -15,7 +15,7 @@ Source: RouteInfoManager (5.4.0)
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ from rocketpy.proto.bodies.route import MASTER_ID, BrokerData, QueueData, TopicR
 from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.steps import Steps, run_to_end, some_at_a_time
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")
@@ -39,7 +40,7 @@ _STEP_TOPICS: Final = 1_024
 """Topics that are taken over between two pauses: about 4 ms."""
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class _Live:
     """A broker that was heard; `is_whole`: all topics of its data version are in the tables."""
 

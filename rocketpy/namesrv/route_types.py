@@ -1,8 +1,9 @@
 """What goes into the route table and what comes out of it."""
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 
 class BrokerKey(NamedTuple):
@@ -22,7 +23,7 @@ class RegisterOutcome(enum.Enum):
     OVERTAKEN = "overtaken"  # the broker registered anew, or left, while it was taken over
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class RouteLimits:
     """Bounds of the tables."""
 
@@ -32,7 +33,7 @@ class RouteLimits:
     max_mappings: int = 10_000  # pairs with a static mapping
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class MinBrokerChange:
     """The lowest id of a broker name is another one now; its brokers may want to know.
 
@@ -49,7 +50,7 @@ class MinBrokerChange:
     ha_address: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class RegisterResult:
     """The response to a registration.
 

@@ -10,9 +10,6 @@ import zlib
 from collections.abc import Generator
 from typing import Final, cast
 
-import lz4.frame  # type: ignore[import-untyped]  # has no stubs
-import zstandard
-
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.sys_flag import CompressionType
 
@@ -27,8 +24,12 @@ def deflate(body: bytes, codec: CompressionType = CompressionType.ZLIB, level: i
     `level` is 0 to 9 for zlib, 1 and more for the others.
     """
     if codec is CompressionType.LZ4:
+        import lz4.frame  # type: ignore[import-untyped]  # noqa: PLC0415 - no stubs; seldom needed
+
         return cast("bytes", lz4.frame.compress(body, compression_level=level))
     if codec is CompressionType.ZSTD:
+        import zstandard  # noqa: PLC0415 - seldom needed
+
         return zstandard.ZstdCompressor(level=level).compress(body)
     return zlib.compress(body, level)
 
@@ -54,7 +55,7 @@ def inflate(
             return _inflate_lz4(body, max_output_bytes)
         if codec == CompressionType.ZSTD:
             return _inflate_zstd(body, max_output_bytes)
-    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError, ValueError) as error:
+    except (zlib.error, RuntimeError, EOFError, ValueError) as error:
         msg = f"compressed body is damaged: {error}"
         raise BadBodyError(msg) from error
     msg = f"unknown compression type {codec}"
@@ -102,6 +103,8 @@ def _inflate_zlib(body: bytes | memoryview, max_output_bytes: int) -> bytes:
 
 
 def _inflate_lz4(body: bytes | memoryview, max_output_bytes: int) -> bytes:
+    import lz4.frame  # noqa: PLC0415 - seldom needed
+
     decompressor = lz4.frame.LZ4FrameDecompressor()
     output = cast("bytes", decompressor.decompress(body, max_length=max_output_bytes + 1))
     if len(output) > max_output_bytes:
@@ -112,13 +115,18 @@ def _inflate_lz4(body: bytes | memoryview, max_output_bytes: int) -> bytes:
 
 
 def _inflate_zstd(body: bytes | memoryview, max_output_bytes: int) -> bytes:
-    declared = zstandard.get_frame_parameters(body).content_size
-    has_size = declared != zstandard.CONTENTSIZE_UNKNOWN
-    if has_size and declared > max_output_bytes:
-        raise _too_large(max_output_bytes)
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    with decompressor.stream_reader(body) as reader:
-        output = reader.read(max_output_bytes + 1)
+    import zstandard  # noqa: PLC0415 - seldom needed
+
+    try:
+        declared = zstandard.get_frame_parameters(body).content_size
+        has_size = declared != zstandard.CONTENTSIZE_UNKNOWN
+        if has_size and declared > max_output_bytes:
+            raise _too_large(max_output_bytes)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        with decompressor.stream_reader(body) as reader:
+            output = reader.read(max_output_bytes + 1)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from error
     if len(output) > max_output_bytes:
         raise _too_large(max_output_bytes)
     if has_size and len(output) != declared:

@@ -11,7 +11,7 @@ Reading is tolerant: unknown keys are ignored; an absent or null key keeps the
 default. Writing is compact, keys in alphabetical order, None left out, as Java does.
 A key is the field's name in camel case, unless `wire_names` says otherwise;
 `old_wire_names` has the keys that are read where the first one is missing. How
-each field is read and written is worked out when the class is made.
+each field is read and written is worked out when the class is first used.
 
 Source: RemotingSerializable of 5.4.0.
 """
@@ -33,8 +33,9 @@ from typing import (
 
 from rocketpy.errors import BadBodyError
 from rocketpy.proto import fastjson
-from rocketpy.proto.declared import Declared, declare
+from rocketpy.proto.declared import Declared
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 Convert = Callable[[Any], Any]
 
@@ -57,7 +58,19 @@ class Body(Declared):
     old_wire_names: ClassVar[Mapping[str, str]] = {}
     """Keys that older peers write; they are read where the key of today is missing."""
 
-    specs: ClassVar[tuple[_FieldSpec, ...]] = ()
+    _specs: ClassVar[tuple[_FieldSpec, ...] | None] = None
+
+    @classmethod
+    def specs(cls) -> tuple[_FieldSpec, ...]:
+        """Return how each field is read and written, by key; worked out by the first call."""
+        if cls._specs is None:
+            specs = []
+            for item in fields(cls):  # type: ignore[arg-type]  # `body` has made it a dataclass
+                read, write = _codec(item.type)
+                old_key = cls.old_wire_names.get(item.name)
+                specs.append(_FieldSpec(item.name, cls.wire_name(item.name), old_key, read, write))
+            cls._specs = tuple(sorted(specs, key=lambda spec: spec.key))
+        return cls._specs
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -88,7 +101,7 @@ class Body(Declared):
             raise BadBodyError(msg)
         value = cls.normalise(value)
         values: dict[str, Any] = {}
-        for name, key, old_key, read, _ in cls.specs:
+        for name, key, old_key, read, _ in cls.specs():
             item = value.get(key)
             if item is None and old_key is not None:
                 item = value.get(old_key)
@@ -109,7 +122,7 @@ class Body(Declared):
     def to_json(self) -> dict[str, Any]:
         """Return what `encode` writes, for `fastjson.dumps`; None is left out."""
         document: dict[str, Any] = {}
-        for name, key, _, _, write in self.specs:
+        for name, key, _, _, write in self.specs():
             value = getattr(self, name)
             if value is not None:
                 document[key] = value if write is None else write(value)
@@ -126,13 +139,8 @@ _B = TypeVar("_B", bound=Body)
 @dataclass_transform(field_specifiers=(field,))
 def body(cls: type[_B]) -> type[_B]:
     """Make a body class: a slotted dataclass with its JSON forms worked out."""
-    made = declare(cls, kw_only=False)
-    specs = []
-    for item in fields(made):  # type: ignore[arg-type]  # it is a dataclass since two lines ago
-        read, write = _codec(item.type)
-        old_key = made.old_wire_names.get(item.name)
-        specs.append(_FieldSpec(item.name, made.wire_name(item.name), old_key, read, write))
-    made.specs = tuple(sorted(specs, key=lambda spec: spec.key))
+    made = lazy_dataclass()(cls)
+    made._specs = None  # noqa: SLF001 - not those of a class it derives from
     return made
 
 

@@ -9,7 +9,7 @@ Source: MessageDecoder, MessageExt of 5.4.0.
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple, TypeAlias
@@ -46,6 +46,7 @@ from rocketpy.proto.sys_flag import (
     clear_compressed,
     compression_type,
 )
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 _FIVE_INTS: Final = struct.Struct(">iiiii")
 _INT: Final = struct.Struct(">i")
@@ -89,7 +90,7 @@ def bytes_to_host(stored: bytes) -> str:
     return f"[{IPv6Address(stored[:-4])}]:{port}"
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class MessageExt:
     """A stored message, decoded.
 

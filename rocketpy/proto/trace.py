@@ -7,8 +7,10 @@ Source: TraceDataEncoder, TraceType, TraceConstants (5.4.0).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import ClassVar, Final
+
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
@@ -26,7 +28,7 @@ _RECORD_END: Final = "\x02"
 _NULL: Final = "null"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class SendTrace:
     """A message was stored.
 
@@ -63,7 +65,7 @@ class SendTrace:
     success: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class ConsumeBeginTrace:
     """A consumer was given a message.
 
@@ -88,7 +90,7 @@ class ConsumeBeginTrace:
     keys: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class ConsumeEndTrace:
     """A consumer is done with a message.
 
@@ -115,7 +117,7 @@ class ConsumeEndTrace:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class TransactionTrace:
     """A transaction was ended.
 
@@ -150,7 +152,7 @@ class TransactionTrace:
     from_check: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class RecallTrace:
     """A delayed message was called back.
 

@@ -11,10 +11,10 @@ import collections
 import logging
 import queue
 import threading
-from dataclasses import dataclass
 from typing import Protocol
 
 from rocketpy.runtime.clock import Clock, SystemClock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Batch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class PoolStatistics:
     """What a pool looks like at one moment.
 

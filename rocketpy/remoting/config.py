@@ -7,9 +7,10 @@ Source: NettyServerConfig, NettyClientConfig, TlsSystemConfig (5.4.0).
 """
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rocketpy.errors import ConfigError
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 MIB = 1024 * 1024
 
@@ -30,7 +31,7 @@ class ClientAuth(enum.Enum):
     REQUIRE = "require"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class TlsServerConfig:
     """The `tls.server.*` keys.
 
@@ -55,7 +56,7 @@ class TlsServerConfig:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class TlsClientConfig:
     """The `tls.enable` and `tls.client.*` keys.
 
@@ -78,7 +79,7 @@ class TlsClientConfig:
     trust_cert_path: str = field(default="", metadata={"key": "tls.client.trustCertPath"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class RemotingServerConfig:
     """Everything a remoting server lets one set.
 
@@ -146,7 +147,7 @@ class RemotingServerConfig:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class RemotingClientConfig:
     """Everything a remoting client lets one set.
 

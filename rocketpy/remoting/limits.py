@@ -1,9 +1,9 @@
 """The limits one connection must keep to, as its selector or client hands them down."""
 
-from dataclasses import dataclass
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class ConnectionLimits:
     """Times and sizes; the configuration says what each means. 0 is none where that is default."""
 

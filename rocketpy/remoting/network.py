@@ -10,14 +10,14 @@ A transport is an `asyncio.Transport`. Its extra info `peername` (IP address, po
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.selector import Selector
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class ListenEndpoint:
     """Where and how a server listens.
 

@@ -17,7 +17,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
 from rocketpy.errors import ConfigError
 from rocketpy.runtime.apache_keys import APACHE_KEYS, unsupported_reason
 from rocketpy.runtime.config_values import OptionType, allowed, parse_value, value_text
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.properties_file import format_properties, parse_properties
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ def camel_case(name: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class Option:
     """One key of a configuration dataclass.
 
@@ -159,7 +160,7 @@ def options_of(config_class: type) -> tuple[Option, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class Setting:
     """One ``key=value`` somebody gave, and where."""
 
@@ -170,7 +171,7 @@ class Setting:
     from_live_file: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class ConfigWarning:
     """Something in the configuration that has no effect."""
 
@@ -184,7 +185,7 @@ class ConfigWarning:
         return f"{place if self.source else ''}{self.key}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class Sources:
     """Everything that gives values: files, the environment, the command line.
 

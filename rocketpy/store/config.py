@@ -3,10 +3,10 @@
 Source: MessageStoreConfig (5.4.0).
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from rocketpy.runtime.config import option
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
 _GIB = 1 << 30
@@ -16,7 +16,7 @@ TIMER_WHEEL_SLOTS = 604_800 * 2
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class MessageStoreConfig:
     """Sizes, flush policy, retention and limits of one store directory.
 

@@ -18,15 +18,16 @@ What the rest of the store relies on:
 
 import mmap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class DiskUsage:
     """Space of the file system that holds a path, in bytes."""
 

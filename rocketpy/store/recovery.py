@@ -23,11 +23,12 @@ queue entries that look whole, and cut the log at the first damaged record.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from rocketpy.errors import StoreFormatError
 from rocketpy.proto.record_check import RecordState
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
@@ -46,7 +47,7 @@ _ROUNDS: Final = 16
 _NEVER_MS: Final = 1 << 62
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class RecoveryReport:
     """What recovery found.
 

@@ -5,8 +5,10 @@ Source: MessageExtBrokerInner, PutMessageStatus, GetMessageResult, GetMessageSta
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol, Self
+
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 
 class PutMessageStatus(enum.Enum):
@@ -44,7 +46,7 @@ class GetMessageStatus(enum.Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class PutMessage:
     """One message to store; everything is already checked and encoded by the caller.
 
@@ -100,7 +102,7 @@ class BatchEntry(NamedTuple):
     tags: str | None = None
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class BatchColumns:
     """The messages of a batch, field by field: one value a message in each, in their order.
 
@@ -125,7 +127,7 @@ class BatchColumns:
         return len(self.bodies)
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class PutBatch:
     """Messages for one queue, stored side by side or not at all."""
 
@@ -192,7 +194,7 @@ class MessageFilter(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class GetMessageResult:
     """Messages found, and where to look next. Offsets count queue entries.
 
@@ -215,7 +217,7 @@ class GetMessageResult:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class QueryIndexResult:
     """Index entries for a key; hash collisions are among them, the caller checks the keys.
 

@@ -20,10 +20,10 @@ Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService, 5.4
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def _clamp(ratio: float, low: float, high: float) -> float:
     return min(max(ratio, low), high)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class RetentionPolicy:
     """The numbers of retention; ratios are 0.0 to 1.0 and clamped as Apache clamps them.
 
@@ -72,7 +72,7 @@ class RetentionPolicy:
         object.__setattr__(self, "warning_ratio", _clamp(self.warning_ratio, 0.35, 0.90))
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class DiskRatios:
     """Used part (0.0 to 1.0) of the two partitions; below zero means unknown."""
 

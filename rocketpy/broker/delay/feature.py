@@ -4,7 +4,6 @@ Source: ScheduleMessageService, AdminBrokerProcessor.getAllDelayOffset (5.4.0).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rocketpy.broker.delay.delivery import DelayDelivery
 from rocketpy.broker.delay.offsets import DelayOffsets
@@ -19,11 +18,12 @@ from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.json_file import dump_pretty
 from rocketpy.store.message_store import MessageStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class DelaySettings:
     """Settings of the delay levels.
 

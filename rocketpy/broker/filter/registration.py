@@ -3,17 +3,18 @@
 Source: ConsumerFilterData.java (5.4.0).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 from rocketpy.broker.document import as_int, as_table
 from rocketpy.broker.filters import SqlFilter
 from rocketpy.errors import ExpressionError
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.sql92.bloom import BloomFilterData
 from rocketpy.sql92.condition import Condition
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class Registration:
     """A filter that a group subscribed with.
 

@@ -13,7 +13,6 @@ Source: HookUtils.handleScheduleMessage, transformDelayLevelMessage, transformTi
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from rocketpy.broker.operation.moment import slot_ms, wanted_ms
@@ -36,6 +35,7 @@ from rocketpy.proto.properties import (
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.results import PutMessage
 
 TIMER_PROPERTIES: Final = (
@@ -78,7 +78,7 @@ def refuse_later_in_batch(properties: Mapping[str, str]) -> Refusal | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class TimerLimits:
     """What timed messages may ask for.
 

@@ -11,7 +11,6 @@ Source: PopBufferMergeService.java (5.4.0).
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -23,6 +22,7 @@ from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive_log import ReviveLog
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.results import PutMessageStatus
 
 STEP_INTERVAL_MS: Final = 500
@@ -32,7 +32,7 @@ _PAUSE_MS: Final = 1_000
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class _Waiting:
     point: CheckPoint
     revive_queue_id: int

@@ -12,7 +12,7 @@ Source: ConsumerOrderInfoManager.java, ConsumerOrderInfoLockManager.java (5.4.0)
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
@@ -24,6 +24,7 @@ from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS
 from rocketpy.errors import BadBodyError, DiskFullError
 from rocketpy.proto.json_body import Body, body
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 _log = structlog.get_logger(__name__)
 
@@ -116,7 +117,7 @@ class OrderInfo(Body):
         )
 
 
-@dataclass(slots=True)
+@lazy_dataclass()
 class _InHand:
     """What a group has of a queue.
 

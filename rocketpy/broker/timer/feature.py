@@ -5,7 +5,6 @@ getTimerMetrics) (5.4.0).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -30,6 +29,7 @@ from rocketpy.proto.properties import PROPERTY_TIMER_DELIVER_MS, encode_properti
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
@@ -44,7 +44,7 @@ _NO_TIMER: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@lazy_dataclass(frozen=True, kw_only=True)
 class TimerNeeds:
     """What timed messages need of a broker.
 

@@ -32,7 +32,8 @@ from typing import (
 )
 
 from rocketpy.errors import HeaderFieldError
-from rocketpy.proto.declared import Declared, camel_case, declare
+from rocketpy.proto.declared import Declared, camel_case
+from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 Int32 = Annotated[int, "i32"]
 """A Java int."""
@@ -82,7 +83,9 @@ _SAFE_DIGITS: Final[dict[Callable[[str, str], Any], int]] = {parse_int32: 9, par
 """So many digits without a sign always fit."""
 
 
-class _FieldSpec(NamedTuple):
+class HeaderField(NamedTuple):
+    """How one field is read and written."""
+
     name: str
     wire_name: str
     parse: Callable[[str, str], Any]
@@ -109,7 +112,6 @@ class Header(Declared):
 
     __slots__ = ()
 
-    specs: ClassVar[tuple[_FieldSpec, ...]] = ()
     _read: ClassVar[Callable[[Mapping[str, str]], Any] | None] = None
     _write: ClassVar[Callable[[Any], dict[str, str]] | None] = None
 
@@ -162,7 +164,7 @@ def _make_reader(cls: type[Header]) -> Callable[[Mapping[str, str]], Any]:
     """Make the function that reads a header class."""
     names: dict[str, Any] = {"make": object.__new__, "cls": cls, "require": _require}
     lines = ["get, header = ext_fields.get, make(cls)"]
-    for name, wire_name, parse, is_required, default in cls.specs:
+    for name, wire_name, parse, is_required, default in header_fields(cls):
         names[f"parse_{name}"], names[f"default_{name}"] = parse, default
         # A letter alone would say little to who reads the error.
         shown = wire_name if len(wire_name) > 1 else f"{wire_name} ({camel_case(name)})"
@@ -181,7 +183,7 @@ def _make_reader(cls: type[Header]) -> Callable[[Mapping[str, str]], Any]:
 def _make_writer(cls: type[Header]) -> Callable[[Any], dict[str, str]]:
     """Make the function that writes a header class."""
     lines = ["ext_fields = {}"]
-    for name, wire_name, parse, *_ in cls.specs:
+    for name, wire_name, parse, *_ in header_fields(cls):
         text = "'true' if value else 'false'" if parse is parse_bool else "str(value)"
         text = "value" if parse is _parse_str else text
         lines.append(_WRITE.format(name=name, wire_name=wire_name, text=text))
@@ -209,14 +211,18 @@ def header(cls: type[_H]) -> type[_H]:
     Type checkers treat it as frozen. At run time it is not, because Python's frozen classes
     take several times as long to make, and one is made for most requests.
     """
-    made = declare(cls, kw_only=True)
+    made = lazy_dataclass(kw_only=True)(cls)
     made._read = made._write = None  # noqa: SLF001 - not those of a class it derives from
-    specs = []
-    for item in fields(made):  # type: ignore[arg-type]  # it is a dataclass since three lines ago
+    return made
+
+
+def header_fields(cls: type[Header]) -> list[HeaderField]:
+    """Return the fields of a header class, in the order in which they were declared."""
+    found = []
+    for item in fields(cls):  # type: ignore[arg-type]  # `header` has made it a dataclass
         is_required = item.default is MISSING
         assert is_required or item.default is not None or NoneType in get_args(item.type)
         default = None if is_required else item.default
-        wire_name = made.wire_name(item.name)
-        specs.append(_FieldSpec(item.name, wire_name, _parser(item.type), is_required, default))
-    made.specs = tuple(specs)
-    return made
+        wire_name = cls.wire_name(item.name)
+        found.append(HeaderField(item.name, wire_name, _parser(item.type), is_required, default))
+    return found

@@ -103,6 +103,8 @@ class TimerWheel:
             return False
         self._file = self._files.open_file(self._path)
         for start, block in self._blocks():
+            if not block and not self._pages:
+                continue
             for number in range(start, start + len(block) // _PAGE_BYTES):
                 at = (number - start) * _PAGE_BYTES
                 page = block[at : at + _PAGE_BYTES]
@@ -192,6 +194,8 @@ class TimerWheel:
         and its page is noted as damaged.
         """
         for start, block in self._blocks():
+            if not block and not self._pages:
+                continue
             for number in range(start, min(start + _READ_PAGES, _PAGES)):
                 at = (number - start) * _PAGE_BYTES
                 page = self._pages.get(number) or block[at : at + _PAGE_BYTES]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import pytest
 
 import rocketpy
 from rocketpy.proto import bodies, headers
-from rocketpy.proto.headers.base import Header, header
+from rocketpy.proto.headers.base import Header, header, header_fields
 from rocketpy.proto.json_body import Body, body
 from tests.unit.proto.declared import declared
 
@@ -21,6 +22,18 @@ NAMES = [one.__name__ for one in [*declared(headers, Header), *declared(bodies, 
 def test_every_declared_class_is_used(name: str) -> None:
     uses = sum(len(re.findall(rf"\b{name}\b", text)) for text in SOURCES)
     assert uses > 1, f"{name} is declared, and nothing uses it"
+
+
+@pytest.mark.parametrize("cls", declared(headers, Header))
+def test_every_field_of_a_header_has_a_wire_form(cls: type[Header]) -> None:
+    names = [each.wire_name for each in header_fields(cls)]
+    assert len(names) == len(set(names)) == len(fields(cls))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cls", declared(bodies, Body))
+def test_every_field_of_a_body_has_a_json_form(cls: type[Body]) -> None:
+    keys = [each.key for each in cls.specs()]
+    assert len(keys) == len(set(keys)) == len(fields(cls))  # type: ignore[arg-type]
 
 
 @body
@@ -38,7 +51,8 @@ class OtherPair(Body):
 def test_equal_values_of_one_class_are_equal() -> None:
     assert Pair(1, "a") == Pair(1, "a")
     assert Pair(1, "a") != Pair(1, "b")
-    assert Pair(1, "a") != OtherPair(1, "a")
+    other: object = OtherPair(1, "a")
+    assert Pair(1, "a") != other
 
 
 def test_they_print_as_they_are_made() -> None:
