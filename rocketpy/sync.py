@@ -26,11 +26,20 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from rocketpy.client.blocking_message import PoppedMessage, ReceivedMessage, blocking_handler
+from rocketpy.client.blocking_face import Face, blocking_method
+from rocketpy.client.blocking_message import (
+    PoppedMessage,
+    ReceivedMessage,
+    blocking,
+    blocking_handler,
+    followed,
+)
+from rocketpy.client.checks import BATCH
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
+from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.durations import Duration
 from rocketpy.client.group_consumer import GroupConsumer
 from rocketpy.client.handlers import is_coroutine_function
@@ -63,64 +72,10 @@ __all__ = [
 ]
 
 
-A_co = TypeVar("A_co", bound=Closes, covariant=True)
 A = TypeVar("A", bound=Closes)
 G_co = TypeVar("G_co", bound=GroupConsumer[Any, Any], covariant=True)
 F = TypeVar("F")
 P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class _Face(Generic[A_co]):
-    """The blocking face of one of the client's objects."""
-
-    def __init__(self, thread: LoopThread, wrapped: A_co) -> None:
-        self._thread = thread
-        self._wrapped = wrapped
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if not self._thread.is_of_parent:
-            self._thread.run(self._wrapped.__aexit__(exc_type, exc, traceback))
-
-    def close(self) -> None:
-        """Finish what is in hand and close; every call waits for the one close.
-
-        In a forked child there is nothing to close.
-        """
-        if not self._thread.is_of_parent:
-            self._thread.run(self._wrapped.close())
-
-
-@overload
-def _blocking(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[_Face[A], P], T]: ...
-
-
-@overload
-def _blocking(method: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[_Face[A], P], T]: ...
-
-
-def _blocking(method: Any) -> Any:
-    """Return a method that runs `method` of the wrapped object on the loop's thread."""
-
-    @functools.wraps(method)
-    def call(self: _Face[Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        async def called() -> Any:  # noqa: ANN401
-            outcome = getattr(self._wrapped, method.__name__)(*args, **kwargs)
-            return await outcome if asyncio.iscoroutine(outcome) else outcome
-
-        return self._thread.run(called())
-
-    return call
 
 
 class Transaction:
@@ -175,15 +130,15 @@ class Transaction:
         self._wrapped.unknown()
 
 
-class Producer(_Face[AsyncProducer]):
+class Producer(Face[AsyncProducer]):
     """Sends messages; see `rocketpy.Producer`."""
 
-    send = _blocking(AsyncProducer.send)
-    send_batch = _blocking(AsyncProducer.send_batch)
-    ready = _blocking(AsyncProducer.ready)
-    flush = _blocking(AsyncProducer.flush)
-    reply = _blocking(AsyncProducer.reply)
-    recall = _blocking(AsyncProducer.recall)
+    send = blocking_method(AsyncProducer.send)
+    send_batch = blocking_method(AsyncProducer.send_batch)
+    ready = blocking_method(AsyncProducer.ready)
+    flush = blocking_method(AsyncProducer.flush)
+    reply = blocking_method(AsyncProducer.reply)
+    recall = blocking_method(AsyncProducer.recall)
 
     def send_nowait(
         self,
@@ -273,13 +228,14 @@ def _followed(sent: asyncio.Future[SendResult]) -> Future[SendResult]:
     return result
 
 
-class _GroupFace(_Face[G_co]):
+class _GroupFace(Face[G_co]):
     """The blocking face of a member of a group."""
 
-    start = _blocking(GroupConsumer.start)
-    subscribe = _blocking(GroupConsumer.subscribe)
-    wait_closed = _blocking(GroupConsumer.wait_closed)
-    health = _blocking(GroupConsumer.health)
+    start = blocking_method(GroupConsumer.start)
+    subscribe = blocking_method(GroupConsumer.subscribe)
+    wait_closed = blocking_method(GroupConsumer.wait_closed)
+    health = blocking_method(GroupConsumer.health)
+    stop = blocking_method(GroupConsumer.stop)
 
     def __enter__(self) -> Self:
         self.start()
@@ -290,51 +246,92 @@ class _GroupFace(_Face[G_co]):
         """What this member reads now."""
         return self._thread.call(lambda: self._wrapped.assignment)
 
-    def _each(self) -> Iterator[Any]:
-        """Yield messages of a loop of its own; leaving it gives the one in hand again."""
-        messages = self._thread.call(lambda: aiter(self._wrapped))
+    @property
+    def stats(self) -> ConsumeStats:
+        """Counts and rates by topic."""
+        return self._wrapped.stats
 
-        async def following() -> Any:  # noqa: ANN401 - a message of the consumer's kind
-            return await anext(messages, None)
+    def _each(self, loop: Callable[[], Any]) -> Iterator[Any]:
+        """Yield what a loop of its own yields; leaving it gives what is in hand again."""
+        yield from followed(self._thread, self._thread.call(loop))
 
-        while (message := self._thread.run(following())) is not None:
-            yield message
+    def _one(self, timeout: Duration | None) -> Any:  # noqa: ANN401 - a message of the kind
+        return blocking(self._thread, self._thread.run(self._wrapped.getone(timeout)))
+
+    def _many(self, max_messages: int, timeout: Duration | None) -> Any:  # noqa: ANN401
+        return blocking(
+            self._thread, self._thread.run(self._wrapped.getmany(max_messages, timeout))
+        )
 
 
 class Consumer(_GroupFace[AsyncConsumer]):
     """Receives a group's messages; see `rocketpy.Consumer`."""
 
-    pause = _blocking(AsyncConsumer.pause)
-    resume = _blocking(AsyncConsumer.resume)
-    commit = _blocking(AsyncConsumer.commit)
+    pause = blocking_method(AsyncConsumer.pause)
+    resume = blocking_method(AsyncConsumer.resume)
+    commit = blocking_method(AsyncConsumer.commit)
+    seek = blocking_method(AsyncConsumer.seek)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        for message in self._each():
-            yield ReceivedMessage(self._thread, message)
+        return self._each(lambda: aiter(self._wrapped))
+
+    def getone(self, timeout: Duration | None = None) -> ReceivedMessage | None:
+        """Return the next message, None when none comes in time."""
+        message: ReceivedMessage | None = self._one(timeout)
+        return message
+
+    def getmany(
+        self, max_messages: int = BATCH, timeout: Duration | None = None
+    ) -> list[ReceivedMessage]:
+        """Return up to `max_messages` that are there, waiting for the first."""
+        messages: list[ReceivedMessage] = self._many(max_messages, timeout)
+        return messages
+
+    def batches(self, max_messages: int = BATCH) -> Iterator[list[ReceivedMessage]]:
+        """Return a loop over lists of messages, of 1 to `max_messages` that are there."""
+        return self._each(lambda: self._wrapped.batches(max_messages))
 
 
-class PullConsumer(_Face[AsyncPullConsumer]):
+class PullConsumer(Face[AsyncPullConsumer]):
     """Asked for messages; see `rocketpy.PullConsumer`."""
 
-    start = _blocking(AsyncPullConsumer.start)
-    queues = _blocking(AsyncPullConsumer.queues)
-    subscribe = _blocking(AsyncPullConsumer.subscribe)
-    assign = _blocking(AsyncPullConsumer.assign)
-    seek = _blocking(AsyncPullConsumer.seek)
-    seek_to_begin = _blocking(AsyncPullConsumer.seek_to_begin)
-    seek_to_end = _blocking(AsyncPullConsumer.seek_to_end)
-    seek_to_time = _blocking(AsyncPullConsumer.seek_to_time)
-    commit = _blocking(AsyncPullConsumer.commit)
-    committed = _blocking(AsyncPullConsumer.committed)
-    position = _blocking(AsyncPullConsumer.position)
-    pause = _blocking(AsyncPullConsumer.pause)
-    resume = _blocking(AsyncPullConsumer.resume)
-    health = _blocking(AsyncPullConsumer.health)
+    start = blocking_method(AsyncPullConsumer.start)
+    queues = blocking_method(AsyncPullConsumer.queues)
+    subscribe = blocking_method(AsyncPullConsumer.subscribe)
+    assign = blocking_method(AsyncPullConsumer.assign)
+    seek = blocking_method(AsyncPullConsumer.seek)
+    seek_to_begin = blocking_method(AsyncPullConsumer.seek_to_begin)
+    seek_to_end = blocking_method(AsyncPullConsumer.seek_to_end)
+    seek_to_time = blocking_method(AsyncPullConsumer.seek_to_time)
+    commit = blocking_method(AsyncPullConsumer.commit)
+    committed = blocking_method(AsyncPullConsumer.committed)
+    position = blocking_method(AsyncPullConsumer.position)
+    pause = blocking_method(AsyncPullConsumer.pause)
+    resume = blocking_method(AsyncPullConsumer.resume)
+    health = blocking_method(AsyncPullConsumer.health)
 
-    def poll(self, max_messages: int = 32, timeout: Duration = 5.0) -> list[ReceivedMessage]:
+    stop = blocking_method(AsyncPullConsumer.stop)
+
+    def poll(self, max_messages: int = 32, timeout: Duration | None = 5.0) -> list[ReceivedMessage]:
         """Return up to `max_messages`, waiting up to `timeout` for the first."""
         messages = self._thread.run(self._wrapped.poll(max_messages, timeout))
         return [ReceivedMessage(self._thread, message) for message in messages]
+
+    def getone(self, timeout: Duration | None = None) -> ReceivedMessage | None:
+        """Return the next message, None when none comes in time."""
+        message = self._thread.run(self._wrapped.getone(timeout))
+        return None if message is None else ReceivedMessage(self._thread, message)
+
+    def getmany(
+        self, max_messages: int = BATCH, timeout: Duration | None = None
+    ) -> list[ReceivedMessage]:
+        """Do as `poll`, with no limit of time unless one is given."""
+        messages = self._thread.run(self._wrapped.getmany(max_messages, timeout))
+        return [ReceivedMessage(self._thread, message) for message in messages]
+
+    def batches(self, max_messages: int = BATCH) -> Iterator[list[ReceivedMessage]]:
+        """Yield lists of 1 to `max_messages` messages, until `stop`."""
+        return followed(self._thread, self._wrapped.batches(max_messages))
 
     def __enter__(self) -> Self:
         self.start()
@@ -350,8 +347,28 @@ class PopConsumer(_GroupFace[AsyncPopConsumer]):
     """Pops a group's messages; see `rocketpy.PopConsumer`."""
 
     def __iter__(self) -> Iterator[PoppedMessage]:
-        for message in self._each():
-            yield PoppedMessage(self._thread, message)
+        return self._each(lambda: aiter(self._wrapped))
+
+    @property
+    def in_hand(self) -> int:
+        """Messages popped and not settled."""
+        return self._thread.call(lambda: self._wrapped.in_hand)
+
+    def getone(self, timeout: Duration | None = None) -> PoppedMessage | None:
+        """Return the next message, None when none comes in time."""
+        message: PoppedMessage | None = self._one(timeout)
+        return message
+
+    def getmany(
+        self, max_messages: int = BATCH, timeout: Duration | None = None
+    ) -> list[PoppedMessage]:
+        """Return up to `max_messages` that are there, waiting for the first."""
+        messages: list[PoppedMessage] = self._many(max_messages, timeout)
+        return messages
+
+    def batches(self, max_messages: int = BATCH) -> Iterator[list[PoppedMessage]]:
+        """Return a loop over lists of messages, of 1 to `max_messages` that are there."""
+        return self._each(lambda: self._wrapped.batches(max_messages))
 
 
 def _making(

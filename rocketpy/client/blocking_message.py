@@ -1,7 +1,7 @@
 """Messages for code that does not await: settling one waits for the client's own thread."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from rocketpy.client.durations import Duration
@@ -42,6 +42,10 @@ class ReceivedMessage(AsyncReceivedMessage):
         """
         self._thread.run(self._wrapped.nack(delay_level))
 
+    def in_progress(self) -> None:  # type: ignore[override]
+        """Say that it is still worked on; see `rocketpy.ReceivedMessage.in_progress`."""
+        self._thread.run(self._wrapped.in_progress())
+
 
 class PoppedMessage(ReceivedMessage):
     """A message that was popped, as `rocketpy.PoppedMessage`; its methods block."""
@@ -70,6 +74,16 @@ def blocking(thread: LoopThread, value: Any) -> Any:  # noqa: ANN401 - messages,
     if isinstance(value, list):
         return [blocking(thread, each) for each in value]
     return value
+
+
+def followed(thread: LoopThread, loop: AsyncIterator[Any]) -> Iterator[Any]:
+    """Yield what a loop on the client's thread yields, with methods that block."""
+
+    async def following() -> Any:  # noqa: ANN401 - messages, or lists of them
+        return await anext(loop, None)
+
+    while (item := thread.run(following())) is not None:
+        yield blocking(thread, item)
 
 
 def blocking_handler(thread: LoopThread, handler: Callable[..., Any]) -> Callable[..., Any]:

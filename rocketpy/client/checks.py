@@ -1,5 +1,7 @@
 """Names and filters that users give, checked before anything is sent."""
 
+from typing import Final
+
 from rocketpy.errors import ConfigError, ExpressionError
 from rocketpy.proto.subscription import (
     EXPRESSION_SQL92,
@@ -10,6 +12,16 @@ from rocketpy.proto.subscription import (
 )
 from rocketpy.proto.validators import check_group, check_topic
 from rocketpy.sql92.condition import compile_condition
+
+BATCH: Final = 500
+"""Most messages of one list, when nobody says how many."""
+
+
+def checked_count(max_messages: int) -> int:
+    """Return how many messages are asked for; raises ValueError when that is none."""
+    if max_messages < 1:
+        raise ValueError(f"max_messages is {max_messages}, not 1 or more")
+    return max_messages
 
 
 def checked_group(group: str) -> str:

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, cast
 
 from rocketpy.client.allocate import AllocationName
+from rocketpy.client.assignment_hooks import AssignmentHook
 from rocketpy.client.credentials import Credentials
 from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.handlers import Handler
@@ -255,6 +256,9 @@ class ConsumerConfig(Checked):
         stop_timeout: how long a stop waits for handlers in hand.
         consume_timeout: a message in hand for longer is given back to the broker.
         local_retry_pause: pause before a message that could not be given back is consumed again.
+        on_assigned: told the queues that this member got; a coroutine function, or a plain one,
+            which runs on a thread. The next round of dealing out queues waits for it.
+        on_revoked: told the queues that are given up now, while `commit` still counts for them.
         trace: record each message and its outcome in the trace topic, as official clients do.
         trace_topic: where to; the official one by default.
     """
@@ -290,6 +294,8 @@ class ConsumerConfig(Checked):
     stop_timeout: Duration = 10.0
     consume_timeout: Duration = 900.0
     local_retry_pause: Duration = 5.0
+    on_assigned: AssignmentHook | None = None
+    on_revoked: AssignmentHook | None = None
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
 
@@ -329,6 +335,9 @@ class PullConsumerConfig(Checked):
         rebalance_interval: pause between two rounds of dealing out queues.
         start_timeout: how long `subscribe` waits to know the first queues and where they begin;
             0 does not wait, and what is sent meanwhile may be missed.
+        on_assigned: told the queues that this member got; a coroutine function, or a plain one,
+            which runs on a thread. The next round of dealing out queues waits for it.
+        on_revoked: told the queues that are given up now, while `commit` still counts for them.
     """
 
     group: str = ""
@@ -346,6 +355,8 @@ class PullConsumerConfig(Checked):
     pull_error_pause: Duration = 1.0
     rebalance_interval: Duration = 20.0
     start_timeout: Duration = 5.0
+    on_assigned: AssignmentHook | None = None
+    on_revoked: AssignmentHook | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

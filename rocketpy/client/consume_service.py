@@ -52,6 +52,10 @@ class ConsumeService(Protocol):
         """Take messages of one queue, in order."""
         ...
 
+    def halt(self) -> None:
+        """Hand out no more; what is in hand goes on."""
+        ...
+
     async def stop(self, timeout_s: float) -> None:
         """Hand out no more and finish what is in hand, within a limit."""
         ...
@@ -85,14 +89,18 @@ class Workers(Generic[T]):
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def stop(self, timeout_s: float) -> None:
-        """Drop what no worker has begun, wait for the others, then cancel those still running."""
+    def halt(self) -> None:
+        """Drop what no worker has begun; workers end with what they have in hand."""
         self._stopping = True
         self._line.clear()
         for waiter in self._idle:
             if not waiter.done():
                 waiter.set_result(None)
         self._idle.clear()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Halt, wait for what is in hand, then cancel what still runs."""
+        self.halt()
         await asyncio.wait(self._workers, timeout=timeout_s)
         running = [worker for worker in self._workers if not worker.done()]
         for worker in running:
@@ -177,6 +185,7 @@ class HandlerService:
         self._stats = stats
         self._clock = clock
         self._workers = Workers(self._handle, concurrency)
+        self.halt = self._workers.halt
         self.stop = self._workers.stop
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
@@ -243,6 +252,8 @@ class IteratorService:
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Queue up, and wake as many waiting iterators."""
+        if self._stopped:
+            return
         self._deliveries.extend([Delivery(queue, message) for message in messages])
         for _ in messages:
             if not self._waiters:
@@ -254,17 +265,31 @@ class IteratorService:
         self._failure = error
         self._wake()
 
-    async def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing of ours runs
-        """End every iteration."""
+    def halt(self) -> None:
+        """End every iteration, after the message in hand."""
         self._stopped = True
         self._deliveries.clear()
         while self._waiters:
             self._wake()
 
+    async def stop(self, timeout_s: float) -> None:  # noqa: ARG002 - nothing of ours runs
+        """End every iteration."""
+        self.halt()
+
     def take(self) -> Delivery | None:
         """Return the next message if there is one, and it is not time to let others run."""
         if self._failure is not None or self._since_yield >= _YIELD_AFTER:
             return None
+        return self._take()
+
+    def take_more(self, most: int) -> list[Delivery]:
+        """Return up to `most` messages that are there."""
+        taken: list[Delivery] = []
+        while len(taken) < most and (delivery := self._take()) is not None:
+            taken.append(delivery)
+        return taken
+
+    def _take(self) -> Delivery | None:
         self._since_yield += 1
         while self._deliveries:
             delivery = self._deliveries.popleft()

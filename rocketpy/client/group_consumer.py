@@ -10,16 +10,16 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, TypeVar
 
-from rocketpy.client.checks import checked_group, checked_subscription
+from rocketpy.client.checks import BATCH, checked_count, checked_group, checked_subscription
 from rocketpy.client.config import ConsumerConfig, PopConsumerConfig
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.consumer_members import HandlerMember
-from rocketpy.client.durations import to_s
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.handlers import Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
-from rocketpy.client.iterating import MessageIterator
+from rocketpy.client.iterating import BatchIterator, MessageIterator, Source
 from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.periodic import PeriodicJob
@@ -67,7 +67,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         self._placed = asyncio.Event()
         self._quick_rounds = QUICK_ROUNDS
         self._executor: ThreadPoolExecutor | None = None
-        self._iterator: MessageIterator[Any, M] | None = None
+        self._taking: BatchIterator[Any, M] | None = None
 
     def _subscribe_all(self) -> None:
         config = self.config
@@ -195,6 +195,25 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         if self._failure is not None:
             raise self._failure
 
+    def stop(self) -> None:
+        """Take nothing more, for a signal handler: what is in hand is finished.
+
+        Loops end after the message in hand, which is done then; handlers finish theirs;
+        `wait_closed` returns. `close`, or the end of the `async with` block, does the rest.
+
+        Example:
+            ::
+
+                loop.add_signal_handler(signal.SIGTERM, consumer.stop)
+        """
+        if self._running:
+            self._halt()
+        self._ended.set()
+
+    @abstractmethod
+    def _halt(self) -> None:
+        """Have the service hand out no more."""
+
     def _fail(self, error: BaseException) -> None:
         """Have `wait_closed` and `health` tell of a failure that does not pass by itself."""
         self._failure = error
@@ -204,20 +223,84 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
 
     def __aiter__(self) -> MessageIterator[Any, M]:
         """Begin a loop of its own; raises ClosedError before the start, or with a handler."""
-        return self._make_iterator()
+        return MessageIterator(self._source())
 
     async def __anext__(self) -> M:
         """Return the next message of one common loop, for `anext(consumer)` in one task.
 
         The message before is done by that. A call that is cancelled, or out of time, costs nothing.
         """
-        if self._iterator is None:
-            self._iterator = self._make_iterator()
-        return await anext(self._iterator)
+        messages = await self._take(1, None)
+        if messages is None:
+            raise StopAsyncIteration
+        return messages[0]
+
+    async def getone(self, timeout: Duration | None = None) -> M | None:  # noqa: ASYNC109 - a time without a message is no error
+        """Return the next message, None when none comes in time.
+
+        What `getone`, `getmany` or `anext` returned before is done by that. A call that is
+        cancelled costs nothing.
+
+        Args:
+            timeout: of waiting; None is no limit.
+
+        Raises:
+            ClosedError: not started, stopped or closed, or there is a handler.
+        """
+        messages = await self.getmany(1, timeout)
+        return messages[0] if messages else None
+
+    async def getmany(
+        self,
+        max_messages: int = BATCH,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+    ) -> list[M]:
+        """Return up to `max_messages` that are there, waiting for the first.
+
+        All of them are done when the next are asked for: see `getone`.
+
+        Args:
+            max_messages: 1 or more.
+            timeout: of waiting; None is no limit.
+
+        Returns:
+            The messages; none when none came in time.
+
+        Raises:
+            ClosedError: not started, stopped or closed, or there is a handler.
+            ValueError: `max_messages` is less than 1.
+        """
+        messages = await self._take(max_messages, None if timeout is None else to_s(timeout))
+        if messages is None:
+            raise ClosedError("the consumer was stopped or closed")
+        return messages
+
+    def batches(self, max_messages: int = BATCH) -> BatchIterator[Any, M]:
+        """Return a loop over lists of messages, of 1 to `max_messages` that are there.
+
+        A list is done when the next one is asked for; when the loop is left, what was in hand is
+        given again, as in a loop over single messages.
+
+        Raises:
+            ClosedError: not started, or there is a handler.
+            ValueError: `max_messages` is less than 1.
+
+        Example:
+            ::
+
+                async for messages in consumer.batches(max_messages=500):
+                    await store([message.body for message in messages])
+        """
+        return BatchIterator(self._source(), checked_count(max_messages))
+
+    async def _take(self, max_messages: int, timeout_s: float | None) -> list[M] | None:
+        if self._taking is None:
+            self._taking = BatchIterator(self._source(), BATCH)
+        return await self._taking.take(checked_count(max_messages), timeout_s)
 
     @abstractmethod
-    def _make_iterator(self) -> MessageIterator[Any, M]:
-        """Return a loop over the messages; raises ClosedError when nobody may iterate."""
+    def _source(self) -> Source[Any, M]:
+        """Return what hands messages out; raises ClosedError when nobody may iterate."""
 
     @property
     @abstractmethod

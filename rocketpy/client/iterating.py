@@ -42,9 +42,30 @@ class Source(Protocol[D, M_co]):
         """Take it for done, and return what has to be waited for, if anything."""
         ...
 
+    def take_more(self, most: int) -> list[D]:
+        """Return up to `most` that need not be waited for; none when there are none."""
+        ...
+
     def again(self, delivery: D) -> None:
         """Hand it out again, before all others, unless it was acked or given back."""
         ...
+
+
+def _give_again(
+    source: Source[D, M_co], loop: asyncio.AbstractEventLoop, deliveries: list[D]
+) -> None:
+    """Have messages of a loop that is left handed out again, the first of them first."""
+
+    def give() -> None:
+        for delivery in reversed(deliveries):
+            source.again(delivery)
+
+    with contextlib.suppress(RuntimeError):  # no loop runs here, or it is closed
+        if asyncio.get_running_loop() is loop:
+            give()
+            return
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(give)
 
 
 class MessageIterator(Generic[D, M]):
@@ -84,11 +105,73 @@ class MessageIterator(Generic[D, M]):
     def __del__(self) -> None:
         """Do the same for a loop that was left."""
         delivery, self._in_hand = self._in_hand, None
-        if delivery is None:
-            return
-        with contextlib.suppress(RuntimeError):  # no loop runs here, or it is closed
-            if asyncio.get_running_loop() is self._loop:
-                self._source.again(delivery)
-                return
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._source.again, delivery)
+        if delivery is not None:
+            _give_again(self._source, self._loop, [delivery])
+
+
+class BatchIterator(Generic[D, M]):
+    """The same with many messages at a time: those before are done when the next are asked for.
+
+    Args:
+        source: hands the messages out.
+        max_messages: most messages of one step of a loop.
+    """
+
+    __slots__ = ("_in_hand", "_loop", "_max_messages", "_source")
+
+    def __init__(self, source: Source[D, M], max_messages: int) -> None:
+        self._in_hand: list[D] = []
+        self._source = source
+        self._max_messages = max_messages
+        self._loop = asyncio.get_running_loop()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[M]:
+        messages = await self.take(self._max_messages, None)
+        if messages is None:
+            raise StopAsyncIteration
+        return messages
+
+    async def take(self, max_messages: int, timeout_s: float | None) -> list[M] | None:
+        """Return up to `max_messages`, waiting for the first; what was returned before is done.
+
+        Args:
+            max_messages: 1 or more.
+            timeout_s: of waiting; None is no limit.
+
+        Returns:
+            An empty list when none came in time, None when there will be none.
+        """
+        source = self._source
+        await self._finish()
+        first = source.take()
+        if first is None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    first = await source.next()
+            except TimeoutError:
+                return []
+        if first is None:
+            return None
+        deliveries = self._in_hand = [first, *source.take_more(max_messages - 1)]
+        return [source.message(delivery) for delivery in deliveries]
+
+    async def _finish(self) -> None:
+        done = self._source.done
+        deliveries, self._in_hand = self._in_hand, []
+        waited_for = [work for delivery in deliveries if (work := done(delivery)) is not None]
+        if waited_for:
+            await asyncio.gather(*waited_for)
+
+    async def aclose(self) -> None:
+        """End the loop; messages in hand are given again."""
+        deliveries, self._in_hand = self._in_hand, []
+        _give_again(self._source, self._loop, deliveries)
+
+    def __del__(self) -> None:
+        """Do the same for a loop that was left."""
+        deliveries, self._in_hand = self._in_hand, []
+        if deliveries:
+            _give_again(self._source, self._loop, deliveries)

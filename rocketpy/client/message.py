@@ -60,6 +60,10 @@ class Settlement(Protocol):
         """Have the message delivered again; raises ClosedError where that is impossible."""
         ...
 
+    def in_progress(self, message: "ReceivedMessage") -> None:
+        """Count the time that the message may be in hand from now on."""
+        ...
+
 
 class ReceivedMessage:
     """A message from a broker.
@@ -196,6 +200,14 @@ class ReceivedMessage:
         if self._settlement is None:
             raise ClosedError(NOT_TO_BE_GIVEN_BACK)
         await self._settlement.nack(self, delay_level)
+
+    async def in_progress(self) -> None:
+        """Say that it is still worked on: its `consume_timeout` begins anew.
+
+        Nothing happens to a message that is settled, or has no such limit.
+        """
+        if self._settlement is not None:
+            self._settlement.in_progress(self)
 
     def __repr__(self) -> str:
         """Say where it is from; the body may be large or private and is left out."""

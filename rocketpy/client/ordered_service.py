@@ -108,6 +108,7 @@ class OrderedService:
         self._clock = clock
         self._lanes: dict[Hashable, _Lane] = {}
         self._workers = Workers(self._work_on, concurrency)
+        self.halt = self._workers.halt
         self.stop = self._workers.stop
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:

@@ -16,7 +16,7 @@ from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth, QueueHealth
 from rocketpy.client.instance import Instance
-from rocketpy.client.iterating import MessageIterator
+from rocketpy.client.iterating import Source
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.pop_hand import PopHand
 from rocketpy.client.pop_loop import PopLoop, PopSettings
@@ -131,10 +131,14 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     # ---- receiving
 
-    def _make_iterator(self) -> MessageIterator[PoppedMessage, PoppedMessage]:
+    def _source(self) -> Source[PoppedMessage, PoppedMessage]:
         if self._service is None or self.config.handler is not None:
             raise ClosedError(NOT_TO_ITERATE)
-        return MessageIterator(self._service)
+        return self._service
+
+    def _halt(self) -> None:
+        assert self._service is not None
+        self._service.halt()
 
     @property
     def assignment(self) -> list[MessageQueue]:

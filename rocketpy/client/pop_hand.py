@@ -36,9 +36,12 @@ _ACK_PAUSE_S: Final = 1.0
 class _Held:
     """A message in hand, where it lies, and the monotonic time at which it is somebody else's."""
 
-    __slots__ = ("deadline_ms", "is_busy", "message", "place")
+    __slots__ = ("deadline_ms", "invisible_ms", "is_busy", "message", "place")
 
-    def __init__(self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int) -> None:
+    def __init__(
+        self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int, invisible_ms: int
+    ) -> None:
+        self.invisible_ms = invisible_ms
         self.message = message
         self.place = place
         self.deadline_ms = deadline_ms
@@ -108,7 +111,7 @@ class PopHand:
             namespace=self._instance.config.namespace,
         )
         deadline_ms = self._instance.clock.monotonic_ms() + invisible_ms
-        self._held[id(message)] = _Held(message, place, deadline_ms)
+        self._held[id(message)] = _Held(message, place, deadline_ms, invisible_ms)
         if len(self._held) >= self._max_messages:
             self._room.clear()
         return message
@@ -150,12 +153,12 @@ class PopHand:
         address = self._address(held)
         await self._requests.change_invisible(address, held.place, int(delay_s * 1000))
 
-    async def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
+    async def change_invisible(self, message: PoppedMessage, seconds: float | None) -> None:
         """See `PopSettlement.change_invisible`."""
         held = self._held.get(id(message))
         if held is None or held.is_busy:
             return
-        await self._keep(held, int(seconds * 1000))
+        await self._keep(held, held.invisible_ms if seconds is None else int(seconds * 1000))
 
     async def renew(self, invisible_ms: int) -> None:
         """Keep what has less than half of its time left; failures are only logged."""

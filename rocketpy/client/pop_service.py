@@ -67,6 +67,8 @@ class PopService:
 
     def deliver(self, messages: list[PoppedMessage]) -> None:
         """Take what a pop brought; wakes who waits for it."""
+        if self._stopped:
+            return
         size = self._batch if self._invoke is not None else 1
         chunks = [messages[at : at + size] for at in range(0, len(messages), size)]
         self._chunks.extend(chunks)
@@ -81,6 +83,13 @@ class PopService:
         """Return the next message for an iterator; None once stopped; raises what `fail` got."""
         chunk = await self._next_chunk()
         return None if chunk is None else chunk[0]
+
+    def take_more(self, most: int) -> list[PoppedMessage]:
+        """Return up to `most` messages that are there, and still ours."""
+        taken: list[PoppedMessage] = []
+        while self._chunks and len(taken) < most:
+            taken += [each for each in self._chunks.popleft() if self._hand.holds(each)]
+        return taken
 
     def message(self, delivery: PoppedMessage) -> PoppedMessage:
         """Return the message itself."""
@@ -103,12 +112,16 @@ class PopService:
         if self._hand.holds(message):
             await self._ack(message)
 
-    async def stop(self, timeout_s: float) -> None:
-        """Hand out no more and finish what is in hand, within a limit."""
+    def halt(self) -> None:
+        """Hand out no more; what is in hand goes on."""
         self._stopped = True
         self._chunks.clear()
         while self._waiters:
             self._wake()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Hand out no more and finish what is in hand, within a limit."""
+        self.halt()
         if self._workers:
             _, running = await asyncio.wait(self._workers, timeout=timeout_s)
             for worker in running:

@@ -54,8 +54,8 @@ class PopSettlement(Protocol):
         """Have the message come back."""
         ...
 
-    async def change_invisible(self, message: "PoppedMessage", seconds: float) -> None:
-        """Keep the message for as long from now on."""
+    async def change_invisible(self, message: "PoppedMessage", seconds: float | None) -> None:
+        """Keep the message for as long from now on; None is as long as when it was popped."""
         ...
 
 
@@ -132,3 +132,12 @@ class PoppedMessage(ReceivedMessage):
             BrokerError: the broker refused it.
         """
         await self._popped.change_invisible(self, checked_s("invisible_time", invisible_time))
+
+    async def in_progress(self) -> None:
+        """Say that it is still worked on: it is ours for its `invisible_time` from now on.
+
+        Raises:
+            ClientError: the broker did not answer: the old time may still hold.
+            BrokerError: the broker refused it.
+        """
+        await self._popped.change_invisible(self, None)

@@ -16,6 +16,7 @@ from rocketpy.client.serializers import Serializer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.runtime.clock import Clock
 
 # The fixed part of a message that its body does not show; keeps tiny messages from being free.
 _OVERHEAD_BYTES = 200
@@ -78,10 +79,11 @@ class ProcessQueue:
         give_back: what `message.nack()` calls; None when that is impossible.
         total: what all queues of the consumer count in; None without a common limit.
         namespace: of the client; topics of messages are without it.
+        clock: of the times given to `begin`; None: nobody is told that messages are in progress.
     """
 
     __slots__ = (
-        "_give_back", "_idle_waiter", "_leaving", "_namespace",
+        "_clock", "_give_back", "_idle_waiter", "_leaving", "_namespace",
         "_serializer", "_space_waiter", "_started",
         "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
         "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "paused",
@@ -97,8 +99,10 @@ class ProcessQueue:
         give_back: "GiveBack | None" = None,
         total: CacheTotal | None = None,
         namespace: str = "",
+        clock: Clock | None = None,
     ) -> None:
         self.queue = queue
+        self._clock = clock
         self.limits = limits
         self._serializer = serializer
         self._namespace = namespace
@@ -178,6 +182,15 @@ class ProcessQueue:
         """Note that the message's handler begins now (monotonic)."""
         if message.ext.queue_offset in self.messages:
             self._started[message.ext.queue_offset] = now_ms
+
+    def in_progress(self, message: ReceivedMessage) -> None:
+        """Count the time that a handler may have the message from now on."""
+        if (
+            self._clock is not None
+            and self._started.pop(message.ext.queue_offset, None) is not None
+        ):
+            # At the end, for those of the longest come first.
+            self._started[message.ext.queue_offset] = self._clock.monotonic_ms()
 
     def end(self, message: ReceivedMessage) -> None:
         """Note that the message's handler has ended, however it ended."""

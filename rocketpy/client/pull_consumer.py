@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from rocketpy.client.allocate import find_allocation
+from rocketpy.client.assignment_hooks import AssignmentHooks
 from rocketpy.client.checks import checked_group, checked_subscription
 from rocketpy.client.config import PullConsumerConfig
 from rocketpy.client.consume_service import Delivery
@@ -25,12 +26,13 @@ from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import BrokerOffsetStore
 from rocketpy.client.pauses import chosen
 from rocketpy.client.periodic import PeriodicJob
+from rocketpy.client.polling import Polls
 from rocketpy.client.process_queue import CacheTotal, Limits, ProcessQueue
 from rocketpy.client.pull_loop import PullSettings
 from rocketpy.client.queue_readers import QueueReaders
 from rocketpy.client.rebalance import Balance, Rebalancer
-from rocketpy.client.start_position import StartFinder
-from rocketpy.errors import ClientError, ClosedError, NoRouteError, RocketPyError
+from rocketpy.client.start_position import StartFinder, checked_offset, read_address
+from rocketpy.errors import ClientError, ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
@@ -40,7 +42,7 @@ logger = logging.getLogger(__name__)
 TAKEOVER_PAUSE_MS = 500
 
 
-class PullConsumer(StartsAndCloses):
+class PullConsumer(StartsAndCloses, Polls):
     """Reads queues you assign, or your share of topics you subscribe to.
 
     With `auto_commit`, what earlier polls handed out is committed by a later poll: finish a
@@ -64,6 +66,7 @@ class PullConsumer(StartsAndCloses):
         self._instance = instance
         self._store = BrokerOffsetStore(instance, group)
         self._finder = StartFinder(instance, self._store, config.start, keep=False)
+        self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._subscribes = False
         self._placed = asyncio.Event()
@@ -143,6 +146,8 @@ class PullConsumer(StartsAndCloses):
         self._running = False
         self._was_closed = True
         await self._rebalance_job.stop()
+        if self._subscribes:
+            await self._hooks.revoked(self._readers.queues)
         if self.config.auto_commit:
             try:
                 if not self._is_interrupted:
@@ -265,31 +270,41 @@ class PullConsumer(StartsAndCloses):
 
     # ---- messages
 
-    async def poll(self, max_messages: int = 32, timeout: Duration = 5.0) -> list[ReceivedMessage]:  # noqa: ASYNC109 - a poll's own meaning: an empty list, no error
-        """Return up to `max_messages`, waiting up to `timeout` for the first.
-
-        Raises:
-            RocketPyError: a queue cannot be read for a reason that does not pass by itself.
-            ClosedError: the consumer is not started, or closed.
-        """
+    async def poll(
+        self,
+        max_messages: int = 32,
+        timeout: Duration | None = 5.0,  # noqa: ASYNC109 - an empty list is no error
+    ) -> list[ReceivedMessage]:
+        """Return up to `max_messages`, waiting up to `timeout` for the first; see `Polls.poll`."""
         self._check_running()
         self._committable.update(self._positions)
         await self._auto_commit()
+        timeout_s = None if timeout is None else to_s(timeout)
         messages = self._take(max_messages)
-        timeout_s = to_s(timeout)
-        if not messages and timeout_s > 0:
+        if not messages and (timeout_s is None or timeout_s > 0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    while not messages:
+                    while not messages and not self._stopped:
                         await self._wait()
                         messages = self._take(max_messages)
         return messages
+
+    def stop(self) -> None:
+        """Hand out nothing more, for a signal handler: who waits gets nothing, and loops end.
+
+        What was handed out counts as done, as at any end of the `async with` block without an
+        exception.
+        """
+        self._stopped = True
+        self._wake()
 
     def _take(self, max_messages: int) -> list[ReceivedMessage]:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         self._check_running()
+        if self._stopped:
+            return []
         taken: list[ReceivedMessage] = []
         held_back: list[Delivery] = []
         while self._arrived and len(taken) < max_messages:
@@ -326,12 +341,7 @@ class PullConsumer(StartsAndCloses):
             ClientError: the queue is not assigned, or the offset outside of it.
         """
         self._checked(queue)
-        address = self._address(queue)
-        low = await self._instance.api.min_offset(address, queue)
-        high = await self._instance.api.max_offset(address, queue)
-        if not low <= offset <= high:
-            raise ClientError(f"offset {offset} of {queue} is outside {low}..{high}")
-        await self._restart(queue, offset)
+        await self._restart(queue, await checked_offset(self._instance, queue, offset))
 
     async def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Continue with the oldest message of each queue (of all when None)."""
@@ -437,6 +447,7 @@ class PullConsumer(StartsAndCloses):
 
     async def _release(self, process_queue: ProcessQueue) -> bool:
         queue = process_queue.queue
+        await self._hooks.revoked([queue])
         done = self._committable.get(queue)
         if done is not None and self.config.auto_commit:
             await self._store.save({queue: done}, final=True)
@@ -445,7 +456,11 @@ class PullConsumer(StartsAndCloses):
 
     async def _rebalance(self) -> int | None:
         placed = self._placed  # a topic that comes during the round is for the next one
-        balance = await self._rebalancer.round(self._subscriptions)
+        had = set(self._readers.queues)
+        try:
+            balance = await self._rebalancer.round(self._subscriptions)
+        finally:
+            await self._hooks.assigned(self._readers.queues.keys() - had)
         if balance is not Balance.OUTSIDE:
             placed.set()
         return None if balance is Balance.COMPLETE else 1_000
@@ -463,10 +478,7 @@ class PullConsumer(StartsAndCloses):
         return chosen
 
     def _address(self, queue: MessageQueue) -> str:
-        found = self._instance.routes.read_address(queue.broker_name)
-        if found is None:
-            raise NoRouteError(f"broker {queue.broker_name} has no address")
-        return found[0]
+        return read_address(self._instance, queue)
 
     def _check_running(self) -> None:
         if not self._running:

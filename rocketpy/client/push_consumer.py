@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rocketpy.client.allocate import find_allocation
+from rocketpy.client.assignment_hooks import AssignmentHooks
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import (
     DEAD_LETTER,
@@ -23,7 +24,7 @@ from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
-from rocketpy.client.iterating import MessageIterator
+from rocketpy.client.iterating import Source
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import make_offset_store
 from rocketpy.client.ordered_service import OrderedService, key_lane, queue_lane
@@ -36,9 +37,9 @@ from rocketpy.client.queue_readers import QueueReaders
 from rocketpy.client.rebalance import Balance, Rebalancer
 from rocketpy.client.redelivery import Redelivery
 from rocketpy.client.returns import Returns
-from rocketpy.client.start_position import StartFinder
+from rocketpy.client.start_position import StartFinder, checked_offset
 from rocketpy.client.tracer import Tracer
-from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.errors import ClientError, ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import retry_topic
 
@@ -100,6 +101,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             release=self._release,
             takeover_pause_ms=to_ms(config.takeover_pause),
         )
+        self._hooks = AssignmentHooks(group, config.on_assigned, config.on_revoked)
         self._locks = self._make_locks()
         self._jobs = self._make_jobs()
         self._member: PushMember = PushMember(
@@ -195,6 +197,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         await self._readers.silence(list(self._readers.queues))
         assert self._service is not None
         await self._service.stop(to_s(self.config.stop_timeout))
+        await self._hooks.revoked(self._readers.queues)
         offsets = self._member.offsets()
         idle: list[MessageQueue] = []
         for queue, entry in list(self._readers.queues.items()):
@@ -217,10 +220,14 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
 
     # ---- receiving
 
-    def _make_iterator(self) -> MessageIterator[Delivery, ReceivedMessage]:
+    def _source(self) -> Source[Delivery, ReceivedMessage]:
         if not isinstance(self._service, IteratorService):
             raise ClosedError(NOT_TO_ITERATE)
-        return MessageIterator(self._service)
+        return self._service
+
+    def _halt(self) -> None:
+        assert self._service is not None
+        self._service.halt()
 
     def pause(self, *what: str | MessageQueue) -> None:
         """Pull no more of these topics and queues until `resume`; of all when none is named.
@@ -243,7 +250,11 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     # ---- queues
 
     async def _rebalance(self) -> int | None:
-        balance = await self._rebalancer.round(self._subscriptions)
+        had = set(self._readers.queues)
+        try:
+            balance = await self._rebalancer.round(self._subscriptions)
+        finally:
+            await self._hooks.assigned(self._readers.queues.keys() - had)
         if balance is not Balance.OUTSIDE:
             self._placed.set()
         return self._next_round_ms(is_complete=balance is Balance.COMPLETE)
@@ -267,6 +278,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             serializer=self.config.serializer,
             give_back=self._returns.give_back,
             namespace=self._instance.config.namespace,
+            clock=self._instance.clock,
         )
 
     async def _release(self, entry: ProcessQueue) -> bool:
@@ -277,6 +289,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             await self._readers.silence([queue])
             if not await entry.wait_idle(_DRAIN_S):
                 return False
+        await self._hooks.revoked([queue])
         offset = entry.commit_offset
         await self._readers.stop(queue)
         logger.info("group %s: gave %s up at %s", self.group, queue, offset)
@@ -329,6 +342,16 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     async def _sweep(self) -> int | None:
         await self._returns.give_back_overdue(list(self._readers.queues.values()))
         return None
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Continue with this offset of a queue; what is in hand of it no longer counts.
+
+        Raises:
+            ClientError: the queue is not this member's, or the offset outside of it.
+        """
+        if queue not in self._readers.queues:
+            raise ClientError(f"{queue} is not assigned to this consumer")
+        await self._member.go_on(queue, await checked_offset(self._instance, queue, offset))
 
     async def commit(self) -> None:
         """Store the offsets now and wait for the brokers' responses."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from rocketpy.client.config import StartPosition
 from rocketpy.client.instance import Instance
 from rocketpy.client.offset_store import OffsetStore
-from rocketpy.errors import ConfigError, NoRouteError
+from rocketpy.errors import ClientError, ConfigError, NoRouteError
 from rocketpy.proto.bodies.heartbeat import (
     CONSUME_FROM_FIRST_OFFSET,
     CONSUME_FROM_LAST_OFFSET,
@@ -39,6 +39,29 @@ def consume_from_where(start: StartPosition) -> str:
     if start == "latest":
         return CONSUME_FROM_LAST_OFFSET
     return CONSUME_FROM_FIRST_OFFSET if start == "earliest" else CONSUME_FROM_TIMESTAMP
+
+
+def read_address(instance: Instance, queue: MessageQueue) -> str:
+    """Return where a queue is read; raises NoRouteError when nobody knows."""
+    found = instance.routes.read_address(queue.broker_name)
+    if found is None:
+        raise NoRouteError(f"broker {queue.broker_name} has no address")
+    return found[0]
+
+
+async def checked_offset(instance: Instance, queue: MessageQueue, offset: int) -> int:
+    """Return an offset that a queue has.
+
+    Raises:
+        ClientError: it is outside of the queue.
+        RocketPyError: the broker does not say.
+    """
+    address = read_address(instance, queue)
+    low = await instance.api.min_offset(address, queue)
+    high = await instance.api.max_offset(address, queue)
+    if not low <= offset <= high:
+        raise ClientError(f"offset {offset} of {queue} is outside {low}..{high}")
+    return offset
 
 
 class StartFinder:
@@ -90,9 +113,7 @@ class StartFinder:
         return offset
 
     async def _asked(self, queue: MessageQueue) -> int:
-        found = self._instance.routes.read_address(queue.broker_name)
-        if found is None:
-            raise NoRouteError(f"broker {queue.broker_name} has no address")
+        address = read_address(self._instance, queue)
         if self._time_ms is None:
-            return await self._instance.api.max_offset(found[0], queue)
-        return await self._instance.api.search_offset(found[0], queue, self._time_ms)
+            return await self._instance.api.max_offset(address, queue)
+        return await self._instance.api.search_offset(address, queue, self._time_ms)

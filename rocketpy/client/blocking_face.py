@@ -1,0 +1,69 @@
+"""The blocking face of an object: its methods run on the client's own thread."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from rocketpy.client.life import Closes
+from rocketpy.client.loop_thread import LoopThread
+
+A_co = TypeVar("A_co", bound=Closes, covariant=True)
+A = TypeVar("A", bound=Closes)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Face(Generic[A_co]):
+    """The blocking face of one of the client's objects."""
+
+    def __init__(self, thread: LoopThread, wrapped: A_co) -> None:
+        self._thread = thread
+        self._wrapped = wrapped
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._thread.is_of_parent:
+            self._thread.run(self._wrapped.__aexit__(exc_type, exc, traceback))
+
+    def close(self) -> None:
+        """Finish what is in hand and close; every call waits for the one close.
+
+        In a forked child there is nothing to close.
+        """
+        if not self._thread.is_of_parent:
+            self._thread.run(self._wrapped.close())
+
+
+@overload
+def blocking_method(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Face[A], P], T]: ...
+
+
+@overload
+def blocking_method(
+    method: Callable[Concatenate[A, P], T],
+) -> Callable[Concatenate[Face[A], P], T]: ...
+
+
+def blocking_method(method: Any) -> Any:
+    """Return a method that runs `method` of the wrapped object on the loop's thread."""
+
+    @functools.wraps(method)
+    def call(self: Face[Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        async def called() -> Any:  # noqa: ANN401
+            outcome = getattr(self._wrapped, method.__name__)(*args, **kwargs)
+            return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+        return self._thread.run(called())
+
+    return call
