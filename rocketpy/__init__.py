@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from rocketpy.client.serializers import json as json
     from rocketpy.client.serializers import msgpack as msgpack
     from rocketpy.client.serializers import plain as plain
+    from rocketpy.client.serializers import text as text
     from rocketpy.client.transaction import Transaction as Transaction
     from rocketpy.client.transaction import TxState as TxState
+    from rocketpy.client.typed_bodies import TypedSerializer as TypedSerializer
     from rocketpy.proto.allocation import by_machine_room as by_machine_room
     from rocketpy.proto.allocation import consistent_hash as consistent_hash
     from rocketpy.proto.allocation import fixed_queues as fixed_queues
@@ -80,6 +82,7 @@ _HOME = {
     "ToDLQ": "client.outcomes",
     "Transaction": "client.transaction",
     "TxState": "client.transaction",
+    "TypedSerializer": "client.typed_bodies",
     "by_machine_room": "proto.allocation",
     "connect": "client.client",
     "consistent_hash": "proto.allocation",
@@ -88,6 +91,7 @@ _HOME = {
     "machine_room_nearby": "proto.allocation",
     "msgpack": "client.serializers",
     "plain": "client.serializers",
+    "text": "client.serializers",
 }
 
 __all__ = ["__version__", "errors", *_HOME]  # noqa: PLE0604 - all of them are strings

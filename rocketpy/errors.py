@@ -343,6 +343,14 @@ class HalfNotStoredError(ClientError):
     retriable = True
 
 
+class UnreadableBodyError(ClientError):
+    """A received body is not what the consumer's serializer reads; it will not be another time.
+
+    Its cause is what the serializer said. The sender is at fault, or the serializer is the wrong
+    one. Goes to the consumer's `on_error`; without one the message becomes a dead letter.
+    """
+
+
 class PartlySentError(ClientError):
     """A batch that needed several requests failed after some of them were stored.
 

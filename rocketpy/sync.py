@@ -28,7 +28,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from rocketpy.client.blocking_face import Face, blocking_method
+from rocketpy.client.blocking_face import Face, awaited, called
 from rocketpy.client.blocking_message import (
     PoppedMessage,
     ReceivedMessage,
@@ -133,12 +133,12 @@ class Transaction:
 class Producer(Face[AsyncProducer]):
     """Sends messages; see `rocketpy.Producer`."""
 
-    send = blocking_method(AsyncProducer.send)
-    send_batch = blocking_method(AsyncProducer.send_batch)
-    ready = blocking_method(AsyncProducer.ready)
-    flush = blocking_method(AsyncProducer.flush)
-    reply = blocking_method(AsyncProducer.reply)
-    recall = blocking_method(AsyncProducer.recall)
+    send = awaited(AsyncProducer.send)
+    send_batch = awaited(AsyncProducer.send_batch)
+    ready = awaited(AsyncProducer.ready)
+    flush = awaited(AsyncProducer.flush)
+    reply = awaited(AsyncProducer.reply)
+    recall = awaited(AsyncProducer.recall)
 
     def send_nowait(
         self,
@@ -231,11 +231,11 @@ def _followed(sent: asyncio.Future[SendResult]) -> Future[SendResult]:
 class _GroupFace(Face[G_co]):
     """The blocking face of a member of a group."""
 
-    start = blocking_method(GroupConsumer.start)
-    subscribe = blocking_method(GroupConsumer.subscribe)
-    wait_closed = blocking_method(GroupConsumer.wait_closed)
-    health = blocking_method(GroupConsumer.health)
-    stop = blocking_method(GroupConsumer.stop)
+    start = awaited(GroupConsumer.start)
+    subscribe = called(GroupConsumer.subscribe)
+    wait_closed = awaited(GroupConsumer.wait_closed)
+    health = called(GroupConsumer.health)
+    stop = called(GroupConsumer.stop)
 
     def __enter__(self) -> Self:
         self.start()
@@ -267,10 +267,10 @@ class _GroupFace(Face[G_co]):
 class Consumer(_GroupFace[AsyncConsumer]):
     """Receives a group's messages; see `rocketpy.Consumer`."""
 
-    pause = blocking_method(AsyncConsumer.pause)
-    resume = blocking_method(AsyncConsumer.resume)
-    commit = blocking_method(AsyncConsumer.commit)
-    seek = blocking_method(AsyncConsumer.seek)
+    pause = called(AsyncConsumer.pause)
+    resume = called(AsyncConsumer.resume)
+    commit = awaited(AsyncConsumer.commit)
+    seek = awaited(AsyncConsumer.seek)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self._each(lambda: aiter(self._wrapped))
@@ -295,22 +295,22 @@ class Consumer(_GroupFace[AsyncConsumer]):
 class PullConsumer(Face[AsyncPullConsumer]):
     """Asked for messages; see `rocketpy.PullConsumer`."""
 
-    start = blocking_method(AsyncPullConsumer.start)
-    queues = blocking_method(AsyncPullConsumer.queues)
-    subscribe = blocking_method(AsyncPullConsumer.subscribe)
-    assign = blocking_method(AsyncPullConsumer.assign)
-    seek = blocking_method(AsyncPullConsumer.seek)
-    seek_to_begin = blocking_method(AsyncPullConsumer.seek_to_begin)
-    seek_to_end = blocking_method(AsyncPullConsumer.seek_to_end)
-    seek_to_time = blocking_method(AsyncPullConsumer.seek_to_time)
-    commit = blocking_method(AsyncPullConsumer.commit)
-    committed = blocking_method(AsyncPullConsumer.committed)
-    position = blocking_method(AsyncPullConsumer.position)
-    pause = blocking_method(AsyncPullConsumer.pause)
-    resume = blocking_method(AsyncPullConsumer.resume)
-    health = blocking_method(AsyncPullConsumer.health)
+    start = awaited(AsyncPullConsumer.start)
+    queues = awaited(AsyncPullConsumer.queues)
+    subscribe = awaited(AsyncPullConsumer.subscribe)
+    assign = awaited(AsyncPullConsumer.assign)
+    seek = awaited(AsyncPullConsumer.seek)
+    seek_to_begin = awaited(AsyncPullConsumer.seek_to_begin)
+    seek_to_end = awaited(AsyncPullConsumer.seek_to_end)
+    seek_to_time = awaited(AsyncPullConsumer.seek_to_time)
+    commit = awaited(AsyncPullConsumer.commit)
+    committed = awaited(AsyncPullConsumer.committed)
+    position = called(AsyncPullConsumer.position)
+    pause = called(AsyncPullConsumer.pause)
+    resume = called(AsyncPullConsumer.resume)
+    health = called(AsyncPullConsumer.health)
 
-    stop = blocking_method(AsyncPullConsumer.stop)
+    stop = called(AsyncPullConsumer.stop)
 
     def poll(self, max_messages: int = 32, timeout: Duration | None = 5.0) -> list[ReceivedMessage]:
         """Return up to `max_messages`, waiting up to `timeout` for the first."""

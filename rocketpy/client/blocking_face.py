@@ -1,10 +1,9 @@
 """The blocking face of an object: its methods run on the client's own thread."""
 
-import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from rocketpy.client.life import Closes
 from rocketpy.client.loop_thread import LoopThread
@@ -43,27 +42,29 @@ class Face(Generic[A_co]):
             self._thread.run(self._wrapped.close())
 
 
-@overload
-def blocking_method(
+def awaited(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Face[A], P], T]: ...
-
-
-@overload
-def blocking_method(
-    method: Callable[Concatenate[A, P], T],
-) -> Callable[Concatenate[Face[A], P], T]: ...
-
-
-def blocking_method(method: Any) -> Any:
-    """Return a method that runs `method` of the wrapped object on the loop's thread."""
+) -> Callable[Concatenate[Face[A], P], T]:
+    """Return a method that runs a coroutine method of the wrapped object on the loop's thread."""
 
     @functools.wraps(method)
-    def call(self: Face[Any], /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        async def called() -> Any:  # noqa: ANN401
-            outcome = getattr(self._wrapped, method.__name__)(*args, **kwargs)
-            return await outcome if asyncio.iscoroutine(outcome) else outcome
+    def call(self: Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        of_wrapped = getattr(self._wrapped, method.__name__)
+        result: T = self._thread.run(of_wrapped(*args, **kwargs))
+        return result
 
-        return self._thread.run(called())
+    return call
+
+
+def called(
+    method: Callable[Concatenate[A, P], T],
+) -> Callable[Concatenate[Face[A], P], T]:
+    """Return a method that calls a plain method of the wrapped object on the loop's thread."""
+
+    @functools.wraps(method)
+    def call(self: Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        of_wrapped = getattr(self._wrapped, method.__name__)
+        result: T = self._thread.call(lambda: of_wrapped(*args, **kwargs))
+        return result
 
     return call

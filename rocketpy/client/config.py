@@ -17,7 +17,7 @@ from rocketpy.client.allocate import AllocationName
 from rocketpy.client.assignment_hooks import AssignmentHook
 from rocketpy.client.credentials import Credentials
 from rocketpy.client.durations import Duration, to_s
-from rocketpy.client.handlers import Handler
+from rocketpy.client.handlers import ErrorHandler, Handler
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.option_types import described, fits, takes
 from rocketpy.client.serializers import PLAIN, Serializer
@@ -219,6 +219,9 @@ class ConsumerConfig(Checked):
         sql: instead of tags, a condition on properties: `"amount > 100 AND region = 'eu'"`.
         handler: called with each message (or list, when `batch` is above 1); without one,
             iterate over the consumer.
+        on_error: gets a message and why it failed, when its handler raises or its body cannot be
+            read (`UnreadableBodyError`). It returns, and the message is done, or it raises as a
+            handler does. Without one, a body that cannot be read makes a dead letter.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
             (a datetime, or ms since 1970).
         concurrency: handlers that run at the same time.
@@ -268,6 +271,7 @@ class ConsumerConfig(Checked):
     filter: str = "*"
     sql: str = ""
     handler: Handler | None = None
+    on_error: ErrorHandler | None = None
     start: StartPosition = "latest"
     concurrency: int = 20
     batch: int = 1
@@ -370,6 +374,9 @@ class PopConsumerConfig(Checked):
         sql: instead of tags, a condition on properties.
         handler: called with each message (or list, when `batch` is above 1); without one,
             iterate over the consumer.
+        on_error: gets a message and why it failed, when its handler raises or its body cannot be
+            read (`UnreadableBodyError`). It returns, and the message is done, or it raises as a
+            handler does. Without one, a body that cannot be read makes a dead letter.
         start: where a group without an offset begins: `"earliest"`, or `"latest"`, which to
             brokers means with the last message of each queue, and a young queue whole.
         ordered: one message of a queue after the other: nobody of the group gets a queue while
@@ -395,6 +402,7 @@ class PopConsumerConfig(Checked):
     filter: str = "*"
     sql: str = ""
     handler: Handler | None = None
+    on_error: ErrorHandler | None = None
     start: Literal["latest", "earliest"] = "latest"
     ordered: bool = False
     concurrency: int = 20

@@ -9,12 +9,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.outcomes import Retry, ToDLQ
+from rocketpy.client.outcomes import DEAD_LETTER, Retry, ToDLQ
 from rocketpy.client.process_queue import GiveBack, ProcessQueue
 from rocketpy.proto.trace import CONSUME_RAISED, CONSUMED
 from rocketpy.runtime.clock import Clock
@@ -23,9 +23,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Trace = Callable[[list[ReceivedMessage]], Callable[[int], None]]
-
-DEAD_LETTER: Final = -1
-"""The delay level that asks for the dead letter queue at once."""
 
 # A handler that never waits must still let pulls and heartbeats run.
 _YIELD_AFTER = 64

@@ -146,7 +146,12 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         if config.handler is None:
             return None
         self._executor = ThreadPoolExecutor(config.concurrency, f"rocketpy-{self.group}")
-        return make_invoke(config.handler, batch=config.batch, executor=self._executor)
+        return make_invoke(
+            config.handler,
+            batch=config.batch,
+            executor=self._executor,
+            on_error=config.on_error,
+        )
 
     async def close(self) -> None:
         """Take no more messages, finish handlers in hand, leave the group.

@@ -2,44 +2,161 @@
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any
 
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.outcomes import DEAD_LETTER, Retry, ToDLQ
+from rocketpy.errors import RocketPyError, UnreadableBodyError
+
+logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Any]
 Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
+ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
+"""Gets a message and why it failed; returns, and it is done, or raises as a handler does."""
 
 
-def make_invoke(handler: Handler, *, batch: int, executor: Executor) -> Invoke:
+def make_invoke(
+    handler: Handler, *, batch: int, executor: Executor, on_error: ErrorHandler | None = None
+) -> Invoke:
     """Return what calls the handler with a list of messages.
 
     A plain function runs in `executor`, so that it cannot block the loop. With `batch` above 1
     it gets the list, else one message. A handler of two parameters gets the decoded body (or
-    bodies) first.
+    bodies) first; a message whose body cannot be read goes to `on_error`, or to the dead letters,
+    and the handler gets the others.
     """
     wants_body = _positional_count(handler) >= 2
-    is_async = is_coroutine_function(handler)
+    if is_coroutine_function(handler) and not wants_body:
+        plain = handler if batch > 1 else lambda messages: handler(messages[0])
+        return plain if on_error is None else _Guarded(plain, on_error, executor)
+    call = _Call(handler, executor, is_list=batch > 1, wants_body=wants_body)
+    return call if on_error is None and not wants_body else _Guarded(call, on_error, executor)
 
-    def arguments(messages: list[ReceivedMessage]) -> tuple[Any, ...]:
-        if batch > 1:
-            return (([m.decode() for m in messages], messages)) if wants_body else (messages,)
-        message = messages[0]
-        return (message.decode(), message) if wants_body else (message,)
 
-    if is_async and batch == 1 and not wants_body:
-        return lambda messages: handler(messages[0])
-    if is_async:
-        return lambda messages: handler(*arguments(messages))
+class _UnreadableError(Exception):
+    """Some of the messages have bodies that cannot be read; `rest` is how the others ended."""
 
-    async def in_thread(messages: list[ReceivedMessage]) -> None:
-        loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(executor, lambda: handler(*arguments(messages)))
-        if inspect.isawaitable(result):  # a lambda or partial around a coroutine function
-            await result
+    def __init__(
+        self, bad: list[tuple[ReceivedMessage, Exception]], rest: Exception | None
+    ) -> None:
+        super().__init__(bad, rest)
+        self.bad = bad
+        self.rest = rest
 
-    return in_thread
+
+class _Call:
+    """Decodes what the handler wants decoded, and calls it: here, or in a thread."""
+
+    def __init__(
+        self, handler: Handler, executor: Executor, *, is_list: bool, wants_body: bool
+    ) -> None:
+        self._handler = handler
+        self._executor = executor
+        self._is_list = is_list
+        self._wants_body = wants_body
+        self._is_async = is_coroutine_function(handler)
+
+    async def __call__(self, messages: list[ReceivedMessage]) -> None:
+        bad: list[tuple[ReceivedMessage, Exception]] = []
+        failure: Exception | None = None
+        try:
+            if self._is_async:
+                result = self._begun(messages, bad)
+            else:
+                loop = asyncio.get_running_loop()
+                result = await loop.run_in_executor(self._executor, self._begun, messages, bad)
+            if inspect.isawaitable(result):  # also a lambda or partial around a coroutine function
+                await result
+        except Exception as error:  # noqa: BLE001 - raised, or handed on below
+            failure = error
+        if bad:
+            raise _UnreadableError(bad, failure)
+        if failure is not None:
+            raise failure
+
+    def _begun(
+        self, messages: list[ReceivedMessage], bad: list[tuple[ReceivedMessage, Exception]]
+    ) -> Any:  # noqa: ANN401 - what the handler returns
+        if not self._wants_body:
+            return self._handler(messages if self._is_list else messages[0])
+        bodies, good = [], []
+        for message in messages:
+            try:
+                bodies.append(message.decode())
+            except Exception as error:  # noqa: BLE001 - the serializer is the user's
+                bad.append((message, error))
+            else:
+                good.append(message)
+        if not good:
+            return None
+        return self._handler(bodies, good) if self._is_list else self._handler(bodies[0], good[0])
+
+
+class _Guarded:
+    """Settles messages whose body cannot be read, or all that failed when there is `on_error`."""
+
+    def __init__(self, call: Invoke, on_error: ErrorHandler | None, executor: Executor) -> None:
+        self._call = call
+        self._on_error = on_error
+        self._executor = executor
+
+    async def __call__(self, messages: list[ReceivedMessage]) -> None:
+        failure: Exception | None = None
+        bad: list[tuple[ReceivedMessage, Exception]] = []
+        try:
+            await self._call(messages)
+        except _UnreadableError as found:
+            bad, failure = found.bad, found.rest
+        except Exception as error:  # noqa: BLE001 - raised, or told to who handles errors
+            failure = error
+        for message, cause in bad:
+            unreadable = UnreadableBodyError(f"the body of {message!r} cannot be read: {cause}")
+            unreadable.__cause__ = cause
+            await self._settle(message, unreadable)
+        if failure is None:
+            return
+        if self._on_error is None or isinstance(failure, Retry | ToDLQ):
+            raise failure
+        unread = [id(message) for message, _ in bad]
+        for message in messages:
+            if id(message) not in unread:
+                await self._settle(message, failure)
+
+    async def _settle(self, message: ReceivedMessage, error: Exception) -> None:
+        """Do what the error handler says: it returns, and the message is done, or it raises."""
+        level = DEAD_LETTER
+        if self._on_error is None:
+            logger.error("to the dead letter queue: %s", error)
+        else:
+            try:
+                await self._told(message, error)
+            except Retry as order:
+                level = order.delay_level
+            except ToDLQ as order:
+                logger.info("to the dead letter queue: %r: %s", message, order.reason)
+            except Exception:
+                logger.warning("error handler failed, to be delivered again: %r", message,
+                               exc_info=True)  # fmt: skip
+                level = 0
+            else:
+                return
+        try:
+            await message.nack(level)
+        except RocketPyError as failure:
+            logger.warning("%r was not given back and may come again: %r", message, failure)
+
+    async def _told(self, message: ReceivedMessage, error: Exception) -> None:
+        handle = self._on_error
+        assert handle is not None
+        if is_coroutine_function(handle):
+            await handle(message, error)
+        else:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, handle, message, error)
 
 
 def is_coroutine_function(handler: Handler) -> bool:

@@ -21,10 +21,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-from rocketpy.client.consume_service import DEAD_LETTER, Delivery, Workers, handled
+from rocketpy.client.consume_service import Delivery, Workers, handled
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.outcomes import DEAD_LETTER
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock

@@ -3,7 +3,12 @@
 Returning means done, any other exception means "again, when the broker's levels say so".
 """
 
+from typing import Final
+
 from rocketpy.client.option_types import fits
+
+DEAD_LETTER: Final = -1
+"""The delay level that asks for the dead letter queue at once."""
 
 
 def check_level(delay_level: int) -> None:

@@ -11,7 +11,6 @@ from rocketpy.client.allocate import find_allocation
 from rocketpy.client.assignment_hooks import AssignmentHooks
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import (
-    DEAD_LETTER,
     ConsumeService,
     Delivery,
     HandlerService,
@@ -28,6 +27,7 @@ from rocketpy.client.iterating import Source
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.offset_store import make_offset_store
 from rocketpy.client.ordered_service import OrderedService, key_lane, queue_lane
+from rocketpy.client.outcomes import DEAD_LETTER
 from rocketpy.client.pauses import chosen
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.client.process_queue import GiveBack, Limits, ProcessQueue

@@ -1,4 +1,4 @@
-"""What turns a body into bytes, and back: plain, JSON, MessagePack, or your own.
+"""What turns a body into bytes, and back: plain, text, JSON, MessagePack, or your own.
 
 Example:
     >>> json.dumps({"amount": 9})
@@ -51,6 +51,22 @@ class PlainSerializer:
         return data
 
 
+class TextSerializer:
+    """Text as UTF-8."""
+
+    __slots__ = ()
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
+        """Return a text as bytes; raises IllegalMessageError when it is none."""
+        if not isinstance(value, str):
+            raise IllegalMessageError(f"the body is a {type(value).__name__}, not a text")
+        return value.encode()
+
+    def loads(self, data: bytes) -> str:
+        """Return the text; raises ValueError when the bytes are no UTF-8."""
+        return data.decode()
+
+
 class JsonSerializer:
     """JSON through orjson; dataclasses, datetimes and UUIDs included."""
 
@@ -91,5 +107,6 @@ class MsgpackSerializer:
 
 
 plain = PLAIN = PlainSerializer()
+text = TextSerializer()
 json = JsonSerializer()
 msgpack = MsgpackSerializer()

@@ -279,3 +279,10 @@ def test_connect_describes_a_client_as_its_namesake_does() -> None:
     assert isinstance(client, sync.Client)
     with pytest.raises(TypeError, match="retires"):
         sync.connect("10.0.0.1:9876", retires=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("face", "wrapped"), FACES, ids=["1", "2", "3", "4", "5"])
+def test_every_name_is_there_without_await(face: type, wrapped: type) -> None:
+    public = {name for name in dir(wrapped) if not name.startswith("_")}
+    brokers_ask = {"check_transaction"}
+    assert public - brokers_ask <= {name for name in dir(face) if not name.startswith("_")}

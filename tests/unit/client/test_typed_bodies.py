@@ -1,0 +1,137 @@
+"""Bodies of one class: JSON outside, checked when they are read."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import UUID
+
+import pytest
+
+import rocketpy
+from rocketpy import TypedSerializer
+from rocketpy.errors import IllegalMessageError
+
+
+class Kind(enum.Enum):
+    NEW = "new"
+    OLD = "old"
+
+
+@dataclass
+class Line:
+    sku: str
+    count: int = 1
+
+
+@dataclass
+class Order:
+    id: UUID
+    lines: list[Line]
+    at: datetime
+    price: float
+    kind: Kind = Kind.NEW
+    note: str | None = None
+    extra: Mapping[str, Line] = field(default_factory=dict)
+    total: Decimal = Decimal(0)
+    tags: Sequence[str] = ()
+    derived: int = field(default=0, init=False)
+
+
+ID = UUID("12345678-1234-5678-1234-567812345678")
+ORDER = Order(
+    ID, [Line("a"), Line("b", 2)], datetime(2026, 1, 2, tzinfo=UTC), 2.5, Kind.OLD, "n",
+    {"x": Line("c")}, Decimal("1.50"), ["t"],
+)  # fmt: skip
+
+
+def test_a_dataclass_is_read_as_it_was_written() -> None:
+    serializer = TypedSerializer(Order)
+    plain = TypedSerializer(Line)
+    assert plain.loads(plain.dumps(Line("a", 3))) == Line("a", 3)
+    text = (
+        b'{"id":"%s","lines":[{"sku":"a"},{"sku":"b","count":2,"unknown":1}],"note":"n",'
+        b'"at":"2026-01-02T00:00:00+00:00","price":2.5,"kind":"old","extra":{"x":{"sku":"c"}},'
+        b'"total":"1.50","tags":["t"]}' % str(ID).encode()
+    )
+    assert serializer.loads(text) == ORDER
+    minimal = b'{"id":"%s","lines":[],"at":"2026-01-02","price":3}' % str(ID).encode()
+    read = serializer.loads(minimal)
+    assert (read.price, type(read.price), read.note, read.kind) == (3.0, float, None, Kind.NEW)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "words"),
+    [
+        (Line, b"", "unexpected end|empty|zero-length"),
+        (Line, b"[]", "the body: .* is not a Line"),
+        (Line, b'{"count":1}', "the body.sku is missing"),
+        (Line, b'{"sku":5}', r"the body\.sku: '5' is not a str"),
+        (Line, b'{"sku":"a","count":true}', r"the body\.count: 'True' is not a int"),
+        (Line, b'{"sku":"a","count":1.5}', r"the body\.count"),
+        (list[Line], b'[{"sku":"a"},{}]', r"the body\[1\]\.sku is missing"),
+        (dict[str, int], b'{"a":"b"}', r"the body\['a'\]"),
+        (Kind, b'"other"', "the body: 'other' is not a valid Kind"),
+        (UUID, b'"x"', "the body: 'x' is no UUID"),
+        (Decimal, b'"x"', "the body: 'x' is no Decimal"),
+        (datetime, b"5", "is not a text"),
+        (int | None, b'"x"', "is not a int and the body: 'x' is not null"),
+    ],
+)
+def test_what_is_no_such_value_is_refused_and_named(kind: Any, data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TypedSerializer(kind).loads(data)
+
+
+def test_a_body_that_is_nested_without_end_is_refused() -> None:
+    @dataclass
+    class Tree:
+        below: Any = None
+
+    assert TypedSerializer(Tree).loads(b'{"below":{"below":null}}').below == {"below": None}
+    nested: Any = list[int]
+    for _ in range(101):
+        nested = list[nested]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        TypedSerializer(nested).loads(b"[" * 102 + b"1" + b"]" * 102)
+
+
+def test_an_annotation_that_json_has_no_value_for_is_told() -> None:
+    with pytest.raises(TypeError, match="cannot be made of JSON"):
+        TypedSerializer[Any](Literal["a"]).loads(b'"a"')  # type: ignore[arg-type]
+
+
+def test_a_value_of_another_class_is_not_sent() -> None:
+    with pytest.raises(IllegalMessageError, match="is a dict, not a Line"):
+        TypedSerializer(Line).dumps({"sku": "a"})
+    assert TypedSerializer(list[int]).dumps([1]) == b"[1]"
+
+
+def test_a_model_reads_and_writes_itself() -> None:
+    class Model:
+        """Has what a pydantic model has."""
+
+        def __init__(self, value: str) -> None:
+            self.value = value
+
+        def model_dump_json(self) -> str:
+            return f'"{self.value}"'
+
+        @classmethod
+        def model_validate_json(cls, data: bytes) -> "Model":
+            return cls(data.decode().strip('"'))
+
+    serializer = TypedSerializer(Model)
+    assert serializer.dumps(Model("ä")) == '"ä"'.encode()
+    assert serializer.loads('"ä"'.encode()).value == "ä"
+
+
+def test_text_is_utf_8_and_nothing_else() -> None:
+    assert rocketpy.text.loads(rocketpy.text.dumps("ä")) == "ä"
+    with pytest.raises(ValueError, match="utf-8"):
+        rocketpy.text.loads(b"\xff")
+    wrong: Any = b"x"
+    with pytest.raises(IllegalMessageError, match="not a text"):
+        rocketpy.text.dumps(wrong)
