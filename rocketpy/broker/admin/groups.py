@@ -137,8 +137,10 @@ class GroupAdmin:
                 reason = f"the configuration of a group must not exceed {MAX_GROUP_BYTES} bytes"
             if reason is not None:
                 return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
-        for group in wanted:
-            if group != self._groups.get(group.group_name):
+        changed = [one for one in wanted if one != self._groups.get(one.group_name)]
+        with self._groups.one_write():
+            for group in changed:
                 self._groups.put(group)
-                _log.info("group changed", group=group.group_name)
+        for group in changed:
+            _log.info("group changed", group=group.group_name)
         return ok(request)

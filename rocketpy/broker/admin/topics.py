@@ -188,10 +188,12 @@ class TopicAdmin:
             if isinstance(attributes, str):
                 return refuse(request, ResponseCode.SYSTEM_ERROR, attributes)
             checked.append(replace(topic, attributes=attributes))
-        for topic in checked:
-            if topic != self._topics.get(topic.topic_name):
+        changed = [one for one in checked if one != self._topics.get(one.topic_name)]
+        with self._topics.one_write():
+            for topic in changed:
                 self._topics.put(topic)
-                _log.info("topic changed", topic=topic.topic_name, perm=topic.perm)
+        for topic in changed:
+            _log.info("topic changed", topic=topic.topic_name, perm=topic.perm)
         return ok(request)
 
     def _merged_attributes(

@@ -37,12 +37,17 @@ class FakeClock:
 class MemoryDocument:
     def __init__(self) -> None:
         self.value: Any = None
+        self.saves = 0
+        self.failure: Exception | None = None
 
     def load(self) -> Any:
         return self.value
 
     def save(self, value: object) -> None:
+        if self.failure is not None:
+            raise self.failure
         self.value = value
+        self.saves += 1
 
 
 class FakeChannel:
@@ -140,8 +145,9 @@ class Kit:
             self.clock,
         )
         self.store = FakeStore()
-        self.topics = TopicTable(broker, MemoryDocument(), self.clock)
-        self.groups = SubscriptionGroupTable(broker, MemoryDocument(), self.clock)
+        self.topics_file, self.groups_file = MemoryDocument(), MemoryDocument()
+        self.topics = TopicTable(broker, self.topics_file, self.clock)
+        self.groups = SubscriptionGroupTable(broker, self.groups_file, self.clock)
         self.offsets = ConsumerOffsets(broker, MemoryDocument(), self.clock)
         self.producers = ProducerTable()
         self.consumers = ConsumerTable()

@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.broker.admin.groups import GroupAdmin
-from rocketpy.errors import BadBodyError
+from rocketpy.errors import BadBodyError, StoreError
 from rocketpy.proto.fastjson import dumps, loads
 from tests.unit.broker.admin.kit import Kit, ask
 
@@ -45,6 +45,21 @@ def test_list(kit: Kit) -> None:
     assert kit.groups.get("G1") is None
     assert ask(admin.update_list, body=dumps({"groupConfigList": [good]})).code == 0
     assert kit.groups.get("G1") is not None
+
+
+def test_a_list_is_written_at_once(kit: Kit) -> None:
+    admin = kit.admin(GroupAdmin)
+    body = dumps({"groupConfigList": [{"groupName": f"G{n}"} for n in range(5)]})
+    kit.groups_file.failure = StoreError("no space")
+    with pytest.raises(StoreError):
+        ask(admin.update_list, body=body)
+    assert kit.groups.get("G0") is None
+
+    kit.groups_file.failure = None
+    saves = kit.groups_file.saves
+    assert ask(admin.update_list, body=body).code == 0
+    assert kit.groups_file.saves == saves + 1
+    assert kit.groups.get("G4") is not None
 
 
 def test_table_and_one_group(kit: Kit) -> None:

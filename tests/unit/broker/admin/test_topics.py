@@ -1,7 +1,7 @@
 import pytest
 
 from rocketpy.broker.admin.topics import TopicAdmin
-from rocketpy.errors import BadBodyError, HeaderFieldError
+from rocketpy.errors import BadBodyError, HeaderFieldError, StoreError
 from rocketpy.proto.fastjson import dumps, loads
 from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.broker.admin.kit import Kit, ask
@@ -122,6 +122,26 @@ def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
     assert ask(admin.update_list, body=dumps({"topicConfigList": []})).code == 29
     with pytest.raises(BadBodyError, match="topicConfigList"):
         ask(admin.update_list, body=dumps({"topicConfigList": "x"}))
+
+
+def test_a_list_is_written_at_once(kit: Kit) -> None:
+    admin = kit.admin(TopicAdmin)
+    told: list[str] = []
+    kit.topics.on_change = lambda topic: told.append(topic.topic_name)
+    one = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    body = dumps({"topicConfigList": [{**one, "topicName": f"L{n}"} for n in range(5)]})
+    kit.topics_file.failure = StoreError("no space")
+    with pytest.raises(StoreError):
+        ask(admin.update_list, body=body)
+    assert (kit.topics.get("L0"), told) == (None, [])
+
+    kit.topics_file.failure = None
+    saves = kit.topics_file.saves
+    assert ask(admin.update_list, body=body).code == 0
+    assert kit.topics_file.saves == saves + 1
+    assert told == ["L0", "L1", "L2", "L3", "L4"]
+    assert ask(admin.update_list, body=body).code == 0
+    assert kit.topics_file.saves == saves + 1, "nothing changed"
 
 
 def test_delete_drops_queues_offsets_counters_and_pop_retry_topics(kit: Kit) -> None:
