@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
-COMPILED := $(wildcard rocketpy/broker/processor/*.pyx rocketpy/broker/processor/*.pxi)
+COMPILED := $(wildcard rocketpy/broker/processor/*.pyx rocketpy/broker/processor/*.pxi rocketpy/arrow/*.pyx)
 # What the compiled send path takes part in; CI runs it a second time in pure Python.
-SENDING := tests/simulation tests/conformance tests/unit/broker tests/integration/broker tests/bad_input
+SENDING := tests/simulation tests/conformance tests/unit/broker tests/integration/broker tests/bad_input tests/unit/arrow
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
@@ -29,7 +29,7 @@ $(SPARK_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark-connect,charts]'
 	@touch $@
 
-gcc: ## a C compiler, through apt when absent (it compiles the plain send path)
+gcc: ## a C compiler, through apt when absent (it compiles hot paths)
 	@PYTHON=$(PYTHON) sh scripts/ensure_gcc.sh
 
 go: ## Go, through apt when absent (its official client needs it)

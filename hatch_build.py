@@ -1,7 +1,8 @@
-"""Compiles the plain send path when a C compiler is there; without one RocketPy is pure Python.
+"""Compiles hot paths when a C compiler is there; without one RocketPy is pure Python.
 
 ROCKETPY_PURE=1 leaves it out, ROCKETPY_COMPILED=1 fails instead of leaving it out.
 docs/decisions/0008-a-compiled-path-for-plain-sends.md
+docs/decisions/0009-a-compiled-decoder-for-arrow.md
 """
 
 import os
@@ -12,13 +13,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MODULE = "rocketpy.broker.processor._plain_sends"
+MODULES = ("rocketpy.broker.processor._plain_sends", "rocketpy.arrow._rows")
 OLDEST_PYTHON = (3, 11)
-"""The module is built against the stable ABI of this one and loads in all later ones."""
+"""The modules are built against the stable ABI of this one and load in all later ones."""
 
 
-class CompiledSends(BuildHookInterface[Any]):
-    """Adds the compiled module to a wheel, or puts it beside its source for an editable one."""
+class CompiledPaths(BuildHookInterface[Any]):
+    """Adds compiled modules to a wheel, or puts them beside their sources for an editable one."""
 
     PLUGIN_NAME = "custom"
 
@@ -37,14 +38,15 @@ class CompiledSends(BuildHookInterface[Any]):
             return
         build_data["pure_python"] = False
         build_data["tag"] = self._tag()
-        folder = MODULE.rpartition(".")[0].replace(".", "/")
-        if version == "editable":
-            beside = Path(self.root, folder)
-            for old in beside.glob(f"{MODULE.rpartition('.')[2]}.*.so"):
-                old.unlink()
-            (beside / built.name).write_bytes(built.read_bytes())
-        else:
-            build_data["force_include"][str(built)] = f"{folder}/{built.name}"
+        for module, file in built.items():
+            folder, name = module.rpartition(".")[0].replace(".", "/"), module.rpartition(".")[2]
+            if version == "editable":
+                beside = Path(self.root, folder)
+                for old in beside.glob(f"{name}.*.so"):
+                    old.unlink()
+                (beside / file.name).write_bytes(file.read_bytes())
+            else:
+                build_data["force_include"][str(file)] = f"{folder}/{file.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what compiling left; the wheel is written."""
@@ -57,28 +59,31 @@ class CompiledSends(BuildHookInterface[Any]):
             return f"cp{OLDEST_PYTHON[0]}{OLDEST_PYTHON[1]}-abi3-{tag.rpartition('-')[2]}"
         return tag
 
-    def _compile(self, scratch: Path) -> Path:
+    def _compile(self, scratch: Path) -> dict[str, Path]:
+        """Return the file of each module."""
         from Cython.Build import cythonize  # noqa: PLC0415 - optional
         from setuptools import Distribution, Extension  # noqa: PLC0415 - optional
         from setuptools.command.build_ext import build_ext  # noqa: PLC0415 - optional
 
-        source = Path(self.root, *MODULE.split(".")).with_suffix(".pyx")
         stable = _has_stable_abi()
         version = f"0x{OLDEST_PYTHON[0]:02X}{OLDEST_PYTHON[1]:02X}0000"
-        extension = Extension(
-            MODULE,
-            [str(source)],
-            # A function that is not declared is not there either: better told of now.
-            extra_compile_args=["-O3", "-g0", "-Werror=implicit-function-declaration"],
-            define_macros=[("Py_LIMITED_API", version)] if stable else [],
-            py_limited_api=stable,
-        )
-        extensions = cythonize([extension], build_dir=str(scratch), quiet=True)
+        extensions = [
+            Extension(
+                module,
+                [str(Path(self.root, *module.split(".")).with_suffix(".pyx"))],
+                # A function that is not declared is not there either: better told of now.
+                extra_compile_args=["-O3", "-g0", "-Werror=implicit-function-declaration"],
+                define_macros=[("Py_LIMITED_API", version)] if stable else [],
+                py_limited_api=stable,
+            )
+            for module in MODULES
+        ]
+        extensions = cythonize(extensions, build_dir=str(scratch), quiet=True)
         command = build_ext(Distribution({"ext_modules": extensions}))
         command.build_lib = command.build_temp = str(scratch)
         command.ensure_finalized()
         command.run()
-        return Path(command.get_outputs()[0])
+        return {module: Path(command.get_ext_fullpath(module)) for module in MODULES}
 
 
 def _has_stable_abi() -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketpy.arrow.compiled_rows import CompiledRows, compiled_rows
 from rocketpy.arrow.even_tails import EvenTails, even_tails
 from rocketpy.arrow.fast_rows import NEED_PROPERTIES, FastRows
 from rocketpy.arrow.gather import Int64s, is_utf8, not_utf8
@@ -70,6 +71,7 @@ class RecordDecoder:
             schema.arrow.field(schema.names.index("body")).type if "body" in schema.names else None
         )
         self._body_is_text = body == pa.string()
+        self._make_rows = compiled_rows()
 
     def decode(
         self,
@@ -136,6 +138,8 @@ class RecordDecoder:
     ) -> tuple[pa.RecordBatch, int]:
         """Decode the first records, as far as a limit of inflated bytes; return how many."""
         buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        if self._make_rows is not None:
+            return self._compiled(buffer, positions, broker_name, base_offset, most_inflated)
         heads = Heads(np.frombuffer(buffer, np.uint8), positions)
         fast = heads.plain & ((heads.field("sys_flag") & COMPRESSED) == 0)
         if base_offset is not None:
@@ -161,6 +165,49 @@ class RecordDecoder:
             return batch, taken
         slow = slow_rows(messages, self.schema, broker_name)
         return _merged(batch, chosen, slow, others), taken
+
+    def _compiled(
+        self,
+        buffer: pa.Buffer,
+        positions: Int64s,
+        broker_name: str,
+        base_offset: int | None,
+        most_inflated: int,
+    ) -> tuple[pa.RecordBatch, int]:
+        """Do what `_decode` does by the compiled decoder."""
+        rows = self._read(buffer, positions, base_offset)
+        chosen: Int64s | None = None
+        others, messages, taken = np.empty(0, np.int64), list[MessageExt](), len(positions)
+        if rows.fast is not None:
+            others, messages, taken = self._slow_messages(
+                buffer, positions, np.flatnonzero(~rows.fast), base_offset, most_inflated
+            )
+            if taken < len(positions):
+                rows = self._read(buffer, positions[:taken], base_offset)
+            if rows.fast is not None:
+                chosen = np.flatnonzero(rows.fast)
+        fields = zip(self.schema.names, self.schema.arrow, strict=True)
+        columns = [rows.column(name, field.type, broker_name) for name, field in fields]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
+        if self._tags:
+            kept = pc.is_in(rows.column("tags", pa.string(), ""), value_set=self._tag_set)
+            batch, chosen = _with_tags(batch, np.arange(taken) if chosen is None else chosen, kept)
+        if not messages:
+            return batch, taken
+        assert chosen is not None, "others are some of the rows"
+        return _merged(batch, chosen, slow_rows(messages, self.schema, broker_name), others), taken
+
+    def _read(self, buffer: pa.Buffer, positions: Int64s, base_offset: int | None) -> CompiledRows:
+        assert self._make_rows is not None
+        return CompiledRows(
+            self._make_rows,
+            buffer,
+            positions,
+            self.schema,
+            base_offset=base_offset,
+            needs_pairs=self._needs_pairs,
+            check_crc=self._check_crc,
+        )
 
     @property
     def skips_damaged(self) -> bool:
@@ -216,9 +263,7 @@ class RecordDecoder:
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
         if not self._tags:
             return batch, chosen
-        kept = pc.is_in(rows.tags(), value_set=self._tag_set)
-        mask: Mask = kept.to_numpy(zero_copy_only=False)
-        return (batch, chosen) if mask.all() else (batch.filter(kept), chosen[mask])
+        return _with_tags(batch, chosen, pc.is_in(rows.tags(), value_set=self._tag_set))
 
     def _not_utf8(self, columns: list[pa.Array]) -> Mask | None:
         """Return which rows have a topic, or a body as text, that is not UTF-8; None: none."""
@@ -281,6 +326,14 @@ def _decode_at(
     if base_offset is not None and message.phy_offset != place:
         raise CorruptRecordError(place, f"it claims to lie at {message.phy_offset}")
     return message
+
+
+def _with_tags(
+    batch: pa.RecordBatch, chosen: Int64s, kept: pa.BooleanArray
+) -> tuple[pa.RecordBatch, Int64s]:
+    """Return the rows that are kept, and which they are."""
+    mask: Mask = kept.to_numpy(zero_copy_only=False)
+    return (batch, chosen) if mask.all() else (batch.filter(kept), chosen[mask])
 
 
 def _merged(

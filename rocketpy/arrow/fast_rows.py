@@ -14,15 +14,18 @@ from rocketpy.arrow.schema import TIMESTAMP
 from rocketpy.proto.message import bytes_to_host
 from rocketpy.proto.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 
-_FIELDS: Final = {
+FIELDS: Final = {
     "queueId": "queue_id",
     "queueOffset": "queue_offset",
     "sysFlag": "sys_flag",
     "flag": "flag",
     "reconsumeTimes": "reconsume_times",
 }
-_TIMES: Final = {"bornTimestamp": "born_timestamp_ms", "storeTimestamp": "store_timestamp_ms"}
-_HOSTS: Final = {"bornHost": "born_host", "storeHost": "store_host"}
+"""Columns of numbers, and their fields in the layout."""
+TIMES: Final = {"bornTimestamp": "born_timestamp_ms", "storeTimestamp": "store_timestamp_ms"}
+"""The same for timestamps, which are milliseconds."""
+HOSTS: Final = {"bornHost": "born_host", "storeHost": "store_host"}
+"""The same for addresses."""
 _FROM_PROPERTIES: Final = {"keys": PROPERTY_KEYS, "tags": PROPERTY_TAGS}
 NEED_PROPERTIES: Final = frozenset({*_FROM_PROPERTIES, "msgId", "properties"})
 """Columns that are made from properties."""
@@ -56,10 +59,10 @@ class FastRows:
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
         """Return a column by its name inside RocketPy (`Column.name`)."""
         heads = self._heads
-        if name in _FIELDS:
-            return pa.array(heads.field(_FIELDS[name]).astype(kind.to_pandas_dtype()))
-        if name in _TIMES:
-            return timestamps(heads.field(_TIMES[name]).astype(np.int64))
+        if name in FIELDS:
+            return pa.array(heads.field(FIELDS[name]).astype(kind.to_pandas_dtype()))
+        if name in TIMES:
+            return timestamps(heads.field(TIMES[name]).astype(np.int64))
         if name == "body":
             return gather(self._data, heads.body_at, heads.body_end, kind)
         if name == "topic":
@@ -68,8 +71,8 @@ class FastRows:
             return gather(self._data, heads.topic_at, heads.topic_end, kind)
         if name == "brokerName":
             return repeated(self._broker_name.encode(), self._count, kind)
-        if name in _HOSTS:
-            return _host_texts(heads.fixed_bytes(_HOSTS[name]))
+        if name in HOSTS:
+            return host_texts(heads.fixed_bytes(HOSTS[name]))
         assert self._pairs is not None
         if name == "properties":
             return self._pairs.maps()
@@ -113,7 +116,7 @@ def _with_nulls(values: pa.Array, has: Mask, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [valid, offsets, data])
 
 
-def _host_texts(stored: Bytes) -> pa.Array:
+def host_texts(stored: Bytes) -> pa.Array:
     """Return `ip:port` of each row; each distinct host is written once."""
     distinct, of_row = np.unique(stored.view(np.uint64).reshape(-1), return_inverse=True)
     texts = [bytes_to_host(host.tobytes()) for host in distinct]

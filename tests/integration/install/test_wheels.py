@@ -14,6 +14,7 @@ from tests.compiler import compiler
 
 ROOT = Path(__file__).parents[3]
 MODULE = "rocketpy/broker/processor/_plain_sends"
+MODULES = (MODULE, "rocketpy/arrow/_rows")
 
 WORKS = """
 import asyncio
@@ -96,7 +97,8 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_source_distribution_has_all_that_is_needed_and_nothing_built(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {f"{MODULE}.pyx", "hatch_build.py", "pyproject.toml", "LICENSE", "README.md"} <= names
+    assert {f"{module}.pyx" for module in MODULES} <= names
+    assert {"hatch_build.py", "pyproject.toml", "LICENSE", "README.md"} <= names
     built = {".so", ".c", ".pyc", ".o"}
     assert not [name for name in names if Path(name).suffix in built]
     assert not [name for name in names if name.startswith(("tests/", ".venv/", "bench/"))]
@@ -109,11 +111,12 @@ def test_a_compiler_gives_a_wheel_for_every_later_python(sdist: Path, tmp_path: 
     wheel = wheel_in(tmp_path)
     assert "-cp311-abi3-" in wheel.name
     names = files_of(wheel)
-    assert [name for name in names if name.startswith(MODULE)] == [f"{MODULE}.abi3.so"]
-    with zipfile.ZipFile(wheel) as archive:
-        compiled = archive.read(f"{MODULE}.abi3.so")
-    for path in (ROOT, tempfile.gettempdir(), "rocketpy-build-"):
-        assert os.fsencode(path) not in compiled, "no path of the place it was built in"
+    for module in MODULES:
+        assert [name for name in names if name.startswith(module)] == [f"{module}.abi3.so"]
+        with zipfile.ZipFile(wheel) as archive:
+            compiled = archive.read(f"{module}.abi3.so")
+        for path in (ROOT, tempfile.gettempdir(), "rocketpy-build-"):
+            assert os.fsencode(path) not in compiled, "no path of the place it was built in"
     assert install_and_send(wheel, tmp_path) == "compiled"
 
 
@@ -129,7 +132,7 @@ def test_without_a_compiler_the_wheel_is_pure_and_works(
     assert "plain sends are not compiled, RocketPy is pure" in done.stdout + done.stderr
     wheel = wheel_in(tmp_path)
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert not [name for name in files_of(wheel) if name.startswith(MODULE)]
+    assert not [name for name in files_of(wheel) if name.startswith(MODULES)]
     assert install_and_send(wheel, tmp_path) == "python"
 
 

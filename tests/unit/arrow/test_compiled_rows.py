@@ -1,0 +1,126 @@
+"""The compiled decoder gives what numpy gives, of any records, and reads nothing but them."""
+
+import os
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rocketpy.arrow import compiled_rows, record_positions
+from rocketpy.arrow.compiled_rows import MakeRows
+from tests.compiler import compiler
+from tests.unit.arrow.decoding_cases import Case, compare, random_case
+from tests.unit.arrow.kit import record
+from tests.unit.arrow.test_decoder import apache_records
+
+WANTED = os.environ.get("ROCKETPY_PURE") != "1"
+EVERYTHING = {"include": ("hosts", "properties", "msgId")}
+
+
+def make_rows() -> MakeRows:
+    found = compiled_rows.compiled_rows()
+    if found is None:
+        pytest.skip("this installation is pure")
+    return found
+
+
+def test_it_is_there_where_it_can_be_built() -> None:
+    is_there = compiled_rows.compiled_rows() is not None
+    assert is_there or not WANTED or compiler() is None, (
+        "there is a C compiler and no compiled module: python -m pip install --no-deps -e ."
+    )
+    assert WANTED or not is_there
+
+
+def test_it_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_rows, "_MODULE", "rocketpy.arrow._none")
+    monkeypatch.delenv("ROCKETPY_PURE", raising=False)
+    monkeypatch.delenv("ROCKETPY_COMPILED", raising=False)
+
+    assert compiled_rows.compiled_rows() is None
+    monkeypatch.setenv("ROCKETPY_COMPILED", "1")
+    with pytest.raises(ImportError, match="_none"):
+        compiled_rows.compiled_rows()
+
+
+@pytest.mark.parametrize("hundred", range(4))
+def test_any_records_give_the_same_both_ways(hundred: int) -> None:
+    rows = sum(compare(random_case(hundred * 100 + seed)) for seed in range(100))
+
+    assert rows > 300
+
+
+def test_records_of_apache_with_a_byte_changed_give_the_same_both_ways() -> None:
+    chance = random.Random(1)
+    whole = b"".join(apache_records())
+    positions = record_positions(whole)
+    for options in ({"damaged": "skip"}, {"damaged": "skip", "check_crc": True}):
+        assert compare(Case(whole, positions, None, EVERYTHING, options)) == len(positions)
+        for _ in range(50):
+            data = bytearray(whole)
+            data[chance.randrange(len(data))] = chance.randrange(256)
+            compare(Case(bytes(data), positions, None, EVERYTHING, options))
+
+
+def test_many_records_of_many_properties() -> None:
+    """More pairs than room was made for at first."""
+    shape = "".join(f"name{n}\x01value{n}\x02" for n in range(60)).encode()
+    data = record(b"1", shape) * 500 + record(b"2") * 500
+
+    assert compare(Case(data, record_positions(data), None, EVERYTHING, {})) == 1000
+
+
+def test_a_body_that_grows_while_it_is_read_is_no_row() -> None:
+    """A log may be written meanwhile: room was made for the lengths that were there before."""
+    data = bytearray(record(b"1" * 10) + record(b"2" * 10))
+    places = np.array([0, len(data) // 2], np.int64)
+    rows = make_rows()(pa.py_buffer(data), places, None, None, False, False)
+    assert rows.body_room == 20
+    data[84:88] = (12).to_bytes(4, "big")
+    data[100] = 3  # what is now the topic's length
+
+    rows.read([], pa.allocate_buffer(12), pa.allocate_buffer(20))
+
+    assert rows.count <= 2
+    assert rows.body_bytes <= 20
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda rows: rows.read([(16, "int", bytearray(7))], None, None),
+        lambda rows: rows.read([(20, "long", bytearray(15))], None, None),
+        lambda rows: rows.read([(81, "long", bytearray(16))], None, None),
+        lambda rows: rows.read([], bytearray(11), bytearray(20)),
+        lambda rows: rows.read([], bytearray(12), bytearray(7)),
+        lambda rows: rows.topics(bytearray(11), bytearray(1000)),
+        lambda rows: rows.topics(bytearray(12), bytearray(10)),
+        lambda rows: rows.values(0, bytearray(0), bytearray(12), bytearray(100), False),
+        lambda rows: rows.values(0, bytearray(1), bytearray(12), bytearray(1), False),
+        lambda rows: rows.maps(bytearray(8), *[bytearray(1000)] * 4),
+        lambda rows: rows.maps(*[bytearray(1000)] * 2, bytearray(9), *[bytearray(1000)] * 2),
+        lambda rows: rows.maps(*[bytearray(1000)] * 4, bytearray(9)),
+    ],
+)
+def test_a_buffer_that_is_too_small_is_refused(call) -> None:
+    data = record(b"body") * 2
+    places = np.array([0, len(data) // 2], np.int64)
+    rows = make_rows()(data, places, None, (b"KEYS",), False, False)
+    if "read" not in call.__code__.co_names:
+        rows.read([], None, None)
+
+    with pytest.raises(ValueError, match=r"needed|no field"):
+        call(rows)
+
+
+def test_what_is_asked_for_twice_or_is_not_there_is_refused() -> None:
+    rows = make_rows()(record(), np.array([0], np.int64), None, (b"KEYS",), False, False)
+    rows.read([], None, None)
+
+    with pytest.raises(ValueError, match="once"):
+        rows.read([], None, None)
+    with pytest.raises(IndexError):
+        rows.slot_size(1)
+    with pytest.raises(ValueError, match="too many"):
+        make_rows()(record(), np.array([0], np.int64), None, (b"a", b"b", b"c", b"d"), False, False)
