@@ -350,6 +350,26 @@ def topic_span(
     return (start, topic_end) if topic_end + 2 + properties_bytes == end else None
 
 
+def end_of_parts(buffer: ReadBuffer, position: int) -> int:
+    """Return where a record ends by the lengths of its body, topic and properties, not its size.
+
+    Args:
+        buffer: holds the record, perhaps damaged.
+        position: where it begins.
+
+    Returns:
+        0 when the lengths lead out of the buffer.
+    """
+    try:
+        fixed, values = fixed_part(buffer, position)
+        at = position + fixed.size + max(0, values[-1])
+        wide = values[1] == MAGIC_V2
+        at += 2 + _SHORT.unpack_from(buffer, at)[0] if wide else 1 + buffer[at]
+        return at + 2 + int(_SHORT.unpack_from(buffer, at)[0])
+    except (struct.error, IndexError):
+        return 0
+
+
 def properties_of(record: ReadBuffer) -> bytes:
     """Return the properties of one record, which is the whole buffer."""
     magic, sys_flag, body_bytes = _MAGIC_FLAG_BODY.unpack_from(record)

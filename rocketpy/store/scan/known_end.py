@@ -2,7 +2,7 @@
 
 A record that nothing follows may be torn, which is no error, or damaged, which is. RocketPy's
 checkpoint tells up to where the log is on disk. Apache's tells nothing; but a store that was closed
-(without the file `abort`) has whole records only, as far as they say their size themselves.
+(without the file `abort`) has whole records only, as long as their size, or their parts, say.
 """
 
 from pathlib import Path

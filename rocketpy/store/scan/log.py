@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketpy.proto.record import MAGIC_AT, record_store_timestamp_ms
+from rocketpy.proto.record import MAGIC_AT, end_of_parts, record_store_timestamp_ms
 from rocketpy.proto.record_check import RecordCheck, RecordState, check_record
 from rocketpy.store.scan.directory import LogFile
 
@@ -185,23 +185,28 @@ class Log:
 
         A record that was torn, or cut by copying, lacks its end: that is zeros, or not there.
         """
-        end = self._written_end
-        if end <= phy_offset and self._is_closed:
-            end = phy_offset + self._size_at(phy_offset)
-        number = self.file_number(end - 1) if end > phy_offset else -1
+        ends = [self._written_end]
+        if self._written_end <= phy_offset and self._is_closed:
+            ends = self._ends_said(phy_offset)
+        return any(self._is_written_before(end) for end in ends if end > phy_offset)
+
+    def _is_written_before(self, end: int) -> bool:
+        number = self.file_number(end - 1)
         mapped = self.open(number) if number >= 0 else None
         if mapped is None:
             return False
         at = end - mapped.base
         return any(mapped.view[max(0, at - _NEVER_ZEROS) : at])
 
-    def _size_at(self, phy_offset: int) -> int:
+    def _ends_said(self, phy_offset: int) -> list[int]:
+        """Return where what lies at an offset ends, as its size says and as its parts say."""
         number = self.file_number(phy_offset)
         mapped = self.open(number) if number >= 0 else None
         if mapped is None:
-            return 0
+            return []
         at = phy_offset - mapped.base
-        return int.from_bytes(mapped.view[at : at + 4], "big")
+        size = int.from_bytes(mapped.view[at : at + 4], "big")
+        return [phy_offset + size, mapped.base + end_of_parts(mapped.view, at)]
 
     def next_record(self, phy_offset: int) -> int | None:
         """Return where the next whole record begins that names its own place, from an offset on."""

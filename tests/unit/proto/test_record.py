@@ -10,6 +10,7 @@ from rocketpy.proto.record import (
     MAGIC_V2,
     RecordKind,
     body_crc,
+    end_of_parts,
     fixed_part,
     iter_records,
     pack_blank,
@@ -73,6 +74,17 @@ def test_long_topics_take_version_two(length, magic):
     pack(buffer, 0, topic="t" * length)
     assert struct.unpack_from(">i", buffer, 4)[0] == magic
     assert decode_message(buffer).topic == "t" * length
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x30])
+@pytest.mark.parametrize("topic", ["T", "T" * 200])
+def test_the_parts_of_a_record_tell_its_end_without_its_size(topic, sys_flag):
+    buffer = bytearray(1000)
+    end = 7 + pack(buffer, 7, topic, properties=b"a\x01b", sys_flag=sys_flag)
+    buffer[7:11] = bytes(4)
+    assert end_of_parts(buffer, 7) == end
+    assert end_of_parts(buffer[: end - 1], 7) == end
+    assert {end_of_parts(buffer[:cut], 7) for cut in range(7, end - 10)} == {0}
 
 
 def test_topic_field_counts_bytes_and_has_a_limit():
