@@ -160,12 +160,16 @@ def family(root: int) -> dict[int, str]:
 
 @contextlib.contextmanager
 def standalone(home: Path, directory: Path, *, workers: int = 2) -> Iterator[str]:
-    """Run a master and workers with one core each; yields the master's address."""
+    """Run a master and workers with one core each; yields the master's address.
+
+    Each worker has a loopback address of its own: a second attempt of a task that is slow goes to
+    another host only.
+    """
     spark_class = str(home / "bin" / "spark-class")
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     master = [spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
-    worker = [spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1",
+    worker = [spark_class, "org.apache.spark.deploy.worker.Worker",
               "--cores", "1", "--memory", "1g", "--webui-port", "0"]  # fmt: skip
     with contextlib.ExitStack() as stack:
         log = directory / "master.log"
@@ -174,7 +178,8 @@ def standalone(home: Path, directory: Path, *, workers: int = 2) -> Iterator[str
         first.wait_for("New state: ALIVE")
         for number in range(workers):
             log = directory / f"worker-{number}.log"
-            command = [*worker, "--work-dir", str(directory / f"work-{number}"), address]
+            place = ["--host", f"127.0.0.{number + 1}", "--work-dir", f"{directory}/work-{number}"]
+            command = [*worker, *place, address]
             stack.enter_context(Program(command, home, log))
         first.wait_for("Registering worker", count=workers)
         yield address

@@ -1,17 +1,27 @@
-"""One job as users run it: executors in other processes, spark-submit on a cluster, Connect."""
+"""One job as users run it: executors in other processes, spark-submit on a cluster, Connect.
+
+On the cluster also speculative execution: a slow task runs twice, and what its slower attempt did
+counts for nothing.
+"""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import fill
+from tests.spark.fill import stored as rows_in_store
 from tests.spark.kills import QUEUES, TOPIC, in_store, written
 from tests.spark.local_spark import ARCHIVE, Program, connect_server, make_home, standalone
-from tests.spark.sink_kit import stored
+from tests.spark.sink_kit import assert_equal_ids_are_equal_rows, stored
+from tests.spark.speculation import ROWS
+from tests.unit.spark.jobs.kit import in_archive
 
+SPECULATION = Path(__file__).with_name("speculation.py")
 COUNT = 2000
 _LIMIT_S = 500.0
 
@@ -25,9 +35,28 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]
         yield found
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return make_home(tmp_path)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_home(tmp_path_factory.mktemp("home"))
+
+
+class Workers(NamedTuple):
+    """A master with two workers."""
+
+    master: str
+    directory: Path
+
+    def runs(self) -> Counter[str]:
+        """Count the executors that each worker has run so far."""
+        places = self.directory.glob("work-*/app-*/*/stderr")
+        return Counter(each.relative_to(self.directory).parts[0] for each in places)
+
+
+@pytest.fixture(scope="module")
+def workers(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    directory = tmp_path_factory.mktemp("workers")
+    with standalone(home, directory) as master:
+        yield Workers(master, directory)
 
 
 def check(job: Program, cluster: ClusterThread, counts: str, directory: Path) -> None:
@@ -59,17 +88,38 @@ def test_executors_in_other_processes(home: Path, cluster: ClusterThread, tmp_pa
         check(program, cluster, "local_cluster", tmp_path / "out")
 
 
+def submit(home: Path, workers: Workers, *words: str) -> list[str]:
+    submit = str(home / "bin" / "spark-submit")
+    return [submit, "--master", workers.master, "--executor-memory", "512m", *words]
+
+
 def test_submitted_to_a_master_with_two_workers(
-    home: Path, cluster: ClusterThread, tmp_path: Path
+    home: Path, cluster: ClusterThread, workers: Workers, tmp_path: Path
 ) -> None:
+    before = workers.runs()
     job = arguments(cluster, "standalone", tmp_path / "out")
-    with standalone(home, tmp_path) as master:
-        command = [str(home / "bin" / "spark-submit"), "--master", master,
-                   "--executor-memory", "512m", str(ARCHIVE), *job]  # fmt: skip
-        with Program(command, home, tmp_path / "job.log") as program:
-            check(program, cluster, "standalone", tmp_path / "out")
-    for number in range(2):
-        assert list(tmp_path.glob(f"work-{number}/app-*/*/stderr")), "a worker had nothing to do"
+    with Program(submit(home, workers, str(ARCHIVE), *job), home, tmp_path / "job.log") as program:
+        check(program, cluster, "standalone", tmp_path / "out")
+    assert (workers.runs() - before).keys() == {"work-0", "work-1"}, "one had nothing to do"
+
+
+def test_a_slow_task_that_runs_twice(
+    home: Path, cluster: ClusterThread, workers: Workers, tmp_path: Path
+) -> None:
+    cluster.create_topic("sunk", 2)
+    command = submit(home, workers, str(SPECULATION), cluster.namesrv, "sunk", TOPIC, str(tmp_path))
+    with Program(command, home, tmp_path / "job.log") as program:
+        assert program.wait(_LIMIT_S) == 0, program.text[-4000:]
+        assert f"archived {COUNT}\n" in program.text
+    for what in ("sink", "archive"):
+        attempts = {each.name for each in tmp_path.glob(f"{what}-*")}
+        assert attempts >= {f"{what}-0", f"{what}-1"}, attempts
+
+    written_twice = stored(cluster, "sunk")
+    assert_equal_ids_are_equal_rows(written_twice, ROWS)
+    assert {int(message.body) for message in written_twice} == set(range(ROWS))
+    once = Counter((TOPIC, *row[:3]) for row in rows_in_store(cluster, TOPIC))
+    assert in_archive(tmp_path / "archive") == once
 
 
 def test_over_spark_connect(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
