@@ -365,7 +365,7 @@ def end_of_parts(buffer: ReadBuffer, position: int) -> int:
         at = position + fixed.size + max(0, values[-1])
         wide = values[1] == MAGIC_V2
         at += 2 + _SHORT.unpack_from(buffer, at)[0] if wide else 1 + buffer[at]
-        return at + 2 + int(_SHORT.unpack_from(buffer, at)[0])
+        return int(at + 2 + _SHORT.unpack_from(buffer, at)[0])
     except (struct.error, IndexError):
         return 0
 

@@ -40,10 +40,10 @@ def signal_in_batch(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     commit = ArchiveLog.commit
 
     def interrupted(log: ArchiveLog, query: str, batch: int, pieces: Sequence[Any],
-                    ends: Any = ()) -> Manifest:  # fmt: skip
+                    *more: Any) -> Manifest:  # fmt: skip
         if pieces and to_come:
             os.kill(os.getpid(), to_come.pop(0))
-        return commit(log, query, batch, pieces, ends)
+        return commit(log, query, batch, pieces, *more)
 
     monkeypatch.setattr(ArchiveLog, "commit", interrupted)
     yield to_come

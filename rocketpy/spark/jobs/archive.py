@@ -116,7 +116,7 @@ def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) 
         FORMAT,
         ROOT,
         ArchiveSource,
-        pieces_of,
+        reported,
     )
     from rocketpy.spark.jobs.compaction import compact  # noqa: PLC0415
 
@@ -132,8 +132,8 @@ def archive(spark: "SparkSession", wanted: Wanted, log: "ArchiveLog", say: Say) 
         query = _query_id(frame)
         if log.has(query, batch):  # killed between our manifest and Spark's
             return
-        pieces, ends = pieces_of(frame.collect())
-        log.commit(query, batch, pieces, ends)
+        pieces, ends, cut = reported(frame.collect())
+        log.commit(query, batch, pieces, ends, cut)
         rows = sum(each.file.rows for each in pieces)
         done.messages += rows
         done.files += len(pieces)

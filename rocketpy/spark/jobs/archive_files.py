@@ -4,6 +4,8 @@
 
 The name is made of the queue and of the offsets in the file (the first, and the one behind the
 last), so that the same messages always have the same name, whoever writes them and how often.
+When the broker lost its last messages and gives their offsets again, the queue's files are called
+`part-broker-a-0.1-...` from then on, the next time `part-broker-a-0.2-...`.
 """
 
 import os
@@ -45,6 +47,7 @@ class ArchiveFile:
         end: the highest one, and one more.
         rows: messages.
         size_bytes: on disk.
+        life: how often the queue's broker had lost its last messages before.
     """
 
     topic: str
@@ -55,6 +58,7 @@ class ArchiveFile:
     end: int
     rows: int
     size_bytes: int
+    life: int = 0
 
     @property
     def folder(self) -> str:
@@ -74,7 +78,8 @@ class ArchiveFile:
     @property
     def prefix(self) -> str:
         """How the names of all files of its queue begin."""
-        return f"part-{quote(self.broker_name, safe='')}-{self.queue_id}-"
+        life = f".{self.life}" if self.life else ""
+        return f"part-{quote(self.broker_name, safe='')}-{self.queue_id}{life}-"
 
     @property
     def path(self) -> str:

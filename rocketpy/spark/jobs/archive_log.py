@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -43,6 +43,8 @@ class Manifest:
             passed, too.
         swapped: directory and staged directory that change places.
         batches: in a manifest that stands for all before it: the last batch of every query.
+        lives: how often queues were cut, of those that were in this change; their offsets are given
+            again, and files of the life before have nothing to do with those that come.
     """
 
     version: int
@@ -53,6 +55,7 @@ class Manifest:
     ends: list[tuple[str, str, int, int]] = field(default_factory=list)
     swapped: tuple[str, str] | None = None
     batches: dict[str, int] = field(default_factory=dict)
+    lives: list[tuple[str, str, int, int]] = field(default_factory=list)
 
     def encode(self) -> bytes:
         """Return it as JSON, one line a file."""
@@ -65,6 +68,8 @@ class Manifest:
             "swapped": self.swapped,
             "batches": self.batches,
         }
+        if self.lives:  # which older versions do not know
+            head["lives"] = self.lives
         files = ",\n".join(json.dumps(each.as_json()) for each in self.added)
         return f'{json.dumps(head)[:-1]}, "added": [\n{files}\n]}}\n'.encode()
 
@@ -73,7 +78,9 @@ class Manifest:
         """Read it; raises ValueError, KeyError or TypeError when it is none."""
         found: dict[str, Any] = json.loads(data)
         found["added"] = [ArchiveFile.from_json(each) for each in found["added"]]
-        found["ends"] = [(str(t), str(b), int(q), int(e)) for t, b, q, e in found["ends"]]
+        for name in ("ends", "lives"):
+            by_queue = found.get(name, [])
+            found[name] = [(str(t), str(b), int(q), int(e)) for t, b, q, e in by_queue]
         found["swapped"] = tuple(found["swapped"]) if found["swapped"] else None
         return cls(**found)
 
@@ -85,6 +92,7 @@ class LiveFiles:
         by_path: every file.
         by_queue: the same by queue (topic, broker name, number).
         ends: how far each queue was read.
+        lives: how often each queue was cut; those that never were are not in it.
         batches: the last batch of every query.
         next_version: of the next manifest.
     """
@@ -93,6 +101,7 @@ class LiveFiles:
         self.by_path: dict[str, ArchiveFile] = {}
         self.by_queue: dict[tuple[str, str, int], list[ArchiveFile]] = {}
         self.ends: dict[tuple[str, str, int], int] = {}
+        self.lives: dict[tuple[str, str, int], int] = {}
         self.batches: dict[str, int] = {}
         self.next_version = 0
 
@@ -115,6 +124,8 @@ class LiveFiles:
             self.by_queue.setdefault(file.queue, []).append(file)
         for topic, broker_name, queue_id, end in manifest.ends:
             self.ends[topic, broker_name, queue_id] = end
+        for topic, broker_name, queue_id, life in manifest.lives:
+            self.lives[topic, broker_name, queue_id] = life
         if manifest.query:
             self.batches[manifest.query] = manifest.batch
         self.next_version = manifest.version + 1
@@ -175,6 +186,7 @@ class ArchiveLog:
         batch: int,
         pieces: Sequence[Piece],
         ends: Iterable[tuple[str, str, int, int]] = (),
+        cut: Iterable[tuple[str, str, int]] = (),
     ) -> Manifest:
         """Make what tasks wrote part of the archive.
 
@@ -183,10 +195,17 @@ class ArchiveLog:
             batch: number of the batch; replayed with the same offsets until it is committed.
             pieces: what its tasks wrote.
             ends: (topic, broker name, queue, offset) up to which it read.
+            cut: (topic, broker name, queue) whose broker lost messages that are in the archive, and
+                gives their offsets again from here on.
 
         Raises:
             JobError: some of these offsets are in the archive already.
         """
+        lives = self._live.lives
+        pieces = [
+            replace(each, file=replace(each.file, life=lives.get(each.file.queue, 0)))
+            for each in pieces
+        ]
         for piece in pieces:
             self._refuse_overlap(piece.file)
         folders = set()
@@ -204,13 +223,14 @@ class ArchiveLog:
             batch=batch,
             added=[piece.file for piece in pieces],
             ends=list(ends),
+            lives=[(*queue, lives.get(queue, 0) + 1) for queue in cut],
         )
         self._write(manifest)
         return manifest
 
     def _refuse_overlap(self, file: ArchiveFile) -> None:
         for each in self._live.by_queue.get(file.queue, ()):
-            if each.first < file.end and file.first < each.end:
+            if each.life == file.life and each.first < file.end and file.first < each.end:
                 raise JobError(
                     f"offsets {file.first} to {file.end - 1} of {file.topic}, {file.broker_name}, "
                     f"queue {file.queue_id} are in the archive already ({each.path}): archive to "
@@ -296,6 +316,7 @@ class ArchiveLog:
                     added=self.files,
                     ends=[(*queue, end) for queue, end in sorted(self._live.ends.items())],
                     batches=self._live.batches,
+                    lives=[(*queue, life) for queue, life in sorted(self._live.lives.items())],
                 )
             )
             for path in paths:

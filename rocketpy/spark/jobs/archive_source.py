@@ -8,7 +8,7 @@ the staging area, which nobody reads.
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
@@ -16,10 +16,11 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from rocketpy.errors import ConfigError
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.spark.executor import QueuePartition, read_partition
+from rocketpy.spark.executor import MarkPartition, QueuePartition, read_partition
 from rocketpy.spark.jobs.archive_files import ArchiveFile, Piece, check_names, write_pieces
 from rocketpy.spark.jobs.archive_log import STAGING, archived_ends
 from rocketpy.spark.offsets import from_json, to_json
+from rocketpy.spark.planning import ranges_cut
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.stream import StreamReader
 
@@ -45,11 +46,12 @@ PIECES: Final = pa.schema(
         ("size_bytes", pa.int64()),
         ("staged", pa.string()),
         ("range_end", pa.int64()),
+        ("is_cut", pa.bool_()),
     ]
 )
 _DDL: Final = (
     "topic string, date string, broker_name string, queue_id int, first bigint, end bigint, "
-    "rows bigint, size_bytes bigint, staged string, range_end bigint"
+    "rows bigint, size_bytes bigint, staged string, range_end bigint, is_cut boolean"
 )
 
 
@@ -108,8 +110,16 @@ class ArchiveReader(StreamReader):
         check_names(from_json(end).offsets)
         return end
 
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return the ranges of a batch, and the queues that were cut."""
+        found = super().partitions(start, end)
+        cut = ranges_cut(from_json(start).offsets, from_json(end).offsets)
+        return [*found, MarkPartition(cut)] if cut else found
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write one partition's messages; yield what was written."""
+        if isinstance(partition, MarkPartition):
+            yield describe_cut(partition)
         if isinstance(partition, QueuePartition):
             batches = read_partition(partition, self.options, self.rows)
             pieces = write_pieces(batches, self.root, STAGING, compression=self.compression)
@@ -128,15 +138,47 @@ def describe(pieces: list[Piece], partition: QueuePartition) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows or [queue | {"range_end": wanted.end}], PIECES)
 
 
-def pieces_of(rows: Iterable["Row"]) -> tuple[list[Piece], list[tuple[str, str, int, int]]]:
-    """Return what tasks wrote, and how far each queue was read."""
+def describe_cut(partition: MarkPartition) -> pa.RecordBatch:
+    """Return a row for each queue that goes on at an offset which it had before."""
+    rows = [
+        {
+            "topic": each.topic,
+            "broker_name": each.broker_name,
+            "queue_id": each.queue_id,
+            "range_end": each.start,
+            "is_cut": True,
+        }
+        for each in partition.lost
+    ]
+    return pa.RecordBatch.from_pylist(rows, PIECES)
+
+
+class Reported(NamedTuple):
+    """What the tasks of a batch did.
+
+    Attributes:
+        pieces: what they wrote.
+        ends: topic, broker name, queue, and the offset up to which it was read.
+        cut: queues (topic, broker name, number) that go on at an offset which they had before.
+    """
+
+    pieces: list[Piece]
+    ends: list[tuple[str, str, int, int]]
+    cut: list[tuple[str, str, int]]
+
+
+def reported(rows: Iterable["Row"]) -> Reported:
+    """Return what tasks tell the driver."""
     pieces: list[Piece] = []
     ends: dict[tuple[str, str, int], int] = {}
+    cut: list[tuple[str, str, int]] = []
     for row in rows:
         found = row.asDict()
-        staged, range_end = found.pop("staged"), found.pop("range_end")
+        staged, range_end, is_cut = (found.pop(n) for n in ("staged", "range_end", "is_cut"))
         queue = (found["topic"], found["broker_name"], found["queue_id"])
+        if is_cut:
+            cut.append(queue)
         ends[queue] = max(ends.get(queue, 0), range_end)
         if staged:
             pieces.append(Piece(ArchiveFile(**found), staged))
-    return pieces, [(*queue, end) for queue, end in sorted(ends.items())]
+    return Reported(pieces, [(*queue, end) for queue, end in sorted(ends.items())], sorted(cut))

@@ -40,8 +40,8 @@ def runs_of_small_files(
         small_bytes: files of this size and more stay as they are.
         target_bytes: the most that one file may become.
     """
-    in_order = sorted(files, key=lambda each: (each.queue, each.first))
-    for _, of_queue in groupby(in_order, key=lambda each: each.queue):
+    in_order = sorted(files, key=lambda each: (each.queue, each.life, each.first))
+    for _, of_queue in groupby(in_order, key=lambda each: (each.queue, each.life)):
         run: list[ArchiveFile] = []
         total = 0
         for file in of_queue:
@@ -109,5 +109,6 @@ def _merged(log: ArchiveLog, run: Sequence[ArchiveFile], compression: str) -> Pi
         run[-1].end,
         rows,
         size_bytes,
+        head.life,
     )
     return Piece(file, staged)

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 import rocketpy.admin
 from rocketpy.errors import ConfigError, DataLossError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.spark.jobs.archive_log import ArchiveLog
+from rocketpy.spark.jobs.archive_source import COMPRESSION, ROOT, ArchiveReader, reported
 from rocketpy.testing.cluster import ClusterThread
 from tests.integration.spark.engine import Engine
 from tests.spark import fill as filling
 from tests.spark.fill import message_of, stored
+from tests.unit.spark.jobs.kit import in_archive
 
 
 def fill(cluster: ClusterThread, topic: str, **numbers: int) -> None:
@@ -204,24 +208,28 @@ def test_a_topic_made_again_is_told_and_then_read_anew(cluster: ClusterThread) -
     assert engine.rows.total() == 9 + 3
 
 
-def test_a_queue_that_lost_its_last_messages_goes_on_with_what_came_since(
-    cluster: ClusterThread, tmp_path: Path
-) -> None:
-    """As after a power cut of a broker that had not brought its last messages to disk."""
-    store, kept = tmp_path / "cluster" / "broker-a", tmp_path / "kept"
+def lose(cluster: ClusterThread, store: Path, read: Callable[[], Any]) -> None:
+    """Have a broker lose messages that were read, as by a power cut before they were on disk."""
+    kept = store.with_name("kept")
     change_topic(cluster, "T", 0, 1, 1)
     put(cluster, 0, "T", 0, range(5))
     cluster.run(cluster.brokers[0].stop())
     shutil.copytree(store, kept)
     cluster.restart_broker(0)
     put(cluster, 0, "T", 0, range(5, 9))
-    engine = Engine(cluster, subscribe="T")
-    engine.drain()
+    read()
     cluster.run(cluster.brokers[0].stop())
     shutil.rmtree(store)
     shutil.copytree(kept, store)
     cluster.restart_broker(0)
     put(cluster, 0, "T", 0, range(20, 22))
+
+
+def test_a_queue_that_lost_its_last_messages_goes_on_with_what_came_since(
+    cluster: ClusterThread, tmp_path: Path
+) -> None:
+    engine = Engine(cluster, subscribe="T")
+    lose(cluster, tmp_path / "cluster" / "broker-a", engine.drain)
 
     with pytest.raises(DataLossError, match=r"T/broker-a/0 \[7, 9\): .* goes on at 5"):
         engine.trigger()
@@ -244,6 +252,40 @@ def test_a_queue_that_lost_its_last_messages_goes_on_with_what_came_since(
     put(cluster, 0, "T", 0, range(22, 25))
     engine.drain()
     assert engine.rows.total() == 9 + 2 + 3
+
+
+def test_an_archive_of_such_a_queue_has_what_was_lost_and_what_came_since(
+    cluster: ClusterThread, tmp_path: Path
+) -> None:
+    root = tmp_path / "archive"
+    options = {"nameservers": cluster.namesrv, "subscribe": "T", "startingOffsets": "earliest"}
+    options |= {ROOT: str(root), COMPRESSION: "snappy"}
+    position: dict[str, Any] = {}
+
+    def batches(query: str, **more: str) -> None:
+        nonlocal position
+        reader = ArchiveReader(options | more)
+        start = position or reader.initialOffset()
+        with ArchiveLog(root) as log:
+            for number in range(5):
+                end = reader.latestOffset(start, reader.getDefaultReadLimit())
+                parts = reader.partitions(start, end)
+                rows = [
+                    row for part in parts for each in reader.read(part) for row in each.to_pylist()
+                ]
+                log.commit(query, number, *reported(Row(**row) for row in rows))
+                start = position = end
+
+    lose(cluster, tmp_path / "cluster" / "broker-a", lambda: batches("before"))
+    assert in_archive(root).total() == 9
+    with pytest.raises(DataLossError, match=r"T/broker-a/0 \[7, 9\)"):
+        batches("failing")
+    batches("skipping", onDataLoss="skip")
+    assert in_archive(root) == Counter(
+        {("T", "broker-a", 0, offset): 1 + (offset in {5, 6}) for offset in range(9)}
+    )
+    batches("on", onDataLoss="skip")
+    assert in_archive(root).total() == 9 + 2
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip", "mark"])

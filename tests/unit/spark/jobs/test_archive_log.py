@@ -97,6 +97,37 @@ def test_offsets_that_are_there_already_are_refused(tmp_path: Path) -> None:
     assert in_archive(tmp_path) == keys("T", 0, range(20)) + keys("T", 1, range(20))
 
 
+def test_offsets_that_a_broker_gives_again_have_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lost its last messages, which the archive has."""
+    queue = ("T", "broker-a", 0)
+    fill(tmp_path, 2)
+    again = rows("T", 0, range(12, 20))
+    with ArchiveLog(tmp_path) as log:
+        log.commit("q", 2, [], [(*queue, 12)], [queue])
+        log.commit("q", 3, staged(tmp_path, again), [(*queue, 20)])
+        log.commit("q", 4, staged(tmp_path, rows("T", 0, range(20, 25))), [(*queue, 25)])
+        with pytest.raises(JobError, match=r"offsets 11 to 13 .*part-broker-a-0\.1-0.*12-"):
+            log.commit("another", 0, staged(tmp_path, rows("T", 0, range(11, 14))))
+    both = keys("T", 0, range(20)) + keys("T", 0, range(12, 25)) + keys("T", 1, range(20))
+    monkeypatch.setattr(archive_log, "MANIFESTS_MAX", 3)
+    for _ in range(2):
+        with ArchiveLog(tmp_path) as log:  # first it makes one manifest of all
+            assert log.ends[queue] == 25
+            compact(log)
+        assert in_archive(tmp_path) == both
+    assert [each.name for each in archived_files(tmp_path)] == [
+        f"part-broker-a-0-{0:020d}-{20:020d}.parquet",
+        f"part-broker-a-0.1-{12:020d}-{25:020d}.parquet",
+        f"part-broker-a-1-{0:020d}-{20:020d}.parquet",
+    ]
+    with ArchiveLog(tmp_path) as log:
+        log.commit("q", 5, [], [(*queue, 24)], [queue])
+        log.commit("q", 6, staged(tmp_path, rows("T", 0, range(24, 26))), [(*queue, 26)])
+    assert in_archive(tmp_path) == both + keys("T", 0, range(24, 26))
+
+
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with ArchiveLog(tmp_path):
         with pytest.raises(JobError, match="another job writes to the archive"):
