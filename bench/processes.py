@@ -36,11 +36,17 @@ def pid_cpu_s(pid: int) -> float:
 
 def pid_rss_mib(pid: int) -> float:
     """Resident memory of a process now, pages of files included."""
+    return _status_kib(pid, "VmRSS") / 1024
+
+
+def pid_own_mib(pid: int) -> float:
+    """Resident memory of a process now that is its own: not the pages of files."""
+    return _status_kib(pid, "RssAnon") / 1024
+
+
+def _status_kib(pid: int, name: str) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
-    return (
-        next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-        / 1024
-    )
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
 
 
 @dataclass
