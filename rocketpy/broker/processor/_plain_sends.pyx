@@ -33,7 +33,6 @@ from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MAGIC_V2, t
 from rocketpy.proto.sys_flag import TRANSACTION_MASK
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.direct_append import AppendedRun
-from rocketpy.store.dispatch import batch_arrivals
 
 include "_plain_sends_text.pxi"
 include "_plain_sends_headers.pxi"
@@ -415,24 +414,33 @@ cdef class PlainSends:
         return hashes, phy_offsets
 
     cdef list arrivals_of(self, int done):
-        """Return what a listener is told of the run, one after the other."""
+        """Return what a listener is told of the run: of each queue and tag once."""
         cdef Run* run = &self.run
         cdef int number, each
+        cdef int64_t code
         cdef Send* send
         cdef Place* place
         arrivals = []
+        told = set()
+        for number in range(run.place_count):
+            run.places[number].is_told = False
         for number in range(done):
             send = &run.sends[number]
             place = &run.places[send.place]
-            topic, following = self.names[place.topic], send.queue_offset + send.count
-            if not send.is_batch:
-                code = run.messages[send.first].tags_code
-                arrivals.append((topic, place.queue_id, following, code))
-                continue
-            codes = []
             for each in range(send.first, send.first + send.count):
-                codes.append(run.messages[each].tags_code)
-            arrivals += batch_arrivals(topic, place.queue_id, following, codes)
+                code = run.messages[each].tags_code
+                if place.is_told and place.told_code == code:
+                    continue  # as nearly always: most runs have one tag
+                place.is_told, place.told_code = True, code
+                arrival = (
+                    self.names[place.topic],
+                    place.queue_id,
+                    place.queue_offset + place.done,
+                    code,
+                )
+                if arrival not in told:
+                    told.add(arrival)
+                    arrivals.append(arrival)
         return arrivals
 
     cdef int answer_later(self, channel, int64_t phy_end, bytes responses, int done) except -1:

@@ -65,6 +65,8 @@ cdef struct Place:
     int64_t queue_offset  # of the first message of the run
     int64_t size  # of the records that are done
     int64_t phy_end
+    bint is_told  # whether a listener is told of
+    int64_t told_code  # this tag, the last one
 
 cdef struct Rules:
     Text uniq_key_name, keys_name, tags_name, wait_name

@@ -56,6 +56,22 @@ def test_any_frames_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> N
 
 
 @needs_compiled
+def test_a_run_tells_of_each_queue_and_tag_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a tag is woken by the run that brings it, wherever in the run it is."""
+    tagged = [
+        f"UNIQ_KEY\x01{UNIQ_KEY.format(n)}\x02TAGS\x01{tag}\x02" for n, tag in enumerate("aabacaba")
+    ]
+    first, *rest = [frame(310, ext_of("first", 0, each), b"x", n) for n, each in enumerate(tagged)]
+    pure, compiled = both_ways(monkeypatch, [[FIRST, first, b"".join(rest)]])
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == len(b"".join(rest))
+    ends = {arrival[2] for arrival in pure.arrivals}
+    told = compiled.arrivals[len(pure.arrivals) - len(rest) :]
+    assert [arrival[:3] for arrival in told] == [("first", 0, max(ends))] * 3
+    assert len({arrival[3] for arrival in told}) == 3
+
+
+@needs_compiled
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_files_that_are_rolled_all_the_time(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     properties = {
