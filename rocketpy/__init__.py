@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketpy import errors as errors
+    from rocketpy.app.application import App as App
+    from rocketpy.app.binding import Headers as Headers
     from rocketpy.client.client import Client as Client
     from rocketpy.client.client import connect as connect
     from rocketpy.client.credentials import Credentials as Credentials
@@ -62,11 +64,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "App": "app.application",
     "Client": "client.client",
     "ClientHealth": "client.health",
     "Consumer": "client.push_consumer",
     "ConsumerHealth": "client.health",
     "Credentials": "client.credentials",
+    "Headers": "app.binding",
     "Message": "client.message",
     "MessageQueue": "proto.message_queue",
     "PopConsumer": "client.pop_consumer",

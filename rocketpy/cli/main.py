@@ -50,6 +50,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "rocketpy.cli.spark:command",
         "Jobs on topics, archives and store directories; most need Spark.",
     ),
+    "run": ("rocketpy.cli.run:command", "Run the handlers of a `rocketpy.App`."),
     "send": ("rocketpy.cli.send:command", "Send messages."),
     "standalone": (
         "rocketpy.cli.standalone:command",
@@ -63,7 +64,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-_ASK_NOBODY: Final = {"broker", "completion", "context", "namesrv", "standalone"}
+_ASK_NOBODY: Final = {"broker", "completion", "context", "namesrv", "run", "standalone"}
 
 
 class LazyGroup(HintingGroup):

@@ -15,7 +15,8 @@ from rocketpy.testing.cluster import ClusterThread
 README = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
 
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code]
+APPS = [code for code in PYTHON if "TestApp(" in code]
+PROGRAMS = [code for code in PYTHON if "asyncio.run(" in code and code not in APPS]
 TESTS = [code for code in PYTHON if "def test_" in code]
 SPARK = [code for code in PYTHON if "SparkSession" in code]  # tests/spark runs it
 CALLS = sorted(
@@ -35,7 +36,8 @@ def test_every_example_is_covered() -> None:
     assert PROGRAMS
     assert TESTS
     assert SPARK
-    assert len(PROGRAMS) + len(TESTS) + len(SPARK) == len(PYTHON)
+    assert APPS
+    assert len(PROGRAMS) + len(TESTS) + len(SPARK) + len(APPS) == len(PYTHON)
     assert CALLS
 
 
@@ -52,6 +54,18 @@ def test_program(cluster: ClusterThread, code: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "SEND_OK" in done.stdout
     assert "b'hello'" in done.stdout
+
+
+@pytest.mark.parametrize("code", APPS)
+def test_app_without_a_broker(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("code", TESTS)

@@ -1,0 +1,1 @@
+"""Programs that are handlers: `rocketpy.App` and `rocketpy run`."""

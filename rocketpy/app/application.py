@@ -1,0 +1,291 @@
+"""An app: functions that handle messages, and a life around them.
+
+Example:
+    ::
+
+        from dataclasses import dataclass
+
+        import rocketpy
+
+        app = rocketpy.App("127.0.0.1:9876")
+
+
+        @dataclass
+        class Order:
+            id: str
+            amount: int
+
+
+        @app.subscribe("orders", group="billing", filter="paid")
+        async def bill(order: Order, producer: rocketpy.Producer) -> None:
+            await producer.send("bills", {"order": order.id}, keys=[order.id])
+
+
+        if __name__ == "__main__":
+            app.run()
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, fields, replace
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, TypeVar
+
+from rocketpy.app.binding import answerer, bound, wishes_of
+from rocketpy.client.client import Client, connect
+from rocketpy.client.config import ConsumerConfig
+from rocketpy.client.handlers import ErrorHandler, Handler, is_coroutine_function
+from rocketpy.client.options import method_options
+from rocketpy.client.producer import Producer
+from rocketpy.client.push_consumer import Consumer
+from rocketpy.client.serializers import Serializer, json
+from rocketpy.client.transaction import TxChecker
+from rocketpy.errors import ClosedError, ConfigError
+from rocketpy.remoting.event_loop import new_event_loop
+
+logger = logging.getLogger(__name__)
+
+H = TypeVar("H", bound=Handler)
+Hook = Callable[[], Awaitable[None] | None]
+K = TypeVar("K", bound=Hook)
+
+
+class Decorator(Protocol):
+    """Notes a handler and returns it as it is."""
+
+    def __call__(self, handler: H, /) -> H:
+        """Note `handler`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A handler of an app.
+
+    Attributes:
+        kind: whether what it returns is an answer.
+        handler: as it was written.
+        config: its consumer's settings; the handler in them is called as consumers call it.
+    """
+
+    kind: Literal["consumer", "responder"]
+    handler: Handler
+    config: ConsumerConfig
+
+
+class App:
+    """Handlers by decorator, hooks around them, and a process that runs them.
+
+    Args:
+        client: from `connect`, not started; or what `connect` takes as name servers.
+        serializer: writes what the app's producer sends, and reads bodies without an annotation.
+        group: of the producer, and of handlers that name none; empty means the client's.
+    """
+
+    def __init__(
+        self,
+        client: Client | str | Sequence[str] | None = None,
+        *,
+        serializer: Serializer = json,
+        group: str = "",
+    ) -> None:
+        self.client = client if isinstance(client, Client) else connect(client)
+        self.subscriptions: list[Subscription] = []
+        self.serializer = serializer
+        self.group = group
+        self._producer: Producer | None = None
+        self._checker: TxChecker | None = None
+        self._error_handler: ErrorHandler | None = None
+        self._hooks: dict[str, list[Hook]] = {"start": [], "stop": []}
+        self._consumers: list[Consumer] = []
+        self._ended = asyncio.Event()
+        self._stack = AsyncExitStack()
+
+    # ---- handlers
+
+    @method_options(ConsumerConfig)
+    def subscribe(self, config: ConsumerConfig) -> Decorator:
+        """Return a decorator: the function handles messages of these topics.
+
+        Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments, the
+        handler apart. What the function gets, its annotations say: `rocketpy.app.binding`.
+        Returning means done, raising means again later; `Retry` and `ToDLQ` say how.
+
+        Raises:
+            ConfigError: a setting that cannot be used.
+            TypeError: a parameter of the function that nothing fits.
+        """
+        return self._noting("consumer", config)
+
+    @method_options(ConsumerConfig)
+    def responder(self, config: ConsumerConfig) -> Decorator:
+        """Return a decorator: what the function returns is the answer to a request.
+
+        Takes what `subscribe` takes; None is no answer.
+        """
+        return self._noting("responder", config)
+
+    def _noting(self, kind: Literal["consumer", "responder"], config: ConsumerConfig) -> Decorator:
+        if config.handler is not None:
+            raise ConfigError("the decorated function is the handler", key="handler")
+
+        def note(handler: H, /) -> H:
+            is_list = config.batch > 1
+            wishes = wishes_of(handler, is_list=is_list)
+            call = bound(handler, wishes, lambda: self.producer, is_list=is_list)
+            used = replace(
+                config,
+                handler=answerer(call, wishes) if kind == "responder" else call,
+                serializer=wishes.serializer(config.serializer, self.serializer),
+            )
+            self.subscriptions.append(Subscription(kind, handler, used))
+            return handler
+
+        return note
+
+    def transaction_checker(self, checker: TxChecker) -> TxChecker:
+        """Have a function say how transactions of the app's producer ended; a decorator.
+
+        Raises:
+            ConfigError: there is one already.
+        """
+        if self._checker is not None:
+            raise ConfigError("an app has one transaction checker", key="transaction_checker")
+        self._checker = checker
+        return checker
+
+    def on_error(self, handler: ErrorHandler) -> ErrorHandler:
+        """Have a function told what fails, where a subscription has no `on_error`; a decorator."""
+        self._error_handler = handler
+        return handler
+
+    def on_start(self, hook: K) -> K:
+        """Have a function called before the first message, with the producer there; a decorator."""
+        self._hooks["start"].append(hook)
+        return hook
+
+    def on_stop(self, hook: K) -> K:
+        """Have a function called after the last message, before the client closes; a decorator."""
+        self._hooks["stop"].append(hook)
+        return hook
+
+    # ---- life
+
+    @property
+    def producer(self) -> Producer:
+        """What the app sends with; it has the app's serializer and transaction checker.
+
+        Raises:
+            ClosedError: the app is not started.
+        """
+        if self._producer is None:
+            raise ClosedError("the app is not started")
+        return self._producer
+
+    async def __aenter__(self) -> Self:
+        """Start the client, call the hooks, start the consumers."""
+        try:
+            await self._stack.enter_async_context(self.client)
+            self._producer = self.client.producer(
+                group=self.group, serializer=self.serializer, tx_checker=self._checker
+            )
+            self._stack.push_async_callback(self.call_hooks, "stop")
+            await self.call_hooks("start")
+            for subscription in self.subscriptions:
+                consumer = self._consumer(subscription)
+                self._consumers.append(consumer)
+                self._stack.push_async_callback(consumer.close)
+                await consumer.start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Finish handlers in hand, call the hooks, close the client."""
+        self.stop()
+        await asyncio.gather(*(each.close() for each in self._consumers))
+        await self._stack.aclose()
+
+    def _consumer(self, subscription: Subscription) -> Consumer:
+        config = self.effective(subscription)
+        options: dict[str, Any] = {each.name: getattr(config, each.name) for each in fields(config)}
+        make = self.client.consumer if subscription.kind == "consumer" else self.client.responder
+        return make(**options)
+
+    def effective(self, subscription: Subscription) -> ConsumerConfig:
+        """Return the settings of a subscription's consumer, with what is the app's."""
+        config = subscription.config
+        return replace(
+            config,
+            group=config.group or self.group,
+            on_error=config.on_error or self._error_handler,
+        )
+
+    async def call_hooks(self, moment: Literal["start", "stop"]) -> None:
+        """Call the hooks of a moment, in the order in which they were written."""
+        for hook in self._hooks[moment]:
+            if is_coroutine_function(hook):
+                work = hook()
+                assert work is not None
+                await work
+            else:
+                await asyncio.to_thread(hook)
+
+    @contextlib.contextmanager
+    def sending_through(self, producer: Producer) -> Iterator[None]:
+        """Have handlers send through this producer, for tests that start no client."""
+        self._producer = producer
+        try:
+            yield
+        finally:
+            self._producer = None
+
+    def stop(self) -> None:
+        """End the app soon, for a signal handler: handlers finish what they have in hand."""
+        for consumer in self._consumers:
+            consumer.stop()
+        self._ended.set()
+
+    async def serve(self) -> None:
+        """Run until `stop`, or until a consumer fails in a way that does not pass.
+
+        Raises:
+            Exception: that failure.
+        """
+        async with self:
+            watches = [asyncio.create_task(each.wait_closed()) for each in self._consumers]
+            ended = asyncio.create_task(self._ended.wait())
+            try:
+                await asyncio.wait([ended, *watches], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self.stop()
+                ended.cancel()
+                await asyncio.gather(*watches)
+
+    def run(self) -> None:
+        """Run the app in this process until SIGTERM or Ctrl-C, on uvloop where there is one.
+
+        Raises:
+            Exception: why it could not start, or what ended it.
+        """
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            if sys.platform != "win32":  # where Ctrl-C interrupts
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, self.stop)
+            await self.serve()
+
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(main())

@@ -1,0 +1,166 @@
+"""The processes of `rocketpy run`: as many workers as asked for, started anew when code changes."""
+
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from rocketpy.app.application import App
+from rocketpy.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.5
+_RESTART_PAUSE_S: Final = 1.0
+_MAX_FILES: Final = 10_000
+_STOP_S: Final = 30.0
+
+
+def load_app(target: str) -> App:
+    """Import the app that `module:name` names; the working directory comes first.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ConfigError(f"{target!r} is not MODULE:NAME, as in shop.worker:app", key="APP")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"there is no module {module_name} in {here}", key="APP") from error
+    found = getattr(module, attribute, None)
+    if not isinstance(found, App):
+        raise ConfigError(f"{module_name} has no app of the name {attribute}", key="APP")
+    return found
+
+
+def code_version(directory: Path) -> tuple[int, int]:
+    """Return what changes with the Python files below a directory: newest time, and how many.
+
+    Hidden directories are left out; it looks at 10,000 files at most.
+    """
+    newest = count = 0
+    for folder, names, files in os.walk(directory):
+        names[:] = [each for each in names if not each.startswith(".") and each != "__pycache__"]
+        for name in files:
+            if name.endswith(".py"):
+                try:
+                    newest = max(newest, (Path(folder) / name).stat().st_mtime_ns)
+                except OSError:  # removed meanwhile: the count tells
+                    continue
+                count += 1
+        if count >= _MAX_FILES:
+            break
+    return newest, count
+
+
+class Process(Protocol):
+    """What is needed of a worker process."""
+
+    pid: int
+    returncode: int | Any
+
+    def poll(self) -> int | None:
+        """Return the exit code once it has ended."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises subprocess.TimeoutExpired."""
+        ...
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        ...
+
+    def kill(self) -> None:
+        """End it."""
+        ...
+
+
+class Supervisor:
+    """Keeps worker processes running.
+
+    A worker that ends by itself is started anew after a second. SIGTERM and SIGINT go to all of
+    them, and each finishes what it has in hand.
+
+    Args:
+        command: of one worker.
+        workers: how many.
+        version: what changes when they are to be started anew; None: never.
+        start: starts a process.
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        workers: int,
+        version: Callable[[], object] | None = None,
+        *,
+        start: Callable[[list[str]], Process] = subprocess.Popen,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._start = start
+        self._sleep = sleep
+        self._command = list(command)
+        self._workers = workers
+        self._version = version
+        self._processes: list[Process] = []
+        self._is_stopping = False
+
+    def run(self) -> int:
+        """Run until a signal; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+        seen = None if self._version is None else self._version()
+        try:
+            while not self._is_stopping:
+                self._fill()
+                self._sleep(_LOOK_S)
+                now = None if self._version is None else self._version()
+                if now != seen:
+                    seen = now
+                    logger.info("the code has changed: workers start anew")
+                    self._end_all()
+        finally:
+            self._end_all()
+        return 0
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self._is_stopping = True
+
+    def _fill(self) -> None:
+        ended = [each for each in self._processes if each.poll() is not None]
+        for process in ended:
+            logger.warning("worker %d ended with %s", process.pid, process.returncode)
+            self._processes.remove(process)
+        if ended:
+            self._sleep(_RESTART_PAUSE_S)
+        while len(self._processes) < self._workers and not self._is_stopping:
+            self._processes.append(self._start(self._command))
+
+    def _end_all(self) -> None:
+        for process in self._processes:
+            process.terminate()
+        deadline_s = time.monotonic() + _STOP_S
+        for process in self._processes:
+            try:
+                process.wait(max(0.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                logger.warning("worker %d did not end in time and is killed", process.pid)
+                process.kill()
+                process.wait()
+        self._processes.clear()

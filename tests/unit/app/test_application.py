@@ -1,0 +1,171 @@
+"""An app: its handlers get messages of a cluster, its hooks frame them, its end loses nothing."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy import App, Headers, ReceivedMessage, TxState
+from rocketpy.errors import ClosedError, ConfigError
+from tests.unit.client.sim import Cluster, pass_time, run_sim
+from tests.unit.client.steps import until
+
+SEND = 310
+
+
+@dataclass
+class Order:
+    id: str
+    amount: int = 1
+
+
+def test_handlers_get_what_they_ask_for_and_send_with_the_app_s_producer() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b'{"id":"o1","amount":5}')
+        app = App(cluster.client())
+        got: list[Any] = []
+
+        @app.subscribe("t", group="billing", start="earliest")
+        async def bill(
+            order: Order, message: ReceivedMessage, headers: Headers, producer: rocketpy.Producer
+        ) -> None:
+            await producer.send("bills", Order(f"bill-{order.id}"), keys=[order.id])
+            got.append((order, message.offset, headers))
+
+        async with app:
+            await until(lambda: got)
+            assert got == [(Order("o1", 5), 0, {})]
+            bodies = [request.body for request in cluster.of_code(SEND)]
+            assert bodies == [b'{"id":"bill-o1","amount":1}']
+        with pytest.raises(ClosedError):
+            await app.client.producer().send("t", b"x")
+
+    run_sim(main, queues=1)
+
+
+def test_a_stop_finishes_what_is_in_hand_and_hooks_frame_the_life() -> None:
+    async def main(cluster: Cluster) -> None:
+        for n in range(5):
+            cluster.put("t", b"%d" % n)
+        app = App(cluster.client())
+        events: list[str] = []
+
+        @app.on_start
+        async def begin() -> None:
+            events.append("start")
+
+        @app.on_start
+        def begin_in_a_thread() -> None:
+            events.append("start 2")
+
+        @app.on_stop
+        async def end() -> None:
+            await app.producer.send("t", "the producer is still there")
+            events.append("stop")
+
+        @app.subscribe("t", group="c", start="earliest", concurrency=1)
+        async def handle(body: int) -> None:
+            events.append(f"{body} begins")
+            await pass_time(2)
+            events.append(f"{body} ends")
+
+        asyncio.get_running_loop().call_later(3, app.stop)
+        await app.serve()
+        assert events == [
+            "start", "start 2", "0 begins", "0 ends", "1 begins", "1 ends", "stop",
+        ]  # fmt: skip
+        assert max(at for key, at in cluster.offsets.items() if key[2] == "t") == 2
+
+    run_sim(main, queues=1)
+
+
+def test_what_fails_goes_to_the_app_s_error_handler_or_the_subscription_s_own() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"{")
+        app = App(cluster.client())
+        told: list[tuple[str, str]] = []
+
+        @app.on_error
+        async def common(message: ReceivedMessage, error: Exception) -> None:
+            told.append(("common", type(error).__name__))
+
+        async def own(message: ReceivedMessage, error: Exception) -> None:
+            told.append(("own", type(error).__name__))
+
+        @app.subscribe("t", group="a", start="earliest")
+        async def one(order: Order) -> None: ...
+
+        @app.subscribe("t", group="b", start="earliest", on_error=own)
+        def two(order: Order) -> None: ...
+
+        async with app:
+            await until(lambda: len(told) == 2)
+        assert sorted(told) == [("common", "UnreadableBodyError"), ("own", "UnreadableBodyError")]
+
+    run_sim(main, queues=1)
+
+
+def test_a_start_that_fails_leaves_nothing_behind() -> None:
+    async def main(cluster: Cluster) -> None:
+        app = App(cluster.client())
+        ended: list[str] = []
+
+        @app.on_start
+        async def fail() -> None:
+            raise KeyError("no")
+
+        @app.on_stop
+        async def end() -> None:
+            ended.append("stop")
+
+        with pytest.raises(KeyError):
+            await app.serve()
+        assert ended == ["stop"]
+        with pytest.raises(ClosedError):
+            await app.client.start()
+
+    run_sim(main)
+
+
+def test_a_consumer_that_fails_for_good_ends_the_app_with_its_error() -> None:
+    async def main(cluster: Cluster) -> None:
+        app = App(cluster.client())
+
+        @app.subscribe("t", group="c")
+        async def handle(body: Any) -> None: ...
+
+        @app.on_start
+        async def soon() -> None:
+            asyncio.get_running_loop().call_later(5, fail)
+
+        def fail() -> None:
+            app._consumers[0]._fail(RuntimeError("beyond repair"))
+
+        with pytest.raises(RuntimeError, match="beyond repair"):
+            await app.serve()
+
+    run_sim(main)
+
+
+def test_mistakes_are_told_where_they_are_written() -> None:
+    app: Any = App("a:1")
+    with pytest.raises(TypeError, match=r"subscribe\(\) has no option 'tags'"):
+        app.subscribe("t", tags="a")
+    with pytest.raises(ConfigError, match="the decorated function is the handler"):
+        app.subscribe("t", handler=lambda message: None)
+    with pytest.raises(TypeError, match="what is b"):
+
+        @app.subscribe("t")  # type: ignore[untyped-decorator]
+        async def two_bodies(a: int, b: int) -> None: ...
+
+    with pytest.raises(ClosedError, match="not started"):
+        _ = app.producer
+
+    @app.transaction_checker  # type: ignore[untyped-decorator]
+    async def check(message: ReceivedMessage) -> TxState:
+        return TxState.COMMIT
+
+    with pytest.raises(ConfigError, match="one transaction checker"):
+        app.transaction_checker(check)

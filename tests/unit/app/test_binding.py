@@ -1,0 +1,118 @@
+"""What a handler gets is what its parameters say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+import rocketpy
+from rocketpy import Headers, Producer, ReceivedMessage, ToDLQ, TypedSerializer
+from rocketpy.app.binding import answerer, bound, wishes_of
+from rocketpy.client.serializers import json, msgpack, plain, text
+
+
+@dataclass
+class Order:
+    id: str
+
+
+def of_body(body: Order) -> None: ...
+def of_text(body: str, message: ReceivedMessage) -> None: ...
+def of_bytes(body: bytes) -> None: ...
+def of_anything(order, message, headers): ...
+def of_list(body: dict[str, int]) -> None: ...
+def of_nothing() -> None: ...
+def of_more(order: Order, producer: Producer, headers: Headers, *, limit: int = 5) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "parts", "serializer"),
+    [
+        (of_body, ["body"], TypedSerializer),
+        (of_text, ["body", "message"], type(text)),
+        (of_bytes, ["body"], type(plain)),
+        (of_anything, ["body", "message", "headers"], type(json)),
+        (of_list, ["body"], TypedSerializer),
+        (of_nothing, [], type(json)),
+        (of_more, ["body", "producer", "headers"], TypedSerializer),
+    ],
+)
+def test_annotations_say_what_a_parameter_is(
+    handler: Any, parts: list[str], serializer: type
+) -> None:
+    wishes = wishes_of(handler, is_list=False)
+    assert list(wishes.parts.values()) == parts
+    assert type(wishes.serializer(plain, json)) is serializer
+    assert wishes.serializer(msgpack, json) is msgpack, "the subscription's own"
+
+
+def test_what_nothing_fits_is_told_where_it_is_written() -> None:
+    def two(first: Order, second: Order) -> None: ...
+    def by_place(first: Order, /) -> None: ...
+    def single(order: Order) -> None: ...
+
+    with pytest.raises(TypeError, match="what is second"):
+        wishes_of(two, is_list=False)
+    with pytest.raises(TypeError, match="cannot be given by name"):
+        wishes_of(by_place, is_list=False)
+    with pytest.raises(TypeError, match="order gets a list"):
+        wishes_of(single, is_list=True)
+
+
+async def test_lists_are_lists_of_everything() -> None:
+    got: list[Any] = []
+
+    async def handle(
+        orders: list[Order], messages: Sequence[ReceivedMessage], headers: list[Headers]
+    ) -> None:
+        got.append((orders, messages, headers))
+
+    class Some:
+        headers = {"a": "b"}  # noqa: RUF012
+
+    wishes = wishes_of(handle, is_list=True)
+    call = bound(handle, wishes, lambda: cast("rocketpy.Producer", None), is_list=True)
+    message = Some()
+    await call([Order("1")], [message])
+    assert got == [([Order("1")], [message], [{"a": "b"}])]
+
+
+async def test_objects_that_can_be_called_are_handlers_too() -> None:
+    class Handler:
+        async def __call__(self, order: Order) -> str:
+            return order.id
+
+    handler = Handler()
+    wishes = wishes_of(handler, is_list=False)
+    call = bound(handler, wishes, lambda: cast("rocketpy.Producer", None), is_list=False)
+    assert await call(Order("7"), None) == "7"
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+async def test_an_answer_is_what_the_handler_returns(*, as_function: bool) -> None:
+    async def quote(order: Order) -> str:
+        return f"for {order.id}"
+
+    def quote_in_a_thread(order: Order) -> str:
+        return f"for {order.id}"
+
+    handler: Any = quote_in_a_thread if as_function else quote
+    wishes = wishes_of(handler, is_list=False)
+    call = bound(handler, wishes, lambda: cast("rocketpy.Producer", None), is_list=False)
+    answer: Any = answerer(call, wishes)
+
+    class Asked:
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        def decode(self) -> Order:
+            return TypedSerializer(Order).loads(self.data)
+
+    async def answered(data: bytes) -> Any:
+        found = answer(Asked(data))
+        return found if as_function else await found
+
+    assert await answered(b'{"id":"7"}') == "for 7"
+    with pytest.raises(ToDLQ, match="cannot be read"):
+        await answered(b"{")

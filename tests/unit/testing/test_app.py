@@ -1,0 +1,136 @@
+"""An app's handlers without a broker."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import rocketpy
+from rocketpy import App, Headers, Message, Producer, ReceivedMessage, Retry, ToDLQ
+from rocketpy.errors import ClientError, IllegalMessageError
+from rocketpy.testing.app import TestApp
+
+
+@dataclass
+class Order:
+    id: str
+    amount: int = 1
+
+
+def shop() -> App:
+    app = App("nowhere:1", group="shop")
+
+    @app.subscribe("orders", group="billing", filter="paid || late")
+    async def bill(order: Order, message: ReceivedMessage, producer: Producer) -> None:
+        if order.amount < 0:
+            raise ToDLQ("negative")
+        if order.amount == 0 and message.retries < 2:
+            raise Retry(3)
+        await producer.send("bills", {"order": order.id}, headers={"by": "billing"})
+
+    @app.subscribe("bills", sql="by = 'billing'", batch=10)
+    def print_all(bills: list[dict[str, str]], headers: list[Headers]) -> None:
+        assert [each["by"] for each in headers] == ["billing"] * len(bills)
+
+    return app
+
+
+def bodies(messages: list[ReceivedMessage]) -> list[bytes]:
+    return [each.body for each in messages]
+
+
+async def test_handlers_get_what_is_published_and_what_others_send() -> None:
+    async with TestApp(shop()) as test:
+        await test.publish("orders", Order("a", 5), tag="paid")
+        await test.publish(Message(topic="orders", body=Order("b"), tag="late"))
+        await test.publish("orders", Order("c"), tag="new")
+        assert test.acked("billing") == []
+        assert await test.run_until_idle() == 4
+        assert len(test.acked("billing")) == 2
+        assert bodies(test.acked("shop")) == [b'{"order":"a"}', b'{"order":"b"}']
+        assert test.sent("bills")[0].decode() == {"order": "a"}
+        assert len(test.sent()) == 5
+        with pytest.raises(ValueError, match="no handler is of group"):
+            test.acked("billling")
+
+
+async def test_what_fails_is_retried_and_ends_among_the_dead_letters() -> None:
+    app = shop()
+
+    @app.subscribe("hopeless", group="never", max_retries=3)
+    async def fail(body: Any) -> None:
+        raise KeyError(body)
+
+    async with TestApp(app) as test:
+        await test.publish("orders", Order("again", 0), tag="paid")
+        await test.publish("orders", Order("bad", -1), tag="paid")
+        await test.publish("hopeless", 1)
+        await test.publish("orders", [5], tag="paid")
+        await test.run_until_idle()
+        assert [each.retries for each in test.retried("billing")] == [0, 1]
+        assert [each.retries for each in test.acked("billing")] == [2]
+        assert bodies(test.dead("billing")) == [b'{"id":"bad","amount":-1}', b"[5]"]
+        assert [each.retries for each in test.retried("never")] == [0, 1, 2]
+        assert [each.retries for each in test.dead("never")] == [3]
+
+
+async def test_sends_fail_on_demand() -> None:
+    async with TestApp(shop()) as test:
+        test.fail_sends(ClientError("the brokers are away"))
+        await test.publish("orders", Order("a"), tag="paid")
+        await test.run_until_idle()
+        assert len(test.dead("billing")) == 1, "after all its retries"
+        test.fail_sends(None)
+        await test.publish("orders", Order("b"), tag="paid")
+        await test.run_until_idle()
+        assert len(test.acked("billing")) == 1
+
+
+async def test_hooks_error_handlers_and_all_ways_to_send_are_the_app_s() -> None:
+    app = App("nowhere:1", group="g")
+    events: list[Any] = []
+
+    @app.on_start
+    async def start() -> None:
+        app.producer.send_oneway("t", "one way")
+        await app.producer.send_batch("t", ["of a batch", Message(topic="t", body="another")])
+        result = await app.producer.send_nowait("t", {"fails": True})
+        await app.producer.ready()
+        await app.producer.flush()
+        events.append(result.status)
+
+    @app.on_stop
+    def stop() -> None:
+        events.append("stop")
+
+    @app.on_error
+    def told(message: ReceivedMessage, error: Exception) -> None:
+        events.append(type(error))
+
+    @app.subscribe("t")
+    async def handle(body: Any) -> None:
+        if isinstance(body, dict):
+            raise KeyError(body)
+
+    async with TestApp(app) as test:
+        await test.run_until_idle()
+        assert len(test.acked("g")) == 4, "who handles errors has decided"
+    assert events == [rocketpy.SendStatus.SEND_OK, KeyError, "stop"]
+
+
+async def test_what_cannot_be_sent_or_goes_on_for_ever_is_told() -> None:
+    app = App("nowhere:1", group="g")
+
+    @app.subscribe("round")
+    async def again(body: Any, producer: Producer) -> None:
+        await producer.send("round", body)
+
+    async with TestApp(app) as test:
+        wrong: dict[str, Any] = {"tags": "a"}
+        with pytest.raises(TypeError, match="did you mean tag"):
+            await test.publish("round", 1, **wrong)
+        with pytest.raises(IllegalMessageError):
+            await test.publish("no such topic", 1)
+        await test.publish("round", 1)
+        with pytest.raises(ClientError, match="there are more"):
+            await test.run_until_idle()
