@@ -40,7 +40,7 @@ _CHUNK = 20
 _COLUMNS = ["brokerName", "queueId", "queueOffset", "body"]
 _FEED_PAUSE_S = 0.1
 _LONGEST_S = 6.0
-_START_S = 300.0
+_START_S = 900.0
 _FINISH_S = 1800.0
 _LATE_WORKER = "Python worker failed to connect back"
 """Spark waits 10 s for a planner, whatever the settings say: too short on a busy machine."""

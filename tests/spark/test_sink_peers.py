@@ -1,5 +1,9 @@
-"""What Spark writes, to our broker and to Apache's, the official Java client reads."""
+"""What Spark writes, to our broker and to Apache's, the official Java client reads.
 
+So it does what it gave up on, when the dead letters were sent back.
+"""
+
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+import rocketpy.admin
+from rocketpy.spark.jobs.dlq import dead_letters, to_requeue, triage
+from rocketpy.spark.jobs.replay import send
+from rocketpy.spark.jobs.rows import collected, topic_frame
 from rocketpy.testing.cluster import ClusterThread
-from tests.interop.java_clients.jvm import JavaClient
+from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
 from tests.peer.apache import Apache, require_peer
 from tests.spark.sink_kit import write
 
@@ -68,3 +76,33 @@ def test_the_java_client_reads_what_spark_writes(
     for key in range(0, 10, 5):
         queues = {by_body[f"grüße-{n}"]["queueId"] for n in range(key, COUNT, 10)}
         assert len(queues) == 1
+
+
+async def message_count(namesrv: str, topic: str) -> int:
+    async with rocketpy.admin.connect(namesrv) as admin:
+        if not await admin.topic_exists(topic):
+            return 0
+        return (await admin.topic_status(topic)).messages
+
+
+@pytest.mark.parametrize("side", ["ours", "apache"])
+def test_dead_letters_of_a_java_consumer_go_back(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, side: str
+) -> None:
+    namesrv = request.getfixturevalue(side)
+    java = JavaClient("5.4.0", namesrv, tmp_path)
+    try:
+        producer = java.producer()
+        ids = {one["msgId"] for one in java.send(producer, "given_up", count=4)}
+        consumer = java.push("weary", "given_up", fail=4, level=-1)  # no second try
+        wait_for(lambda: asyncio.run(message_count(namesrv, "%DLQ%weary")) == 4, 120)
+
+        letters = dead_letters(topic_frame(spark, namesrv, "%DLQ%weary"))
+        (row,) = collected(triage(letters))
+        assert (row["group"], row["originTopic"], row["letters"]) == ("weary", "given_up", 4)
+        send(to_requeue(letters), namesrv, new_ids=False, options={})
+        got = java.receive(consumer, 4, 120)
+    finally:
+        java.close()
+    assert bodies(got) == [f"body-{number}" for number in range(4)]
+    assert {one["msgId"] for one in got} == ids
