@@ -129,7 +129,8 @@ def test_a_record_of_no_size_is_a_lost_message_where_damaged_ones_are_left_out(a
 
 
 def test_names_of_a_namespace_are_the_users() -> None:
-    made = maker(topic="orders")
+    made = maker(topic="orders", policy="mark")
 
-    batch = next(iter(made.batches([pulled(0, 2)])))
-    assert batch.column("topic").to_pylist() == ["orders", "orders"]
+    rows, marks = made.batches([pulled(0, 2), pulled(2, 5, lost="x")])
+    assert rows.column("topic").to_pylist() == ["orders", "orders"]
+    assert marks.column("topic").to_pylist() == ["orders"]
