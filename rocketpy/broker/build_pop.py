@@ -33,11 +33,11 @@ from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import TopicTable
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.pop import revive_topic
 from rocketpy.proto.subscription import EXPRESSION_SQL92, is_tag_type
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.message_store import MessageStore
 
 

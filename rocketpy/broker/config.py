@@ -17,8 +17,8 @@ from dataclasses import field, fields
 from typing import Any, Final, cast
 
 from rocketpy.errors import ConfigError
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.config import option
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 MASTER_ID: Final = 0
 

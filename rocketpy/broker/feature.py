@@ -12,8 +12,8 @@ from typing import Protocol
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.put_transforms import PutTransform
 from rocketpy.broker.request_table import RequestTable
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.remoting.channel import ChannelListener
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.service import Service
 
 

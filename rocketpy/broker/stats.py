@@ -20,8 +20,8 @@ from rocketpy.broker.stats_set import (
     Field,
     StatsData,
 )
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 STEP_MS: Final = 1_000
 # A step that comes early by less than this still takes the sample, so that timer jitter does not

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 SECOND_SAMPLE_MS: Final = 10_000
 MINUTE_SAMPLE_MS: Final = 600_000

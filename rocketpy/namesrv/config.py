@@ -7,9 +7,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.config import option
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
 DEFAULT_PORT: Final = 9876

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.namesrv.names import is_address, is_name, is_topic
 from rocketpy.proto.bodies.register import STEP_TOPICS, RegisterBrokerBody
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig
 from rocketpy.proto.record import body_crc
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.steps import Steps
 
 V3_0_11: Final = 37

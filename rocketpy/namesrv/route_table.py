@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.namesrv.registration import Registration
 from rocketpy.namesrv.route_types import (
     BrokerKey,
@@ -32,7 +33,6 @@ from rocketpy.proto.bodies.route import MASTER_ID, BrokerData, QueueData, TopicR
 from rocketpy.proto.bodies.topic import DataVersion
 from rocketpy.proto.perm import PERM_READ, PERM_WRITE, is_writeable
 from rocketpy.proto.topic_names import sync_broker_member_topic
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.steps import Steps, run_to_end, some_at_a_time
 
 _SYNC_PREFIX: Final = sync_broker_member_topic("")

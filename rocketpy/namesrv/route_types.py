@@ -3,7 +3,7 @@
 import enum
 from typing import NamedTuple
 
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 
 class BrokerKey(NamedTuple):

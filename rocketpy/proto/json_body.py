@@ -32,10 +32,10 @@ from typing import (
 )
 
 from rocketpy.errors import BadBodyError
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto import fastjson
 from rocketpy.proto.declared import Declared
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 Convert = Callable[[Any], Any]
 

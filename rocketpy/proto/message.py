@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple, TypeAlias
 
 from rocketpy.errors import BadBodyError, CorruptRecordError
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.compression import MAX_INFLATED_BYTES, inflate
 from rocketpy.proto.properties import (
     KEY_SEPARATOR,
@@ -46,7 +47,6 @@ from rocketpy.proto.sys_flag import (
     clear_compressed,
     compression_type,
 )
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 _FIVE_INTS: Final = struct.Struct(">iiiii")
 _INT: Final = struct.Struct(">i")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import ClassVar, Final
 
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 

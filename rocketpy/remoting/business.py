@@ -13,8 +13,8 @@ import queue
 import threading
 from typing import Protocol
 
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.clock import Clock, SystemClock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 _log = logging.getLogger(__name__)
 

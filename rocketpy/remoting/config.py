@@ -10,7 +10,7 @@ import enum
 from dataclasses import field
 
 from rocketpy.errors import ConfigError
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 MIB = 1024 * 1024
 

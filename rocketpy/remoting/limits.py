@@ -1,6 +1,6 @@
 """The limits one connection must keep to, as its selector or client hands them down."""
 
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 
 @lazy_dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.selector import Selector
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 
 @lazy_dataclass(frozen=True, kw_only=True)

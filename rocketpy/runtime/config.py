@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
 
 from rocketpy.errors import ConfigError
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.apache_keys import APACHE_KEYS, unsupported_reason
 from rocketpy.runtime.config_values import OptionType, allowed, parse_value, value_text
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.properties_file import format_properties, parse_properties
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1

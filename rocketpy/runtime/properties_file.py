@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from rocketpy.errors import ConfigError
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"

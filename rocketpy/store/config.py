@@ -5,8 +5,8 @@ Source: MessageStoreConfig (5.4.0).
 
 from pathlib import Path
 
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.config import option
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.live_settings import LIVE_FILE_NAME
 
 _GIB = 1 << 30

@@ -35,7 +35,7 @@ from mmap import mmap
 from typing import Final, NamedTuple
 
 from rocketpy.errors import StoreFormatError
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.store.files import Region
 
 _HEADER: Final = struct.Struct(">qqqqii")

@@ -27,8 +27,8 @@ from dataclasses import field
 from typing import Final
 
 from rocketpy.errors import StoreFormatError
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.record_check import RecordState
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.checkpoint import Checkpoint
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import NamedTuple, Protocol, Self
 
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 
 class PutMessageStatus(enum.Enum):

@@ -22,8 +22,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from rocketpy.broker.feature import Feature
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.request_table import RequestTable
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.remoting.channel import Channel
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.json_file import dump_pretty
 from rocketpy.store.message_store import MessageStore
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from rocketpy.broker.document import as_int, as_table
 from rocketpy.broker.filters import SqlFilter
 from rocketpy.errors import ExpressionError
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.sql92.bloom import BloomFilterData
 from rocketpy.sql92.condition import Condition
 

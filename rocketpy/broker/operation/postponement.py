@@ -18,6 +18,7 @@ from typing import Final
 from rocketpy.broker.operation.moment import slot_ms, wanted_ms
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
@@ -35,7 +36,6 @@ from rocketpy.proto.properties import (
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.results import PutMessage
 
 TIMER_PROPERTIES: Final = (

@@ -20,9 +20,9 @@ from rocketpy.broker.pop.pop_key import PopKey, key_of
 from rocketpy.broker.pop.positions import Advance, PopPositions
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive_log import ReviveLog
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.results import PutMessageStatus
 
 STEP_INTERVAL_MS: Final = 500

@@ -22,9 +22,9 @@ from rocketpy.broker.document import JsonDocument, as_int, as_table
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive_log import MAX_INVISIBLE_MS
 from rocketpy.errors import BadBodyError, DiskFullError
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.json_body import Body, body
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 _log = structlog.get_logger(__name__)
 

@@ -22,6 +22,7 @@ from rocketpy.broker.timer.flush import TimerFlush
 from rocketpy.broker.timer.rates import CountRate
 from rocketpy.broker.timer.service import Store, TimerService
 from rocketpy.broker.topic_counts import TopicCounts
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto import fastjson
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
@@ -29,7 +30,6 @@ from rocketpy.proto.properties import PROPERTY_TIMER_DELIVER_MS, encode_properti
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus

@@ -32,8 +32,8 @@ from typing import (
 )
 
 from rocketpy.errors import HeaderFieldError
+from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.declared import Declared, camel_case
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
 
 Int32 = Annotated[int, "i32"]
 """A Java int."""

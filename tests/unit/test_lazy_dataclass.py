@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rocketpy.runtime.lazy_dataclass import lazy_dataclass
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 
 @lazy_dataclass(frozen=True)
