@@ -256,7 +256,9 @@ class Broker:
         parts = self._parts
         make = compiled_sends()
         if make is not None and self.send_path == "compiled":
-            sends = make(parts.sends, parts.store.direct, config.max_frame_bytes)
+            transactions = next(each.runs for each in parts.features if each.runs is not None)
+            limit = config.max_frame_bytes
+            sends = make(parts.sends, parts.store.direct, limit, transactions)
             server.set_byte_handler(sends, sends.look_ahead)
 
 

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Protocol
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.part_in_runs import PartInRuns
 from rocketpy.broker.operation.put_transforms import PutTransform
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.lazy_dataclass import lazy_dataclass
@@ -63,6 +64,7 @@ class Feature:
         add_requests: registers its requests.
         configure: told of changed settings.
         runtime_info: what it adds to the broker's runtime information (28).
+        runs: its part in runs of sends that the compiled path writes, of transactions only.
     """
 
     name: str
@@ -76,3 +78,4 @@ class Feature:
     add_requests: Callable[[RequestTable], None] = _no_requests
     configure: Callable[[BrokerConfig], None] | None = None
     runtime_info: Callable[[], dict[str, str]] | None = None
+    runs: PartInRuns | None = None

@@ -126,6 +126,11 @@ class DirectAppend:
         self._index = index
         self._stats = stats
 
+    def readable(self) -> tuple[MappedFile, int] | None:
+        """Return the file that is written, and the position before which records may be read."""
+        log, _ = self._log.current
+        return None if log is None else (log, self._offsets.visible - log.base_offset)
+
     def begin(self, places: Sequence[Place], log_bytes: int, key_count: int) -> AppendSpace | None:
         """Take the append lock and make room.
 

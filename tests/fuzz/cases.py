@@ -2,19 +2,13 @@
 
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rocketpy.testing.sim_cluster import SimCluster
-from tests.unit.broker.processor.plain_send_kit import (
-    TOPICS,
-    UNIQ_KEY,
-    binary_frame,
-    cuts,
-    ext_of,
-    frame,
-    some_send,
-)
+from tests.unit.broker.processor.frames import binary_frame, ext_of, frame
+from tests.unit.broker.processor.plain_send_kit import TOPICS, UNIQ_KEY, cuts, some_send
+from tests.unit.broker.processor.transaction_frames import answers_in, some_end
 
 _HEARTBEAT = frame(34, {"clientID": "x"}, b"{}", 0)
 _WIDE_QUEUES = 100
@@ -65,6 +59,20 @@ def case_of(seed: int) -> Case:
     return Case(segments, rng.choice(_STORES), prepare)
 
 
+def ends_of(seed: int, responses: Sequence[bytes]) -> list[bytes]:
+    """Ends, some damaged, of what a case had stored, among more sends: a segment to go on with."""
+    rng = random.Random(seed)
+    known = answers_in(responses)
+    frames = []
+    for number, answer in enumerate(rng.choices(known, k=60) if known else ()):
+        frames.append(some_end(rng, answer, number, rng.choice((0.01, 0.5))))
+        if rng.random() < 0.3:
+            frames.append(some_send(rng, 500_000 + number, 0.05))
+        if rng.random() < 0.2:
+            frames[-1] = _with_right_lengths(rng, frames[-1])
+    return [_HEARTBEAT, *_cuts(rng, b"".join(frames))]
+
+
 def _many(number: int) -> str:
     """Topics of every length up to the limit of a name."""
     return f"t{number}_".ljust(1 + number * 6, "x")
@@ -89,14 +97,16 @@ def _reframed(rng: random.Random, first: int) -> bytes:
     frames = []
     for number in range(first, first + rng.choice((2, 5, 20))):
         whole = some_send(rng, number, 0.05)
-        word = struct.unpack_from(">i", whole, 4)[0]
-        kind, size = word >> 24, word & 0xFFFFFF
-        header, body = whole[8 : 8 + size], whole[8 + size :]
-        if rng.random() < 0.5:
-            header = _havoc(rng, header, rng.choice((1, 1, 2, 6)))
-        head = struct.pack(">ii", 4 + len(header) + len(body), kind << 24 | len(header))
-        frames.append(head + header + body)
+        frames.append(_with_right_lengths(rng, whole) if rng.random() < 0.5 else whole)
     return b"".join(frames)
+
+
+def _with_right_lengths(rng: random.Random, whole: bytes) -> bytes:
+    word = struct.unpack_from(">i", whole, 4)[0]
+    kind, size = word >> 24, word & 0xFFFFFF
+    header, body = _havoc(rng, whole[8 : 8 + size], rng.choice((1, 1, 2, 6))), whole[8 + size :]
+    head = struct.pack(">ii", 4 + len(header) + len(body), kind << 24 | len(header))
+    return head + header + body
 
 
 def _damaged(rng: random.Random, first: int) -> bytes:

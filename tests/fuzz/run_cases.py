@@ -12,8 +12,8 @@ import time
 import pytest
 import structlog
 
-from tests.fuzz.cases import case_of
-from tests.unit.broker.processor.plain_send_kit import assert_same, both_ways
+from tests.fuzz.cases import case_of, ends_of
+from tests.unit.broker.processor.plain_send_kit import assert_same, both_ways, outcome_of
 
 _MODULE = "rocketpy.broker.processor._plain_sends"
 
@@ -36,6 +36,10 @@ def run_case(seed: int) -> int:
     """
     case = case_of(seed)
     with pytest.MonkeyPatch.context() as patch:
+        if seed % 2 == 0:  # ends have to name what is stored
+            patch.setenv("ROCKETPY_PURE", "1")
+            stored = outcome_of(case.segments, case.properties, case.prepare)
+            case.segments.append(ends_of(seed, stored.responses))
         pure, compiled = both_ways(patch, case.segments, case.properties, case.prepare)
     assert_same(pure, compiled)
     return compiled.served_bytes

@@ -8,6 +8,7 @@ name what they mirror:
     _plain_sends_text.pxi     numbers, texts, checksums
     _plain_sends_headers.pxi  headers in JSON, ROCKETMQ's form and MSGPACK
     _plain_sends_plan.pxi     which messages a request brings, judged before anything is touched
+    _plain_sends_transactions.pxi  halves, and the commits of those that are in the log
     _plain_sends_write.pxi    records, queue entries, index entries, responses
 
 Three steps: leading frames are read and checked without touching anything (`plan`); the store makes
@@ -25,21 +26,39 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy
 
+from rocketpy.broker.transaction.half import MAX_HALF_PROPERTIES_BYTES
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.properties import (
-    PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, PROPERTY_WAIT_STORE_MSG_OK,
+    PROPERTY_CHECK_IMMUNITY_TIME, PROPERTY_CLUSTER, PROPERTY_KEYS, PROPERTY_MSG_REGION,
+    PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, PROPERTY_TAGS,
+    PROPERTY_TRACE_SWITCH, PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_ID,
+    PROPERTY_TRANSACTION_PREPARED, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, PROPERTY_UNIQ_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
 )
 from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MAGIC_V2, topic_field
-from rocketpy.proto.sys_flag import TRANSACTION_MASK
+from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
+from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.direct_append import AppendedRun
 
 include "_plain_sends_text.pxi"
 include "_plain_sends_headers.pxi"
 include "_plain_sends_plan.pxi"
+include "_plain_sends_transactions.pxi"
 include "_plain_sends_write.pxi"
 
 new_tuple = tuple.__new__
+named = (
+    PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_WAIT_STORE_MSG_OK,
+    PROPERTY_TRANSACTION_PREPARED, PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC,
+    PROPERTY_REAL_QUEUE_ID, PROPERTY_CHECK_IMMUNITY_TIME, PROPERTY_TRANSACTION_ID,
+)
+owned = (PROPERTY_CLUSTER, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH)
+of_halves = (
+    PROPERTY_TRANSACTION_ID, PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+)
+half_field = topic_field(TRANS_HALF_TOPIC)
 
 cdef enum:
     MAX_HEADER_BYTES = 65536
@@ -55,6 +74,13 @@ cdef uint8_t* enlarged(uint8_t* buffer, Py_ssize_t* room, Py_ssize_t wanted) exc
         raise MemoryError
     room[0] = wanted + 1
     return larger
+
+cdef int take_names(Text* texts, list names) except -1:
+    """Note names that live as long as the rules."""
+    cdef int number
+    for number in range(len(names)):
+        texts[number] = text_of(names[number])
+    return 0
 
 cdef Py_ssize_t take_parts(Text* texts, tuple parts, int count) except -1:
     """Note the parts of a response's template, which live as long as the rules; their size."""
@@ -106,14 +132,22 @@ cdef class PlainSends:
         processor: says what the rules are now (`SendMessageProcessor.plain_rules`).
         direct: where records are written (`rocketpy.store.direct_append.DirectAppend`).
         max_frame_bytes: limit of a whole frame.
+        transactions: takes part in halves and commits
+            (`rocketpy.broker.transaction.runs.TransactionRuns`).
     """
 
-    cdef object processor, direct, rules
+    cdef object processor, direct, rules, transactions
     cdef dict known
     cdef list kept  # what the texts of the rules lie in
     cdef bint is_busy
     cdef Py_ssize_t max_frame_size
     cdef list names, policies, fields  # of the topics of a run
+    cdef int half_topic  # number of the half topic; -1 when there is none, -2: not looked for
+    cdef object log  # the file that halves are read from
+    cdef Py_buffer log_view
+    cdef bint has_log_view
+    cdef list claimed  # places of the halves that the run commits
+    cdef Text half_name
     cdef Run run
 
     def __cinit__(self, *_arguments):
@@ -130,9 +164,12 @@ cdef class PlainSends:
         free(self.run.arena)
         free(self.run.out)
 
-    def __init__(self, processor, direct, Py_ssize_t max_frame_bytes):
+    def __init__(self, processor, direct, Py_ssize_t max_frame_bytes, transactions):
         self.processor = processor
         self.direct = direct
+        self.transactions = transactions
+        self.half_name = text_of(half_field)
+        self.half_name.at, self.half_name.size = self.half_name.at + 1, self.half_name.size - 1
         self.run.rules.has_index = direct.has_index
         self.run.rules.is_sync_flush = direct.is_sync_flush
         self.max_frame_size = max_frame_bytes
@@ -171,7 +208,11 @@ cdef class PlainSends:
         cdef Run* run = &self.run
         self.is_busy = True
         run.send_count = run.message_count = run.key_count = 0
-        run.place_count = run.topic_count = 0
+        run.place_count = run.topic_count = run.end_count = 0
+        run.ends.is_known = False
+        run.ends.log = NULL
+        run.ends.op_size = 0
+        self.half_topic = -2
         run.arena_size = run.out_size = run.out_bound = 0
         self.names, self.policies, self.fields = [], [], []
         return 0
@@ -179,6 +220,8 @@ cdef class PlainSends:
     cdef int end(self) except -1:
         """Forget the run, and give back much memory."""
         cdef Run* run = &self.run
+        self.close_log()
+        self.log = self.claimed = None
         self.is_busy = False
         self.names = self.policies = self.fields = None
         if run.arena_room + run.out_room > MOST_KEPT_BYTES:
@@ -217,17 +260,23 @@ cdef class PlainSends:
         cdef Rules* rules = &self.run.rules
         self.rules = None
         self.known = given.known
-        names = (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_WAIT_STORE_MSG_OK)
-        encoded = [name.encode() for name in (*names, *given.special_properties)]
+        special = given.special_properties.difference(named, owned)
+        encoded = [
+            [name.encode() for name in names] for names in (named, special, owned, of_halves)
+        ]
         self.kept = [given, encoded]
-        rules.uniq_key_name, rules.keys_name = text_of(encoded[0]), text_of(encoded[1])
-        rules.tags_name, rules.wait_name = text_of(encoded[2]), text_of(encoded[3])
-        if len(encoded) > MAX_SPECIAL_NAMES:
+        if len(special) > MAX_SPECIAL_NAMES:
             raise ValueError("too many properties have a meaning")
-        rules.special_count = 0
-        for name in encoded[4:]:
-            rules.special[rules.special_count] = text_of(name)
-            rules.special_count += 1
+        uniq_key, keys, tags, wait, prepared, group, topic, queue_id, immunity, own_id = encoded[0]
+        rules.uniq_key_name, rules.keys_name = text_of(uniq_key), text_of(keys)
+        rules.tags_name, rules.wait_name = text_of(tags), text_of(wait)
+        rules.prepared_name, rules.group_name = text_of(prepared), text_of(group)
+        rules.real_topic_name, rules.real_queue_name = text_of(topic), text_of(queue_id)
+        rules.immunity_name, rules.transaction_id_name = text_of(immunity), text_of(own_id)
+        rules.special_count = len(special)
+        take_names(rules.special, encoded[1])
+        take_names(rules.own, encoded[2])
+        take_names(rules.of_half, encoded[3])
         rules.max_body_size = given.max_body_bytes
         rules.own_properties, rules.next_id = text_of(given.own_properties), text_of(given.next_id)
         rules.parts_size = (
@@ -252,6 +301,7 @@ cdef class PlainSends:
             if following == 0 or not self.plan_frame(base, position, following, end):
                 break
             position = following
+        self.close_log()
         return 0
 
     cdef Py_ssize_t frame_end(self, Bytes base, Py_ssize_t position, Py_ssize_t end) noexcept:
@@ -272,7 +322,8 @@ cdef class PlainSends:
         cdef uint32_t word = get_int(base + position + 4)
         cdef uint32_t kind = word >> 24
         cdef Py_ssize_t header_size = <Py_ssize_t>(word & 0xFFFFFF)
-        cdef int topic_number
+        cdef int topic_number, half_topic = -1
+        cdef int64_t sys_flag = 0
         cdef Header header
         cdef Bytes header_at = base + position + 8
         cdef Text body
@@ -280,15 +331,75 @@ cdef class PlainSends:
             return False
         if not read_header(kind, header_at, header_at + header_size, &header):
             return False
+        if header.code == end_code:
+            return self.plan_end(&header, following)
         topic_number = self.find_topic(ext(&header, c"b"))
         if topic_number < 0:
             return False
+        if ext_number(&header, c"f", &sys_flag) and sys_flag & transaction_bits:
+            half_topic = self.find_half_topic()
         if ext(&header, c"i").escaped:
             # What is read of all frames has room: no text is longer than its escaped form.
             run.arena = enlarged(run.arena, &run.arena_room, end)
         body.at, body.escaped = header_at + header_size, False
         body.size = following - position - 8 - header_size
-        return plan_send(run, &header, kind, topic_number, &body, following)
+        return plan_send(run, &header, kind, topic_number, half_topic, &body, following)
+
+    cdef bint plan_end(self, Header* header, Py_ssize_t following) except -1:
+        """Add the end of a transaction to the run; False when it is no usual commit."""
+        cdef Stored half
+        cdef int topic_number
+        if not self.run.ends.is_known:
+            self.open_log()
+        if self.run.ends.log == NULL:
+            return False
+        if not read_end(&self.run, header, &self.half_name, &half):
+            return False
+        topic_number = self.find_topic(&half.found.real_topic)
+        return topic_number >= 0 and add_end(&self.run, &half, topic_number, following)
+
+    cdef int open_log(self) except -1:
+        """Find out where halves can be read, and how many of them can be committed now."""
+        cdef Ends* ends = &self.run.ends
+        ends.is_known = True
+        ends.op_room = 0 if self.run.rules.is_sync_flush else self.transactions.op_room_bytes
+        if ends.op_room <= 0:
+            return 0
+        found = self.direct.readable()
+        if found is None:
+            return 0
+        self.log, visible = found
+        PyObject_GetBuffer(self.log.buffer, &self.log_view, PyBUF_SIMPLE)
+        self.has_log_view = True
+        ends.log, ends.base_offset = <uint8_t*>self.log_view.buf, self.log.base_offset
+        ends.visible = min(<int64_t>visible, <int64_t>self.log_view.len)
+        return 0
+
+    cdef int close_log(self) except -1:
+        """Let go of the file that halves were read from."""
+        self.run.ends.log = NULL
+        if self.has_log_view:
+            self.has_log_view = False
+            PyBuffer_Release(&self.log_view)
+        return 0
+
+    cdef int find_half_topic(self) except -2:
+        """Return the number of the topic of halves; -1 when none are taken."""
+        cdef Run* run = &self.run
+        cdef Topic* topic
+        if self.half_topic == -2:
+            self.half_topic = -1
+            if run.topic_count < MAX_TOPICS and self.transactions.takes_halves:
+                topic = &run.topics[run.topic_count]
+                topic.name, topic.field = self.half_name, text_of(half_field)
+                topic.key_hash = key_hash_of(topic)
+                topic.sys_flag = topic.queue_limit = topic.read_queues = topic.opened = 0
+                self.half_topic = run.topic_count
+                self.names.append(TRANS_HALF_TOPIC)
+                self.policies.append(None)
+                self.fields.append(half_field)
+                run.topic_count += 1
+        return self.half_topic
 
     cdef int find_topic(self, Text* name) except -2:
         """Return the number of a topic that takes plain sends, -1 for any other."""
@@ -306,10 +417,11 @@ cdef class PlainSends:
             return -1
         field = topic_field(text)
         topic = &run.topics[run.topic_count]
-        topic.name = name[0]
-        topic.field = text_of(field)
-        topic.key_hash = string_hash(string_hash(0, name.at, name.size), <Bytes>b"#", 1)
+        topic.field, topic.name.size, topic.name.escaped = text_of(field), name.size, False
+        topic.name.at = topic.field.at + topic.field.size - name.size
+        topic.key_hash = key_hash_of(topic)
         topic.sys_flag, topic.queue_limit = policy.sys_flag, policy.queue_limit
+        topic.read_queues, topic.opened = policy.config.read_queue_nums, 0
         self.names.append(text)
         self.policies.append(policy)
         self.fields.append(field)
@@ -334,17 +446,61 @@ cdef class PlainSends:
         if space is None:
             return 0
         appended = None
+        is_done = False
         try:
             # Who deletes a topic forgets its policy first and then waits for the append lock.
             for name, policy in zip(self.names, self.policies):
                 if self.known.get(name) is not policy:
                     return 0
+            if run.end_count and not self.claim(space.log):
+                return 0
             appended = self.write(space, born_host, &done)
             if done:
                 phy_end[0] = space.log.base_offset + appended.log_position
+            is_done = True
         finally:
-            self.direct.end(space, appended)
+            try:
+                self.direct.end(space, appended)
+            except BaseException:
+                is_done = False
+                raise
+            finally:
+                if self.claimed:
+                    self.settle(done if is_done else 0)
         return done
+
+    cdef bint claim(self, log) except -1:
+        """Claim the halves that the run commits, and end it before one that is taken."""
+        cdef Run* run = &self.run
+        cdef int number, claimed_count
+        if log is not self.log:
+            return False
+        places = []
+        for number in range(run.send_count):
+            if run.sends[number].half.size:
+                places.append(run.sends[number].half.queue_offset)
+        claimed_count = self.transactions.claim(places)
+        self.claimed = places[:claimed_count]
+        if claimed_count < len(places):
+            for number in range(run.send_count):
+                if run.sends[number].half.size:
+                    if claimed_count == 0:
+                        run.send_count = number
+                        break
+                    claimed_count -= 1
+        return run.send_count > 0
+
+    cdef int settle(self, int done) except -1:
+        """Have the halves noted that were committed, and open the others again."""
+        cdef int number, count = 0
+        for number in range(done):
+            if self.run.sends[number].half.size:
+                count += 1
+        if count < len(self.claimed):
+            self.transactions.release(self.claimed[count:])
+        if count:
+            self.transactions.committed(self.claimed[:count])
+        return 0
 
     cdef object write(self, space, bytes born_host, int* done):
         cdef Run* run = &self.run
@@ -358,6 +514,8 @@ cdef class PlainSends:
             has_log = True
             writer.log = <uint8_t*>log.buf
             writer.position, writer.end = mapped.write_position, space.log_end
+            if run.end_count and log.len < self.run.ends.visible:
+                raise ValueError("the log file has become shorter")
             writer.base_offset = mapped.base_offset
             writer.store_ms = space.store_ms
             writer.born_host, writer.store_host = text_of(born_host), text_of(space.store_host)
@@ -463,9 +621,24 @@ cdef class PlainSends:
             place = &run.places[number]
             if place.done:
                 self.rules.count_stored(self.names[place.topic], place.done, place.size)
+        self.count_transactions(done)
         listener = self.direct.dispatchers.on_arrival
         if listener is None or run.rules.is_sync_flush:
             return 0
         for arrival in self.arrivals_of(done):
             listener(*arrival)
+        return 0
+
+    cdef int count_transactions(self, int done) except -1:
+        """Count the transactions that were begun and ended."""
+        cdef Run* run = &self.run
+        cdef int number
+        cdef Send* send
+        for number in range(done):
+            send = &run.sends[number]
+            if send.is_half or send.half.size:
+                run.topics[send.topic].opened += 1 if send.is_half else -1
+        for number in range(run.topic_count):
+            if run.topics[number].opened:
+                self.transactions.count(self.names[number], run.topics[number].opened)
         return 0

@@ -1,4 +1,4 @@
-# Reading a request's header in its three forms, for _plain_sends.pyx: what a plain send's says.
+# Reading a request's header in its three forms, for _plain_sends.pyx: what a send's or an end's says.
 #
 #     read_json_header     proto/json_header.py     decode_json_header
 #     read_binary_header   proto/binary_header.py   decode_binary_header
@@ -13,40 +13,62 @@ cdef enum:
 
 cdef int64_t send_code = RequestCode.SEND_MESSAGE_V2
 cdef int64_t batch_code = RequestCode.SEND_BATCH_MESSAGE
+cdef int64_t end_code = RequestCode.END_TRANSACTION
 
 cdef struct Header:
     int64_t code, flag, opaque
     Text ext[26]  # by letter
+    Text group, half_offset, phy_offset, decision, msg_id  # of a transaction's end
 
 
 cdef inline Text* ext(Header* header, char letter) noexcept nogil:
     return &header.ext[letter - c'a']
 
+cdef Text* end_field(Header* header, Text* name) noexcept nogil:
+    """Return where a field of a transaction's end is noted; NULL for any other."""
+    if equals(name, "producerGroup", 13):
+        return &header.group
+    if equals(name, "tranStateTableOffset", 20):
+        return &header.half_offset
+    if equals(name, "commitLogOffset", 15):
+        return &header.phy_offset
+    if equals(name, "commitOrRollback", 16):
+        return &header.decision
+    return &header.msg_id if equals(name, "msgId", 5) else NULL
+
 cdef bint take_ext(Header* header, Text* name, Text* value) noexcept nogil:
-    """Note an ext field that has one letter for a name; False when it was there before."""
+    """Note an ext field that has one letter for a name, or is an end's; False when it was there."""
     cdef Text* found
     if name.size == 1 and c'a' <= name.at[0] <= c'z':
         found = ext(header, <char>name.at[0])
+    else:
+        found = end_field(header, name)
+    if found != NULL:
         if found.at != NULL:
             return False
         found[0] = value[0]
     return True
 
-cdef bint ext_number(Header* header, char letter, int64_t* value) noexcept nogil:
-    """Read an ext field that is a number and nothing else; False when it is absent or not one."""
-    cdef Text* text = ext(header, letter)
+cdef bint text_number(Text* text, int64_t* value) noexcept nogil:
+    """Read a text that is a number and nothing else; False when it is absent or not one."""
     if text.at == NULL or text.escaped:
         return False
     return read_number(text.at, text.at + text.size, value) == text.at + text.size
 
+cdef inline bint ext_number(Header* header, char letter, int64_t* value) noexcept nogil:
+    """Read an ext field that is a number and nothing else; False when it is absent or not one."""
+    return text_number(ext(header, letter), value)
+
 cdef inline bint is_taken(int64_t code) noexcept nogil:
-    return code == send_code or code == batch_code
+    return code == send_code or code == batch_code or code == end_code
 
 cdef bint read_header(uint32_t kind, Bytes p, Bytes end, Header* header) noexcept nogil:
-    """Read the header of a plain send or batch; False when it is anything else."""
+    """Read the header of a plain send, a batch or an end; False when it is anything else."""
     cdef int letter
     for letter in range(26):
         header.ext[letter].at = NULL
+    header.group.at = header.half_offset.at = header.phy_offset.at = NULL
+    header.decision.at = header.msg_id.at = NULL
     if kind == JSON:
         return read_json_header(p, end, header)
     if kind == ROCKETMQ:

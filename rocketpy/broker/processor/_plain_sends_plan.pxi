@@ -12,6 +12,8 @@ cdef enum:
     MAX_TOPICS = 16
     MAX_PAIRS = 64
     MAX_SPECIAL_NAMES = 32
+    OWN_NAMES = 3
+    HALF_NAMES = 3
     RESPONSE_PARTS = 7
     BINARY_PARTS = 6
     MSGPACK_PARTS = 5
@@ -26,6 +28,7 @@ cdef Py_ssize_t most_properties = MAX_PROPERTIES_BYTES
 cdef Py_ssize_t record_fixed_size = FIXED_BYTES
 
 cdef const char* TAG_MARK = b"T#"
+cdef const char* TOPIC_MARK = b"#"
 
 cdef struct Message:
     Bytes body
@@ -37,13 +40,23 @@ cdef struct Message:
     int64_t flag, tags_code
     int64_t size  # of the record
 
-cdef struct Send:
+cdef struct Ended:
+    int64_t size  # of the record; 0 for what is no end
+    int64_t at  # position in the log file of the moment
+    int64_t properties_at  # position in the record
+    int64_t phy_offset
+    int64_t queue_offset  # by which it is named
+
+cdef struct Send:  # or the commit of a half that was sent before
     Py_ssize_t following  # position of the next frame
     int first, count  # its messages: one, or those of a batch
     int key_count
     int place
     uint32_t kind  # of its header
-    bint is_batch, is_oneway
+    bint is_batch, is_oneway, is_half
+    int topic  # that was sent to
+    int64_t queue_id  # that was sent to
+    Ended half  # of the end of a transaction
     int64_t sys_flag, born_ms, reconsume_times, opaque
     int64_t size  # of its records
     int64_t queue_offset  # of its first message
@@ -52,7 +65,8 @@ cdef struct Send:
 cdef struct Topic:
     Text name, field
     uint32_t key_hash  # of the name and "#"
-    int64_t sys_flag, queue_limit
+    int64_t sys_flag, queue_limit, read_queues
+    int opened  # transactions of the run, less those that it ended
 
 cdef struct Place:
     int topic
@@ -70,8 +84,12 @@ cdef struct Place:
 
 cdef struct Rules:
     Text uniq_key_name, keys_name, tags_name, wait_name
-    Text special[MAX_SPECIAL_NAMES]
+    Text prepared_name, group_name, real_topic_name, real_queue_name, immunity_name
+    Text transaction_id_name
+    Text special[MAX_SPECIAL_NAMES]  # but those that have a name here
     int special_count
+    Text own[OWN_NAMES]  # those that the broker adds
+    Text of_half[HALF_NAMES]  # those that only the broker gives a half
     Text own_properties
     Text next_id  # what stands before the physical offset of a batch's second message
     Text part[RESPONSE_PARTS]
@@ -82,12 +100,19 @@ cdef struct Rules:
     Py_ssize_t max_body_size
     bint has_index, is_sync_flush
 
+cdef struct Ends:
+    bint is_known  # the rest is
+    uint8_t* log  # of the file of the moment; NULL when there is none
+    int64_t base_offset, visible  # its place, and the position before which records may be read
+    Py_ssize_t op_room, op_size  # of the next op message
+
 cdef struct Run:
     Rules rules
     Send* sends
     Message* messages
     uint32_t* keys
-    int send_count, message_count, key_count, place_count, topic_count
+    int send_count, message_count, key_count, place_count, topic_count, end_count
+    Ends ends
     Topic topics[MAX_TOPICS]
     Place places[MAX_PLACES]
     uint8_t* arena  # properties that were escaped
@@ -98,10 +123,41 @@ cdef struct Run:
 cdef struct Properties:
     Text uniq_key, keys, tags
     bint waits  # for the disk
+    Text prepared, group, real_topic, real_queue
+    bint is_special, has_own, is_immune
+    bint has_half  # what only the broker gives a half
 
+
+cdef inline uint32_t key_hash_of(Topic* topic) noexcept nogil:
+    return string_hash(string_hash(0, topic.name.at, topic.name.size), <Bytes>TOPIC_MARK, 1)
+
+cdef inline bint is_ordinary(Properties* found) noexcept nogil:
+    """Whether no property has a meaning to the broker that is sent a message."""
+    return not found.is_special and not found.has_own and found.prepared.at == NULL
+
+cdef void note_meaning(Rules* rules, Text* name, Text* value, Properties* found) noexcept nogil:
+    """Note what a property says to the broker that is none of the index's."""
+    cdef int other
+    if same(name, &rules.prepared_name):
+        found.prepared = value[0]
+    elif same(name, &rules.group_name):
+        found.group = value[0]
+    elif same(name, &rules.real_topic_name):
+        found.real_topic, found.has_half = value[0], True
+    elif same(name, &rules.real_queue_name):
+        found.real_queue, found.has_half = value[0], True
+    elif same(name, &rules.immunity_name):
+        found.is_immune = True
+    else:
+        for other in range(rules.special_count):
+            found.is_special |= same(name, &rules.special[other])
+        for other in range(OWN_NAMES):
+            found.has_own |= same(name, &rules.own[other])
+        for other in range(HALF_NAMES):
+            found.has_half |= same(name, &rules.of_half[other])
 
 cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept nogil:
-    """Take properties apart; False when they are malformed or some have a meaning to the broker."""
+    """Take properties apart; False when they are malformed."""
     cdef Text names[MAX_PAIRS]
     cdef Text value
     cdef Text* name
@@ -110,6 +166,8 @@ cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept
     cdef Bytes end = p + given.size
     cdef Bytes pair_end
     found.uniq_key.at = found.keys.at = found.tags.at = NULL
+    found.prepared.at = found.group.at = found.real_topic.at = found.real_queue.at = NULL
+    found.is_special = found.has_own = found.is_immune = found.has_half = False
     found.waits = True
     while p < end:
         if count == MAX_PAIRS:
@@ -139,9 +197,7 @@ cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept
         elif same(name, &rules.wait_name):
             found.waits = not equals(&value, b"false", 5)
         else:
-            for other in range(rules.special_count):
-                if same(name, &rules.special[other]):
-                    return False
+            note_meaning(rules, name, &value, found)
         count += 1
         p = pair_end + 1
     return found.uniq_key.at == NULL or is_alphanumeric(found.uniq_key.at, found.uniq_key.size)
@@ -182,15 +238,13 @@ cdef bint plan_keys(
     )
 
 cdef bint plan_message(
-    Run* run, Topic* topic, Send* send, Text* body, Text* properties, int64_t flag
+    Run* run, Topic* topic, Send* send, Text* body, Text* properties, Properties* found,
+    int64_t flag,
 ) noexcept nogil:
-    """Add a message to a send; False when it is no plain one."""
+    """Add a message to a send; False when there is too much of it, or what it needs is missing."""
     cdef int number = run.message_count + send.count
     cdef Message* message
-    cdef Properties found
-    if number >= MAX_MESSAGES or not read_properties(&run.rules, properties, &found):
-        return False
-    if found.uniq_key.at == NULL:
+    if number >= MAX_MESSAGES or found.uniq_key.at == NULL:
         return False
     if run.rules.is_sync_flush and not send.is_batch and not found.waits:
         return False
@@ -201,10 +255,10 @@ cdef bint plan_message(
     if found.tags.at != NULL:
         message.tags_code = <int32_t>string_hash(0, found.tags.at, found.tags.size)
     message.first_key, message.key_count = run.key_count + send.key_count, 0
-    if run.rules.has_index and not plan_keys(run, topic, send, message, &found):
+    if run.rules.has_index and not plan_keys(run, topic, send, message, found):
         return False
     message.size = record_fixed_size + body.size + topic.field.size + properties.size
-    if not send.is_batch:
+    if not send.is_batch and send.half.size == 0:
         message.size += run.rules.own_properties.size
     message.crc = body_crc(body.at, body.size)
     if send.count == 0 and send.uniq_key.at == NULL:
@@ -219,7 +273,7 @@ cdef bint plan_batch(
     """Add the messages of a batch; False when there is none, or one that is not plain."""
     cdef Bytes p = body.at
     cdef Bytes end = p + body.size
-    cdef Properties own
+    cdef Properties own, each
     cdef Text each_body, each_properties
     cdef int64_t number = 0
     cdef Py_ssize_t size
@@ -230,7 +284,7 @@ cdef bint plan_batch(
         return False
     if ext(header, c"l").at != NULL and not (ext_number(header, c"l", &number) and is_int(number)):
         return False
-    if not read_properties(&run.rules, properties, &own):
+    if not read_properties(&run.rules, properties, &own) or not is_ordinary(&own):
         return False
     if run.rules.is_sync_flush and not own.waits:
         return False
@@ -252,8 +306,10 @@ cdef bint plan_batch(
             each_properties.size > most_properties
             or get_short(each_properties.at - 2) != each_properties.size
             or not is_utf8(each_properties.at, each_properties.size)
+            or not read_properties(&run.rules, &each_properties, &each)
+            or not is_ordinary(&each)
             or not plan_message(
-                run, topic, send, &each_body, &each_properties, <int32_t>get_int(p + 12)
+                run, topic, send, &each_body, &each_properties, &each, <int32_t>get_int(p + 12)
             )
         ):
             return False
@@ -274,8 +330,42 @@ cdef int find_place(Run* run, int topic, int64_t queue_id) noexcept nogil:
     run.place_count += 1
     return run.place_count - 1
 
+cdef void count_send(Run* run, Send* send) noexcept nogil:
+    """Make a send that was planned one of the run."""
+    run.places[send.place].count += send.count
+    run.message_count += send.count
+    run.key_count += send.key_count
+    run.send_count += 1
+
+cdef bint plan_single(
+    Run* run, int half_topic, Send* send, Text* body, Text* properties, int64_t flag
+) noexcept nogil:
+    """Add the message of a send, or a half; False when it is neither."""
+    cdef Properties found
+    cdef Topic* topic = &run.topics[send.topic]
+    if not read_properties(&run.rules, properties, &found):
+        return False
+    if send.sys_flag & transaction_bits:
+        if not is_half(run, half_topic, send, properties, &found):
+            return False
+        topic = &run.topics[half_topic]
+        send.is_half, send.sys_flag = True, send.sys_flag & ~transaction_bits
+    elif not is_ordinary(&found):
+        return False
+    if (
+        properties.size + run.rules.own_properties.size > most_properties
+        or not plan_message(run, topic, send, body, properties, &found, flag)
+        or (send.kind == MSGPACK and send.uniq_key.size >= MOST_PACKED_KEY_BYTES)
+    ):
+        return False
+    if send.is_half:
+        send.size += half_properties_size(run, send, send.uniq_key.size)
+        run.messages[send.first].size = send.size
+    return True
+
 cdef bint plan_send(
-    Run* run, Header* header, uint32_t kind, int topic_number, Text* body, Py_ssize_t following
+    Run* run, Header* header, uint32_t kind, int topic_number, int half_topic, Text* body,
+    Py_ssize_t following,
 ) noexcept nogil:
     """Add a request to the run; False when it is no plain send."""
     cdef Send* send = &run.sends[run.send_count]
@@ -287,7 +377,8 @@ cdef bint plan_send(
     if (header.flag != 0 and not send.is_oneway) or (batch.at != NULL and batch.escaped):
         return False
     send.is_batch = header.code == batch_code or (batch.at != NULL and equals(batch, b"true", 4))
-    send.reconsume_times = 0
+    send.reconsume_times = send.half.size = 0
+    send.is_half = False
     if (
         not ext_number(header, c"e", &queue_id)
         or not ext_number(header, c"h", &flag)
@@ -297,7 +388,7 @@ cdef bint plan_send(
         or not is_int(flag)
         or not is_int(send.sys_flag)
         or not is_int(send.reconsume_times)
-        or send.sys_flag & transaction_bits
+        or (send.is_batch and send.sys_flag & transaction_bits)
         or body.size > run.rules.max_body_size
         or not 0 <= queue_id < topic.queue_limit
     ):
@@ -305,6 +396,7 @@ cdef bint plan_send(
     send.sys_flag = (send.sys_flag | topic.sys_flag) & ~host_bits
     send.first, send.count, send.key_count, send.size = run.message_count, 0, 0, 0
     send.kind, send.opaque, send.following = kind, header.opaque, following
+    send.topic, send.queue_id = topic_number, queue_id
     send.uniq_key.at = NULL
     if properties.at == NULL:
         return False
@@ -316,23 +408,19 @@ cdef bint plan_send(
     if send.is_batch:
         if not plan_batch(run, header, topic, send, body, &properties):
             return False
-    elif (
-        properties.size + run.rules.own_properties.size > most_properties
-        or not plan_message(run, topic, send, body, &properties, flag)
-        or (kind == MSGPACK and send.uniq_key.size >= MOST_PACKED_KEY_BYTES)
-    ):
+    elif not plan_single(run, half_topic, send, body, &properties, flag):
         return False
-    send.place = find_place(run, topic_number, queue_id)
+    if send.is_half:
+        send.place = find_place(run, half_topic, 0)
+    else:
+        send.place = find_place(run, topic_number, queue_id)
     if send.place < 0:
         return False
-    run.places[send.place].count += send.count
     if ext(header, c"i").escaped:
         run.arena_size += properties.size
-    run.message_count += send.count
-    run.key_count += send.key_count
     run.out_bound += (
         MOST_RESPONSE_NUMBERS + run.rules.parts_size + send.uniq_key.size
         + (send.count - 1) * (run.rules.next_id.size + 16)
     )
-    run.send_count += 1
+    count_send(run, send)
     return True

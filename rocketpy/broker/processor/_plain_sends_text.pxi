@@ -28,6 +28,9 @@ cdef inline void put_long(uint8_t* p, uint64_t value) noexcept nogil:
 cdef inline uint32_t get_int(Bytes p) noexcept nogil:
     return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | p[3]
 
+cdef inline int64_t get_long(Bytes p) noexcept nogil:
+    return <int64_t>((<uint64_t>get_int(p) << 32) | get_int(p + 4))
+
 cdef inline Py_ssize_t get_short(Bytes p) noexcept nogil:
     return (<Py_ssize_t>p[0] << 8) | p[1]
 

@@ -53,6 +53,8 @@ cdef void write_send(Run* run, Writer* writer, Send* send, Place* place) noexcep
     cdef int64_t first_phy_offset = phy_offset
     cdef Message* message
     send.queue_offset = place.queue_offset + place.done
+    if send.half.size:
+        take_from_log(writer, send, &run.messages[send.first])
     for number in range(send.first, send.first + send.count):
         message = &run.messages[number]
         phy_offset = writer.base_offset + writer.position
@@ -73,16 +75,21 @@ cdef void write_send(Run* run, Writer* writer, Send* send, Place* place) noexcep
     if send.is_oneway:
         return
     if send.kind == JSON:
-        write_json_response(run, send, place, first_phy_offset)
+        write_json_response(run, send, first_phy_offset)
     elif send.kind == ROCKETMQ:
-        write_binary_response(run, send, place, first_phy_offset)
+        write_binary_response(run, send, first_phy_offset)
     elif send.is_batch:
-        write_packed_response(run, send, place, first_phy_offset)
+        write_packed_response(run, send, first_phy_offset)
     else:
-        write_msgpack_response(run, send, place, first_phy_offset)
+        write_msgpack_response(run, send, first_phy_offset)
 
 
 # ---- into the files
+
+cdef void take_from_log(Writer* writer, Send* send, Message* message) noexcept nogil:
+    """Say where the body and the properties of a half lie that is committed."""
+    message.body = writer.log + send.half.at + RECORD_HEAD_BYTES
+    message.properties = writer.log + send.half.at + send.half.properties_at
 
 cdef void write_record(
     Run* run, Writer* writer, Send* send, Message* message, Place* place, int64_t phy_offset
@@ -90,9 +97,18 @@ cdef void write_record(
     cdef Topic* topic = &run.topics[place.topic]
     cdef uint8_t* p = writer.log + writer.position
     cdef uint8_t* start = p
-    # A batch's messages are stored as they came.
-    cdef Py_ssize_t own_size = 0 if send.is_batch else run.rules.own_properties.size
-    cdef Py_ssize_t properties_size = message.properties_size + own_size
+    cdef Bytes born_host = writer.born_host.at
+    cdef Bytes store_host = writer.store_host.at
+    cdef Py_ssize_t own_size = run.rules.own_properties.size
+    cdef Py_ssize_t properties_size
+    if send.is_batch or send.half.size:  # stored as they came
+        own_size = 0
+    if send.half.size:
+        born_host = writer.log + send.half.at + BORN_HOST_AT
+        store_host = writer.log + send.half.at + STORE_HOST_AT
+    properties_size = message.properties_size + own_size
+    if send.is_half:
+        properties_size += half_properties_size(run, send, send.uniq_key.size)
     put_int(p + 8, message.crc)
     put_int(p + 12, <uint32_t>place.queue_id)
     put_int(p + 16, <uint32_t>message.flag)
@@ -100,17 +116,19 @@ cdef void write_record(
     put_long(p + 28, <uint64_t>phy_offset)
     put_int(p + 36, <uint32_t>send.sys_flag)
     put_long(p + 40, <uint64_t>send.born_ms)
-    memcpy(p + 48, writer.born_host.at, V4_HOST_BYTES)
+    memcpy(p + BORN_HOST_AT, born_host, V4_HOST_BYTES)
     put_long(p + 56, <uint64_t>writer.store_ms)
-    memcpy(p + 64, writer.store_host.at, V4_HOST_BYTES)
+    memcpy(p + STORE_HOST_AT, store_host, V4_HOST_BYTES)
     put_int(p + 72, <uint32_t>send.reconsume_times)
-    put_long(p + 76, 0)  # no transaction
+    put_long(p + 76, <uint64_t>send.half.phy_offset if send.half.size else 0)
     put_int(p + 84, <uint32_t>message.body_size)
-    p = add(p + 88, message.body, message.body_size)
+    p = add(p + RECORD_HEAD_BYTES, message.body, message.body_size)
     p = add_text(p, &topic.field)
     p[0], p[1] = <uint8_t>(properties_size >> 8), <uint8_t>properties_size
     p = add(p + 2, message.properties, message.properties_size)
-    add(p, run.rules.own_properties.at, own_size)
+    p = add(p, run.rules.own_properties.at, own_size)
+    if send.is_half:
+        add_half_properties(p, run, send)
     # Last: a process that is killed before this leaves the end of the log, not half a record.
     WRITTEN_BEFORE()
     put_int(start, <uint32_t>message.size)
@@ -206,7 +224,7 @@ cdef void end_response(Run* run, uint8_t* start, uint8_t* end, uint32_t kind) no
     run.out_size += size + 8
 
 cdef void write_json_response(
-    Run* run, Send* send, Place* place, int64_t phy_offset
+    Run* run, Send* send, int64_t phy_offset
 ) noexcept nogil:
     cdef uint8_t* start = run.out + run.out_size
     cdef uint8_t* p = start + 8
@@ -216,7 +234,7 @@ cdef void write_json_response(
     p = add_text(p, &part[1])
     p = add_offsets(p, run, send, phy_offset)
     p = add_text(p, &part[2])
-    p = add_decimal(p, place.queue_id)
+    p = add_decimal(p, send.queue_id)
     p = add_text(p, &part[3])
     p = add_decimal(p, send.queue_offset)
     p = add_text(p, &part[4])
@@ -227,7 +245,7 @@ cdef void write_json_response(
     end_response(run, start, p, JSON)
 
 cdef void write_binary_response(
-    Run* run, Send* send, Place* place, int64_t phy_offset
+    Run* run, Send* send, int64_t phy_offset
 ) noexcept nogil:
     cdef uint8_t* start = run.out + run.out_size
     cdef uint8_t* p = start + 8
@@ -242,7 +260,7 @@ cdef void write_binary_response(
     put_int(p - (run.rules.next_id.size - 1) - 4, <uint32_t>ids_size(run, send))
     p = add_offsets(p, run, send, phy_offset)
     p = add_text(p, &part[3])
-    p = add_counted_decimal(p, place.queue_id)
+    p = add_counted_decimal(p, send.queue_id)
     p = add_text(p, &part[4])
     p = add_counted_decimal(p, send.queue_offset)
     p = add_text(p, &part[5])
@@ -252,7 +270,7 @@ cdef void write_binary_response(
     end_response(run, start, p, ROCKETMQ)
 
 cdef void write_msgpack_response(
-    Run* run, Send* send, Place* place, int64_t phy_offset
+    Run* run, Send* send, int64_t phy_offset
 ) noexcept nogil:
     cdef uint8_t* start = run.out + run.out_size
     cdef uint8_t* p = start + 8
@@ -262,7 +280,7 @@ cdef void write_msgpack_response(
     p = add_text(p + 4, &part[1])
     p = add_hex(p, <uint64_t>phy_offset)
     p = add_text(p, &part[2])
-    p = add_packed_decimal(p, place.queue_id)
+    p = add_packed_decimal(p, send.queue_id)
     p = add_text(p, &part[3])
     p = add_packed_decimal(p, send.queue_offset)
     p = add_text(p, &part[4])
@@ -271,7 +289,7 @@ cdef void write_msgpack_response(
     end_response(run, start, p, MSGPACK)
 
 cdef void write_packed_response(
-    Run* run, Send* send, Place* place, int64_t phy_offset
+    Run* run, Send* send, int64_t phy_offset
 ) noexcept nogil:
     """The same for a batch, as the general encoder packs it."""
     cdef uint8_t* start = run.out + run.out_size
@@ -284,7 +302,7 @@ cdef void write_packed_response(
     p = add(p, run.rules.next_id.at + 1, run.rules.next_id.size - 1)
     p = add_offsets(p, run, send, phy_offset)
     p = add_text(p, &part[2])
-    p = add_packed_decimal(p, place.queue_id)
+    p = add_packed_decimal(p, send.queue_id)
     p = add_text(p, &part[3])
     p = add_packed_decimal(p, send.queue_offset)
     p = add_text(p, &part[4])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from rocketpy.broker.operation.part_in_runs import PartInRuns
 from rocketpy.broker.operation.send_admission import TopicSendPolicy
 from rocketpy.errors import StartError
 from rocketpy.remoting.business import BusinessPool
@@ -73,8 +74,9 @@ class ServesPlainSends(Protocol):
         ...
 
 
-MakeHandler: TypeAlias = Callable[[KnowsRules, DirectAppend, int], ServesPlainSends]
-"""Of the rules, where records are written, and the limit of a frame in bytes."""
+MakeHandler: TypeAlias = Callable[[KnowsRules, DirectAppend, int, PartInRuns], ServesPlainSends]
+"""Of the rules, where records are written, the limit of a frame in bytes, and who takes part in
+halves and commits."""
 
 
 def compiled_sends() -> MakeHandler | None:

@@ -22,6 +22,7 @@ from rocketpy.broker.transaction.half import HalfMessages
 from rocketpy.broker.transaction.ledger import HalfLedger
 from rocketpy.broker.transaction.op_messages import OpMessages
 from rocketpy.broker.transaction.requests import TransactionRequests
+from rocketpy.broker.transaction.runs import TransactionRuns
 from rocketpy.proto.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.message_store import MessageStore
@@ -100,7 +101,9 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         config=config,
         clock=clock,
     )
-    return _feature(HalfMessages(config, identity.ip), ops, ends, check_back, counts)
+    halves = HalfMessages(config, identity.ip)
+    runs = TransactionRuns(halves, ledger, ops, counts, topics, config)
+    return _feature(halves, ops, ends, check_back, counts, runs)
 
 
 def _feature(
@@ -109,6 +112,7 @@ def _feature(
     ends: EndTransactions,
     check_back: CheckBack,
     counts: TopicCounts,
+    runs: TransactionRuns,
 ) -> Feature:
     requests = TransactionRequests(ends)
 
@@ -128,4 +132,5 @@ def _feature(
         states=(counts, check_back),
         add_requests=add_requests,
         configure=configure,
+        runs=runs,
     )

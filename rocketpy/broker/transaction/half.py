@@ -36,7 +36,7 @@ from rocketpy.proto.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TO
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.results import PutMessage
 
-_MAX_BYTES: Final = MAX_PROPERTIES_BYTES - 96
+MAX_HALF_PROPERTIES_BYTES: Final = MAX_PROPERTIES_BYTES - 96
 """Leaves room for what a check adds."""
 _BROKERS_OWN: Final = (PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
 
@@ -66,15 +66,18 @@ class HalfMessages:
     Args:
         config: the broker's settings; see `configure`.
         address: this broker's address, for a refusal.
+
+    Attributes:
+        rejects: whether transactional messages are refused.
     """
 
     def __init__(self, config: BrokerConfig, address: str) -> None:
-        self._rejects = config.reject_transaction_message
+        self.rejects = config.reject_transaction_message
         self._address = address
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
-        self._rejects = config.reject_transaction_message
+        self.rejects = config.reject_transaction_message
 
     def __call__(
         self, message: PutMessage, properties: dict[str, str], _request: SendRequest
@@ -86,7 +89,7 @@ class HalfMessages:
                 remark = "the transaction flag is set, but property TRAN_MSG is not true"
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
             return None
-        if self._rejects:
+        if self.rejects:
             remark = f"the broker[{self._address}] sending transaction message is forbidden"
             return Refusal(ResponseCode.NO_PERMISSION, remark)
         if not properties.get(PROPERTY_PRODUCER_GROUP):
@@ -99,8 +102,8 @@ class HalfMessages:
         properties[PROPERTY_REAL_TOPIC] = message.topic
         properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
         message.properties = encode_properties(properties)
-        if len(message.properties) > _MAX_BYTES:
-            remark = f"the properties of a half message exceed {_MAX_BYTES} bytes"
+        if len(message.properties) > MAX_HALF_PROPERTIES_BYTES:
+            remark = f"the properties of a half message exceed {MAX_HALF_PROPERTIES_BYTES} bytes"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         message.sys_flag &= ~TRANSACTION_MASK
         message.topic, message.queue_id = TRANS_HALF_TOPIC, 0

@@ -9,6 +9,7 @@ one that moved, is remembered by us.
 """
 
 import threading
+from collections.abc import Sequence
 from enum import Enum, IntEnum, auto
 from typing import Final, NamedTuple
 
@@ -110,6 +111,36 @@ class HalfLedger:
             if found == HalfState.MOVED:  # just now; its producer is asked next
                 return Claimed(Claim.GONE)
             return Claimed(Claim.SAME if found == state else Claim.OTHER)
+
+    def claim_run(self, places: Sequence[int], state: HalfState) -> int:
+        """Decide halves as `claim` does, up to the first one that is not as usual.
+
+        Args:
+            places: queue offsets that ends name, in their order.
+            state: COMMITTED or ROLLED_BACK.
+
+        Returns:
+            How many are decided. The next one was decided before, is not known, or was moved:
+            `claim` says which.
+        """
+        with self._lock:
+            for count, place in enumerate(places):
+                index = place - self._base
+                if (
+                    not 0 <= index < self._max_open
+                    or place in self._newer
+                    or place in self._older
+                    or self._state(index) != HalfState.OPEN
+                ):
+                    return count
+                self._set(index, state)
+                self._in_hand.add(place)
+            return len(places)
+
+    def settle_run(self, places: Sequence[int]) -> None:
+        """Do for each half what `settle` does."""
+        with self._lock:
+            self._in_hand.difference_update(places)
 
     def settle(self, places: tuple[int, ...]) -> None:
         """Let a half be passed: what its end asked for is durable."""

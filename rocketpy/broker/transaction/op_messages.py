@@ -83,6 +83,11 @@ class OpMessages:
         """Whether no more halves should be decided: op messages cannot be stored."""
         return len(self._pending) >= MAX_PENDING_OPS
 
+    @property
+    def room_bytes(self) -> int:
+        """How much of names the next op message takes before it is full; 0 or less: none."""
+        return self._config.transaction_op_msg_max_size - self._pending_bytes
+
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
         self._config = config

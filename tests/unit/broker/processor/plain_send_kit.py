@@ -1,19 +1,18 @@
 """Two ways through one broker: the same frames with and without the compiled path."""
 
 import asyncio
-import json
 import random
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from rocketpy.broker.broker import Broker
 from rocketpy.broker.processor.plain_sends import is_compiled
-from rocketpy.proto.binary_header import encode_binary_header
 from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.proto.msgpack_header import encode_msgpack_header
 from rocketpy.remoting.connection import Connection
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
+from tests.unit.broker.processor.transaction_frames import some_half
 from tests.unit.remoting.fakes import FakeTransport
 
 TOPICS = ("first", "second", "%RETRY%group", "multi")
@@ -28,63 +27,8 @@ class Outcome(NamedTuple):
     arrivals: list[tuple[str, int, int, int]]
     counts: dict[str, tuple[int, int]]
     store: tuple[int, int, int]
+    transactions: dict[str, object]
     served_bytes: int
-
-
-def frame(
-    code: int,
-    ext: dict[str, str],
-    body: bytes,
-    opaque: int,
-    /,
-    *,
-    ensure_ascii: bool = False,
-    **header: object,
-) -> bytes:
-    """One request as the Java client writes it."""
-    fields = {
-        "code": code,
-        "extFields": ext,
-        "flag": 0,
-        "language": "JAVA",
-        "opaque": opaque,
-        "serializeTypeCurrentRPC": "JSON",
-        "version": 493,
-        **header,
-    }
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=ensure_ascii).encode()
-    return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
-
-
-def binary_frame(code: int, ext: dict[str, str], body: bytes, opaque: int, flag: int = 0) -> bytes:
-    """The same with a header in ROCKETMQ's form."""
-    head = encode_binary_header(code, 0, 493, opaque, flag, None, ext)
-    return struct.pack(">ii", 4 + len(head) + len(body), 1 << 24 | len(head)) + head + body
-
-
-def msgpack_frame(code: int, ext: dict[str, str], body: bytes, opaque: int, flag: int = 0) -> bytes:
-    """The same with a header in MSGPACK, as RocketPy's own clients write it."""
-    head = encode_msgpack_header(code, 12, 493, opaque, flag, None, ext)
-    return struct.pack(">ii", 4 + len(head) + len(body), 2 << 24 | len(head)) + head + body
-
-
-def ext_of(topic: str, queue_id: int, properties: str, **fields: str) -> dict[str, str]:
-    """Header fields of a send."""
-    return {
-        "a": "group",
-        "b": topic,
-        "c": "TBW102",
-        "d": "4",
-        "e": str(queue_id),
-        "f": "0",
-        "g": "1700000000123",
-        "h": "0",
-        "i": properties,
-        "j": "0",
-        "k": "false",
-        "m": "false",
-        "n": "broker-a",
-    } | fields
 
 
 def properties_of(rng: random.Random, number: int, odd: float) -> str:
@@ -120,7 +64,11 @@ def properties_of(rng: random.Random, number: int, odd: float) -> str:
 
 
 def some_send(rng: random.Random, number: int, odd: float) -> bytes:
-    """A frame: a plain send, with a probability anything else."""
+    """A frame: a plain send or a half, with a probability anything else."""
+    return (some_half if rng.random() < 0.1 else _some_plain)(rng, number, odd)
+
+
+def _some_plain(rng: random.Random, number: int, odd: float) -> bytes:
     fields: dict[str, str] = {}
     header: dict[str, object] = {}
     topic = TOPICS[0] if rng.random() > 0.3 * odd else rng.choice((*TOPICS, "unknown", "ünknown"))
@@ -216,6 +164,19 @@ async def _feed(connection: Connection, reads: Sequence[bytes]) -> bytes:
     return b"".join(transport.writes) + b"!" * transport.is_closing()
 
 
+def transactions_of(broker: Broker) -> dict[str, object]:
+    """What a broker knows of transactions: decided halves, op messages, how many are open."""
+    runs: Any = next(each.runs for each in broker.parts.features if each.runs is not None)
+    ledger, ops = runs._ledger, runs._ops
+    return {
+        "states": bytes(ledger._states),
+        "in hand": sorted(ledger._in_hand),
+        "to be written": list(ops._pending),
+        "op messages": list(ops._written),
+        "open": {topic: runs.counts.of(topic) for topic in TOPICS},
+    }
+
+
 def outcome_of(
     segments: Sequence[Sequence[bytes]],
     properties: dict[str, str] | None = None,
@@ -256,7 +217,8 @@ def outcome_of(
             for path, node in files._names.items()
             if node is not None and {"commitlog", "consumequeue", "index"} & set(Path(path).parts)
         }
-        return Outcome(responses, content, arrivals, counts, numbers, served[0])
+        open_ = transactions_of(broker)
+        return Outcome(responses, content, arrivals, counts, numbers, open_, served[0])
 
     return run_simulation(scenario, properties=properties)
 
@@ -299,3 +261,4 @@ def assert_same(pure: Outcome, compiled: Outcome) -> None:
     assert len(compiled.arrivals) <= len(pure.arrivals)
     assert pure.counts == compiled.counts
     assert pure.store == compiled.store
+    assert pure.transactions == compiled.transactions

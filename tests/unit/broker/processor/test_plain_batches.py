@@ -10,17 +10,14 @@ from rocketpy.broker.processor.plain_sends import is_compiled
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.testing.sim_cluster import SimCluster
+from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
     assert_same,
     batch_body,
     batch_fields,
-    binary_frame,
     both_ways,
     cuts,
-    ext_of,
-    frame,
-    msgpack_frame,
     outcome_of,
 )
 

@@ -11,13 +11,12 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.fakes import FakeChannel
+from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
     assert_same,
     both_ways,
     cuts,
-    ext_of,
-    frame,
     outcome_of,
     some_send,
 )

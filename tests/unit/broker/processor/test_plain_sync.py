@@ -8,13 +8,12 @@ import pytest
 from rocketpy.broker.processor.plain_sends import is_compiled
 from rocketpy.proto.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster
+from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
     assert_same,
     both_ways,
     cuts,
-    ext_of,
-    frame,
     some_send,
 )
 

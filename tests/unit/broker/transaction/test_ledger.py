@@ -1,6 +1,12 @@
 """Which half messages are decided."""
 
-from rocketpy.broker.transaction.ledger import Claim, Claimed, HalfLedger, HalfState
+from rocketpy.broker.transaction.ledger import (
+    MAX_OPEN_HALVES,
+    Claim,
+    Claimed,
+    HalfLedger,
+    HalfState,
+)
 
 COMMITTED, ROLLED_BACK = HalfState.COMMITTED, HalfState.ROLLED_BACK
 
@@ -82,3 +88,20 @@ def test_memory_is_bounded() -> None:
     assert ledger.claim(0, COMMITTED).claim is Claim.GONE
     assert ledger.claim(1, COMMITTED).places == (1, 11)
     assert ledger.base == 10
+
+
+def test_a_run_is_claimed_up_to_the_first_half_that_is_not_as_usual() -> None:
+    ledger = HalfLedger()
+    ledger.reset(10)
+    ledger.claim(13, ROLLED_BACK)
+    assert ledger.begin_move(15)
+    ledger.moved(15, 20)
+    assert ledger.claim_run((10, 12, 13, 14), COMMITTED) == 2
+    assert ledger.claim_run((14, 14), COMMITTED) == 1
+    for strange in (9, 15, 20, 10 + MAX_OPEN_HALVES):
+        assert ledger.claim_run((strange, 16), COMMITTED) == 0
+    assert ledger.passable(30) == 10
+    ledger.settle_run((10, 12, 14))
+    assert ledger.passable(30) == 13, "the one that was claimed alone"
+    assert ledger.claim(12, COMMITTED).claim is Claim.SAME
+    assert ledger.claim(16, ROLLED_BACK).claim is Claim.YES

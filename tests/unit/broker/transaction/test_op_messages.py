@@ -38,6 +38,16 @@ def test_a_full_batch_is_written_at_once() -> None:
     assert kit.ops_on_disk() == [[1, 2, 3], [4]]
 
 
+def test_the_next_message_has_room_until_it_is_full() -> None:
+    kit = Kit(transaction_op_msg_max_size=7)
+    assert kit.ops.room_bytes == 7
+    kit.ops.add([1, 12])
+    assert kit.ops.room_bytes == 2
+    kit.ops.add([3])
+    assert kit.ops_on_disk() == [[1, 12, 3]]
+    assert kit.ops.room_bytes == 7
+
+
 def test_what_cannot_be_stored_waits() -> None:
     kit = Kit(transaction_op_msg_max_size=1)
     kit.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
