@@ -11,7 +11,7 @@ SENDING := tests/simulation tests/conformance tests/unit/broker tests/integratio
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark flames test-long test-kills fmt lint types layers public-api clean
+.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark flames test-long test-kills fmt lint types layers public-api docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -102,6 +102,11 @@ bench-spark: setup-spark jdk ## the data pipeline beside what bounds it: Arrow c
 public-api: setup ## write the public names and signatures down anew, after a change on purpose
 	$(BIN)/python -m tests.tidy.public_api
 
+docs: setup ## the guide and the reference as a site in ./site; a link that leads nowhere is an error
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in site/index.html"
+
 fmt: setup ## format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix -q $(SOURCES)
@@ -119,4 +124,4 @@ layers: setup
 	$(BIN)/lint-imports --no-cache
 
 clean: ## remove what the verbs made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo .bench dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo .bench dist site
