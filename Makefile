@@ -49,6 +49,7 @@ test: gcc setup-spark jdk go check ## everything CI runs
 	$(PYTEST) tests -q -m "not interop and not spark" -n 2 --dist loadfile
 	ROCKETPY_PURE=1 $(PYTEST) $(SENDING) -q -n 2 --dist loadfile
 	$(BIN)/python -m tests.fuzz --seconds 60 --where-possible
+	$(BIN)/python -m tests.fuzz --decoder --seconds 20 --where-possible
 	$(PYTEST) tests -q -m spark
 	$(PYTEST) tests -q -m interop
 

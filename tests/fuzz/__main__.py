@@ -1,8 +1,9 @@
-"""Fuzzing of the compiled send path under sanitizers: ``python -m tests.fuzz [--seconds N]``.
+"""Fuzzing of compiled modules under sanitizers: ``python -m tests.fuzz [--decoder] [--seconds N]``.
 
 Frames of every kind, damaged in every way, go to two simulated brokers, one of them with the module
 built under AddressSanitizer and UBSan; a read or write out of bounds, undefined behaviour, or any
-difference between the two ends it, with the seed that repeats it: ``--seed N``.
+difference between the two ends it, with the seed that repeats it: ``--seed N``. With ``--decoder``
+the same for records that are decoded into Arrow columns, beside numpy.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.compiler import compiler
-from tests.fuzz.sanitized import ROOT, build, environment, runs_here
+from tests.fuzz.sanitized import ROOT, ROWS, SENDS, build, environment, runs_here
 
 _CASE_LIMIT_S = 300.0
 """A case takes a second; one that takes this long hangs."""
@@ -28,13 +29,12 @@ class Progress(NamedTuple):
 
     seed: int
     cases: int
-    served_bytes: int
+    served: int
 
 
-def run(module: Path, env: dict[str, str], first: int, last: int, seconds: float) -> int:
+def run(command: list[str], env: dict[str, str], first: int, last: int, seconds: float) -> int:
     """Run the fuzzing process and tell of it; return the exit code."""
-    command = [sys.executable, "-m", "tests.fuzz.run_cases", str(module)]
-    command += [str(first), str(last), str(seconds)]
+    command = [*command, str(first), str(last), str(seconds)]
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     try:
         progress = _watch(process)
@@ -42,15 +42,15 @@ def run(module: Path, env: dict[str, str], first: int, last: int, seconds: float
         if process.poll() is None:
             process.kill()
         process.wait()
-    print(f"fuzz: {progress.cases} cases, {progress.served_bytes / 1e6:.1f} MB served", flush=True)
+    print(f"fuzz: {progress.cases} cases, {progress.served:,} bytes or rows served", flush=True)
     if process.returncode:
         print(
             f"fuzz: FAILED at seed {progress.seed} (exit code {process.returncode}); "
-            f"again: {sys.executable} -m tests.fuzz --seed {progress.seed}",
+            f"again with --seed {progress.seed}",
             file=sys.stderr,
         )
         return 1
-    if not progress.served_bytes:
+    if not progress.served:
         print("fuzz: FAILED: the compiled path served nothing", file=sys.stderr)
         return 1
     return 0
@@ -70,8 +70,8 @@ def _watch(process: "subprocess.Popen[str]") -> Progress:
                 hangs = threading.Timer(_CASE_LIMIT_S, process.kill)
                 hangs.start()
             elif word == "done":
-                _, cases, served_bytes = progress
-                progress = Progress(progress.seed, cases + 1, served_bytes + int(number))
+                _, cases, served = progress
+                progress = Progress(progress.seed, cases + 1, served + int(number))
             else:
                 print(line, end="")
             if time.monotonic() - told_s > _TELL_EVERY_S:
@@ -85,6 +85,7 @@ def _watch(process: "subprocess.Popen[str]") -> Progress:
 def main() -> int:
     """Build, fuzz, return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--decoder", action="store_true", help="records instead of frames")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="this one only")
@@ -104,11 +105,13 @@ def main() -> int:
     assert command is not None
     with tempfile.TemporaryDirectory(prefix="rocketpy-fuzz-") as directory:
         print("fuzz: compiling with -fsanitize=address,undefined", flush=True)
-        module = build(command, Path(directory))
+        name, cases = (ROWS, "run_decoding") if options.decoder else (SENDS, "run_cases")
+        module = build(command, Path(directory), name)
+        running = [sys.executable, "-m", f"tests.fuzz.{cases}", str(module)]
         first, last = options.first, _NO_LAST
         if options.seed is not None:
             first, last = options.seed, options.seed + 1
-        return run(module, env, first, last, options.seconds)
+        return run(running, env, first, last, options.seconds)
 
 
 if __name__ == "__main__":

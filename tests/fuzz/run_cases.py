@@ -3,29 +3,17 @@
 Loads the compiled module from a file, then says ``case N`` before each case, ``done N`` behind it.
 """
 
-import importlib.machinery
-import importlib.util
 import logging
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 import structlog
 
 from tests.fuzz.cases import case_of, ends_of
+from tests.fuzz.sanitized import SENDS, load
 from tests.unit.broker.processor.plain_send_kit import assert_same, both_ways, outcome_of
-
-_MODULE = "rocketpy.broker.processor._plain_sends"
-
-
-def load(path: str) -> None:
-    """Make the module of a file the one that brokers find."""
-    loader = importlib.machinery.ExtensionFileLoader(_MODULE, path)
-    spec = importlib.util.spec_from_file_location(_MODULE, path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    sys.modules[_MODULE] = module
 
 
 def run_case(seed: int) -> int:
@@ -50,12 +38,17 @@ def main() -> None:
     path, first, last, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    load(path)
+    load(SENDS, path)
+    run_seeds(run_case, first, last, seconds)
+
+
+def run_seeds(run: Callable[[int], int], first: int, last: int, seconds: float) -> None:
+    """Run seeds from the first to before the last, as long as there is time; tell of each."""
     end = time.monotonic() + seconds
     seed = first
     while seed < last and time.monotonic() < end:
         print("case", seed, flush=True)
-        print("done", run_case(seed), flush=True)
+        print("done", run(seed), flush=True)
         seed += 1
 
 

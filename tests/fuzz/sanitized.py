@@ -1,9 +1,11 @@
-"""The compiled module built with AddressSanitizer and UndefinedBehaviorSanitizer, and its process.
+"""Compiled modules built with AddressSanitizer and UndefinedBehaviorSanitizer, and their process.
 
 The interpreter is not built with them, so their libraries are loaded before it; with
 PYTHONMALLOC=malloc every object, and every file of a simulated disk, is a block they watch.
 """
 
+import importlib.machinery
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,7 +13,8 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "rocketpy/broker/processor/_plain_sends.pyx"
+SENDS = "rocketpy.broker.processor._plain_sends"
+ROWS = "rocketpy.arrow._rows"
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _FLAGS = (
     "-fsanitize=address,undefined",
@@ -57,17 +60,27 @@ def runs_here(env: dict[str, str]) -> str:
     return done.stderr.strip() or (f"exit code {done.returncode}" if done.returncode else "")
 
 
-def build(compiler: list[str], directory: Path) -> Path:
-    """Compile the module into a directory.
+def build(compiler: list[str], directory: Path, name: str) -> Path:
+    """Compile a module, given by its full name, into a directory.
 
     Raises:
         subprocess.CalledProcessError: Cython or the compiler refuses it; they say why.
     """
-    c_file = directory / "_plain_sends.c"
-    module = directory / "_plain_sends.so"
-    relative = SOURCE.relative_to(ROOT)
-    cython = [sys.executable, "-m", "cython", "-3", str(relative), "-o", str(c_file)]
+    last = name.rpartition(".")[2]
+    c_file, module = directory / f"{last}.c", directory / f"{last}.so"
+    source = f"{name.replace('.', '/')}.pyx"
+    cython = [sys.executable, "-m", "cython", "-3", source, "-o", str(c_file)]
     subprocess.run(cython, cwd=ROOT, check=True)
     include = f"-I{sysconfig.get_path('include')}"
     subprocess.run([*compiler, *_FLAGS, include, str(c_file), "-o", str(module)], check=True)
     return module
+
+
+def load(name: str, path: str) -> None:
+    """Make the module of a file the one that is found under a name."""
+    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[name] = module
