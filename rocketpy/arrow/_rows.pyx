@@ -105,9 +105,6 @@ cdef inline uint64_t word_at(Bytes p) noexcept nogil:
         | (<uint64_t>p[7] << 56)
     )
 
-cdef inline int64_t signed_long(Bytes p) noexcept nogil:
-    return <int64_t>((<uint64_t>get_int(p) << 32) | get_int(p + 4))
-
 cdef inline void copy_text(uint8_t* to, Bytes p, Py_ssize_t size, Bytes end) noexcept nogil:
     """Copy a text to where SPARE_BYTES may be written behind it; `end` is that of the data."""
     cdef Py_ssize_t done = 0
@@ -339,7 +336,7 @@ cdef class Rows:
             or left < HEAD_BYTES + TAIL_BYTES
             or left > self.data.len - at
             or not 0 <= body_size <= left - HEAD_BYTES - TAIL_BYTES
-            or (self.has_base and signed_long(p + PHY_OFFSET_AT) != self.base_offset + at)
+            or (self.has_base and get_long(p + PHY_OFFSET_AT) != self.base_offset + at)
             or not self.are_times(p)
         ):
             return False
@@ -371,8 +368,8 @@ cdef class Rows:
         return True
 
     cdef bint are_times(self, Bytes p) noexcept nogil:
-        cdef int64_t born = signed_long(p + BORN_AT)
-        cdef int64_t stored = signed_long(p + STORED_AT)
+        cdef int64_t born = get_long(p + BORN_AT)
+        cdef int64_t stored = get_long(p + STORED_AT)
         return -MOST_MS <= born <= MOST_MS and -MOST_MS <= stored <= MOST_MS
 
     cdef void write_fixed(self, Bytes p) noexcept nogil:
@@ -383,9 +380,9 @@ cdef class Rows:
             if out.kind == AS_INT:
                 (<int32_t*>out.buffer.buf)[self.count] = <int32_t>get_int(p + out.at)
             elif out.kind == AS_LONG:
-                (<int64_t*>out.buffer.buf)[self.count] = signed_long(p + out.at)
+                (<int64_t*>out.buffer.buf)[self.count] = get_long(p + out.at)
             elif out.kind == AS_TIME:
-                (<int64_t*>out.buffer.buf)[self.count] = signed_long(p + out.at) * 1000
+                (<int64_t*>out.buffer.buf)[self.count] = get_long(p + out.at) * 1000
             else:
                 memcpy(<uint8_t*>out.buffer.buf + self.count * 8, p + out.at, 8)
 
@@ -614,8 +611,8 @@ cdef class Rows:
                 if valid != NULL:
                     valid[number >> 3] |= 1 << (number & 7)
             elif or_place:
-                add_hex(to + used, <uint64_t>signed_long(self.start + row.at + STORE_HOST_AT))
-                add_hex(to + used + 16, <uint64_t>signed_long(self.start + row.at + PHY_OFFSET_AT))
+                add_hex(to + used, <uint64_t>get_long(self.start + row.at + STORE_HOST_AT))
+                add_hex(to + used + 16, <uint64_t>get_long(self.start + row.at + PHY_OFFSET_AT))
                 used += ID_BYTES
             pairs += row.pair_count
         places[self.count] = <int32_t>used
