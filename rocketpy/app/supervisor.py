@@ -145,7 +145,10 @@ class Supervisor:
     def _fill(self) -> None:
         ended = [each for each in self._processes if each.poll() is not None]
         for process in ended:
-            logger.warning("worker %d ended with %s", process.pid, process.returncode)
+            logger.warning(
+                "worker %(pid)d ended with %(returncode)s",
+                {"pid": process.pid, "returncode": process.returncode},
+            )
             self._processes.remove(process)
         if ended:
             self._sleep(_RESTART_PAUSE_S)
@@ -160,7 +163,9 @@ class Supervisor:
             try:
                 process.wait(max(0.0, deadline_s - time.monotonic()))
             except subprocess.TimeoutExpired:
-                logger.warning("worker %d did not end in time and is killed", process.pid)
+                logger.warning(
+                    "worker %(pid)d did not end in time and is killed", {"pid": process.pid}
+                )
                 process.kill()
                 process.wait()
         self._processes.clear()

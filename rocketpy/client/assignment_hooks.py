@@ -54,4 +54,7 @@ class AssignmentHooks:
             else:
                 await asyncio.get_running_loop().run_in_executor(None, hook, told)
         except Exception:
-            logger.exception("a hook of group %s failed for %s", self._group, told)
+            logger.exception(
+                "a hook of group %(group)s failed for %(queues)s",
+                {"group": self._group, "queues": told},
+            )

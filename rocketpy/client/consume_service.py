@@ -103,7 +103,10 @@ class Workers(Generic[T]):
         for worker in running:
             worker.cancel()
         if running:
-            logger.warning("%d handlers did not finish in time and were cancelled", len(running))
+            logger.warning(
+                "%(count)d handlers did not finish in time and were cancelled",
+                {"count": len(running)},
+            )
             await asyncio.wait(running)
 
     async def _work(self) -> None:
@@ -139,16 +142,25 @@ async def handled(invoke: Invoke, messages: list[ReceivedMessage]) -> int | None
     except Retry as order:
         return order.delay_level
     except ToDLQ as order:
-        logger.info("to the dead letter queue: %r: %s", messages, order.reason)
+        logger.info(
+            "to the dead letter queue: %(messages)r: %(reason)s",
+            {"messages": messages, "reason": order.reason},
+        )
         return DEAD_LETTER
     except asyncio.CancelledError:
         # Of something the handler waited for, unless it is we who are to end.
         worker = asyncio.current_task()
         if worker is None or worker.cancelling():
             raise
-        logger.warning("handler was cancelled, to be delivered again: %r", messages)
+        logger.warning(
+            "handler was cancelled, to be delivered again: %(messages)r", {"messages": messages}
+        )
     except Exception:
-        logger.warning("handler failed, to be delivered again: %r", messages, exc_info=True)
+        logger.warning(
+            "handler failed, to be delivered again: %(messages)r",
+            {"messages": messages},
+            exc_info=True,
+        )
     else:
         return None
     return 0

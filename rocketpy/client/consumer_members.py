@@ -208,7 +208,10 @@ class PushMember(HandlerMember[ConsumerConfig]):
         try:
             await self._store.save({queue: offset}, final=True)
         except RocketPyError as error:
-            logger.warning("offset %d of %s was not stored yet: %r", offset, queue, error)
+            logger.warning(
+                "offset %(offset)d of %(queue)s was not stored yet: %(error)r",
+                {"offset": offset, "queue": queue, "error": error},
+            )
 
     def offsets(self) -> dict[MessageQueue, int]:
         """Return what would be committed now."""

@@ -49,9 +49,8 @@ async def wait_for_first_round(
             await then()
     except TimeoutError:
         logger.warning(
-            "group %s: its brokers did not say within %s s where it begins (%r); what is sent "
-            "before they do may be missed; they are asked again in the background",
-            group,
-            limit_s,
-            rounds.failure,
+            "group %(group)s: its brokers did not say within %(limit_s)s s where it begins "
+            "(%(error)r); what is sent before they do may be missed; they are asked again in the "
+            "background",
+            {"group": group, "limit_s": limit_s, "error": rounds.failure},
         )

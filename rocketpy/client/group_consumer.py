@@ -126,7 +126,10 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             try:
                 await instance.heartbeat()
             except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
-                logger.warning("first heartbeat of group %s failed: %r", self.group, error)
+                logger.warning(
+                    "first heartbeat of group %(group)s failed: %(error)r",
+                    {"group": self.group, "error": error},
+                )
             for job in self._jobs:
                 job.start()
             await wait_for_first_round(
@@ -188,7 +191,10 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             async with asyncio.timeout(limit_s):
                 await work
         except TimeoutError:
-            logger.warning("group %s: a broker did not answer before the close ended", self.group)
+            logger.warning(
+                "group %(group)s: a broker did not answer before the close ended",
+                {"group": self.group},
+            )
 
     async def wait_closed(self) -> None:
         """Wait until closed, or until a background task fails in a way that does not pass.

@@ -130,24 +130,33 @@ class _Guarded:
         """Do what the error handler says: it returns, and the message is done, or it raises."""
         level = DEAD_LETTER
         if self._on_error is None:
-            logger.error("to the dead letter queue: %s", error)
+            logger.error("to the dead letter queue: %(error)s", {"error": error})
         else:
             try:
                 await self._told(message, error)
             except Retry as order:
                 level = order.delay_level
             except ToDLQ as order:
-                logger.info("to the dead letter queue: %r: %s", message, order.reason)
+                logger.info(
+                    "to the dead letter queue: %(message)r: %(reason)s",
+                    {"message": message, "reason": order.reason},
+                )
             except Exception:
-                logger.warning("error handler failed, to be delivered again: %r", message,
-                               exc_info=True)  # fmt: skip
+                logger.warning(
+                    "error handler failed, to be delivered again: %(message)r",
+                    {"message": message},
+                    exc_info=True,
+                )
                 level = 0
             else:
                 return
         try:
             await message.nack(level)
         except RocketPyError as failure:
-            logger.warning("%r was not given back and may come again: %r", message, failure)
+            logger.warning(
+                "%(message)r was not given back and may come again: %(error)r",
+                {"message": message, "error": failure},
+            )
 
     async def _told(self, message: ReceivedMessage, error: Exception) -> None:
         handle = self._on_error

@@ -198,7 +198,10 @@ class Instance:
                     consumer_group=consumer_group,
                 )
             except RocketPyError as error:
-                logger.info("leaving a group at %s failed: %r", address, error)
+                logger.info(
+                    "leaving a group at %(address)s failed: %(error)r",
+                    {"address": address, "error": error},
+                )
 
         known = [address for address, failure in self._heartbeat_known.items() if not failure]
         await asyncio.gather(*(leave(address) for address in known))
@@ -224,7 +227,10 @@ class Instance:
             except BrokerError:
                 raise
             except RocketPyError as error:  # its pulls will say it again
-                logger.warning("%s was not asked about a filter: %r", address, error)
+                logger.warning(
+                    "%(address)s was not asked about a filter: %(error)r",
+                    {"address": address, "error": error},
+                )
 
     # ---- heartbeats
 
@@ -269,9 +275,9 @@ class Instance:
         }
         for group in sorted(named - self._divided_groups):
             logger.warning(
-                "members of group %s subscribe differently: brokers keep what was asked for last, "
-                "and messages are missed; let all of them have the same topics and filters",
-                group,
+                "members of group %(group)s subscribe differently: brokers keep what was asked for "
+                "last, and messages are missed; let all of them have the same topics and filters",
+                {"group": group},
             )
         self._divided_groups = named
 

@@ -101,13 +101,19 @@ class NameServers:
             except ClientError as error:
                 failures.append(str(error) if address in str(error) else f"{address}: {error}")
                 kind = NoNameServerError
-                logger.info("name server %s does not answer: %r", address, error)
+                logger.info(
+                    "name server %(address)s does not answer: %(error)r",
+                    {"address": address, "error": error},
+                )
             else:
                 if code not in _EVERY_ONE_ANSWERS or response.code != _NOT_SUPPORTED:
                     self.failure = ""
                     return response
                 failures.append(f"{address} is no name server; is it a broker's address?")
-                logger.warning("%s", failures[-1])
+                logger.warning(
+                    "%(address)s is no name server; is it a broker's address?",
+                    {"address": address},
+                )
             self._index = (self._index + 1) % len(self.addresses)
         self.failure = "no name server answers: " + "; ".join(failures)
         raise kind(self.failure)

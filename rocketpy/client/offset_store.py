@@ -144,7 +144,9 @@ class LocalOffsetStore:
             except FileNotFoundError:
                 continue
             except BadBodyError as error:
-                logger.warning("offset file %s cannot be read: %s", path, error)
+                logger.warning(
+                    "offset file %(path)s cannot be read: %(error)s", {"path": path, "error": error}
+                )
         return {}
 
     def _write(self, offsets: dict[MessageQueue, int]) -> None:

@@ -106,12 +106,15 @@ class OnewayLosses:
 
     def _tell(self) -> None:
         logger.warning(
-            "one-way sends were lost: group=%s topic=%s lost=%d in_all=%d reason=%r",
-            self._group,
-            self._topic,
-            self.count - self._told,
-            self.count,
-            self._reason,
+            "one-way sends were lost: group=%(group)s topic=%(topic)s lost=%(lost)d "
+            "in_all=%(count)d reason=%(reason)r",
+            {
+                "group": self._group,
+                "topic": self._topic,
+                "lost": self.count - self._told,
+                "count": self.count,
+                "reason": self._reason,
+            },
         )
         self._told = self.count
         self._timer = asyncio.get_running_loop().call_later(_PAUSE_S, self._tell_rest)

@@ -203,12 +203,15 @@ class OrderedService:
 
     async def _give_up(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
         if self._bury is None:
-            logger.warning("broadcast message is given up: %r", message)
+            logger.warning("broadcast message is given up: %(message)r", {"message": message})
         else:
             try:
                 await self._bury(message)
             except RocketPyError as error:
-                logger.warning("%r is not among the dead letters yet: %r", message, error)
+                logger.warning(
+                    "%(message)r is not among the dead letters yet: %(error)r",
+                    {"message": message, "error": error},
+                )
                 return False
         queue.remove(message)
         return True

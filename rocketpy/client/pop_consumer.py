@@ -234,7 +234,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
-        logger.error("popping stopped by an unexpected error: %r", error, exc_info=error)
+        logger.error(
+            "popping stopped by an unexpected error: %(error)r", {"error": error}, exc_info=error
+        )
         self._fail(error)
         if self._service is not None:
             self._service.fail(error)
@@ -261,7 +263,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             try:
                 await work
             except RocketPyError as error:
-                logger.info("a message was not settled and comes back: %r", error)
+                logger.info("a message was not settled and comes back: %(error)r", {"error": error})
 
         task = asyncio.create_task(settled())
         self._settling.add(task)

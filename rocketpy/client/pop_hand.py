@@ -123,7 +123,9 @@ class PopHand:
             return False
         if held.is_busy or self._instance.clock.monotonic_ms() < held.deadline_ms:
             return True
-        logger.warning("its invisible time is over before it was settled: %r", message)
+        logger.warning(
+            "its invisible time is over before it was settled: %(message)r", {"message": message}
+        )
         self._let_go(held)
         return False
 
@@ -168,7 +170,10 @@ class PopHand:
                 try:
                     await self._keep(held, invisible_ms)
                 except RocketPyError as error:
-                    logger.warning("%r was not kept for longer: %r", held.message, error)
+                    logger.warning(
+                        "%(message)r was not kept for longer: %(error)r",
+                        {"message": held.message, "error": error},
+                    )
 
     async def _keep(self, held: _Held, invisible_ms: int) -> None:
         held.is_busy = True

@@ -101,10 +101,9 @@ class PopLoop:
             except RocketPyError as error:
                 if self.failure is None:
                     logger.warning(
-                        "%s cannot be popped, which is tried again: group=%s reason=%r",
-                        self.queue,
-                        self._settings.group,
-                        error,
+                        "%(queue)s cannot be popped, which is tried again: group=%(group)s "
+                        "reason=%(error)r",
+                        {"queue": self.queue, "group": self._settings.group, "error": error},
                     )
                 self.failure = error
                 if isinstance(error, ClientError):
@@ -113,7 +112,10 @@ class PopLoop:
             else:
                 if self.failure is not None:
                     group = self._settings.group
-                    logger.warning("%s can be popped again: group=%s", self.queue, group)
+                    logger.warning(
+                        "%(queue)s can be popped again: group=%(group)s",
+                        {"queue": self.queue, "group": group},
+                    )
                 self.failure = None
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
@@ -151,7 +153,10 @@ class PopLoop:
             self._settle(self._hand.ack(message))
         for ext, error in result.bad:
             message = self._held(ext, result)
-            logger.error("the body of %r cannot be read, giving it back: %s", message, error)
+            logger.error(
+                "the body of %(message)r cannot be read, giving it back: %(error)s",
+                {"message": message, "error": error},
+            )
             self._settle(self._hand.nack(message, None))
 
     def _held(self, ext: MessageExt, result: PopResult) -> PoppedMessage:

@@ -175,16 +175,25 @@ class PopService:
         except Retry as order:
             return _Failed(delay_of_level(order.delay_level))
         except ToDLQ as order:
-            logger.info("to the dead letter queue: %r: %s", chunk, order.reason)
+            logger.info(
+                "to the dead letter queue: %(messages)r: %(reason)s",
+                {"messages": chunk, "reason": order.reason},
+            )
             return _Failed(DEAD_LETTER)
         except asyncio.CancelledError:
             # Of something the handler waited for, unless it is we who are to end.
             worker = asyncio.current_task()
             if worker is None or worker.cancelling():
                 raise
-            logger.warning("handler was cancelled, to be delivered again: %r", chunk)
+            logger.warning(
+                "handler was cancelled, to be delivered again: %(messages)r", {"messages": chunk}
+            )
         except Exception:
-            logger.warning("handler failed, to be delivered again: %r", chunk, exc_info=True)
+            logger.warning(
+                "handler failed, to be delivered again: %(messages)r",
+                {"messages": chunk},
+                exc_info=True,
+            )
         else:
             return None
         return _Failed(None)
@@ -193,10 +202,16 @@ class PopService:
         try:
             await self._hand.ack(message)
         except RocketPyError as error:
-            logger.warning("%r is done, but may come again: %r", message, error)
+            logger.warning(
+                "%(message)r is done, but may come again: %(error)r",
+                {"message": message, "error": error},
+            )
 
     async def _nack(self, message: PoppedMessage, delay_s: float | None) -> None:
         try:
             await self._hand.nack(message, delay_s)
         except RocketPyError as error:
-            logger.info("%r comes back after its invisible time: %r", message, error)
+            logger.info(
+                "%(message)r comes back after its invisible time: %(error)r",
+                {"message": message, "error": error},
+            )

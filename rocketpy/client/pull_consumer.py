@@ -154,7 +154,10 @@ class PullConsumer(StartsAndCloses, Polls):
                     self._committable.update(self._positions)
                 await self._store_committable()
             except RocketPyError as error:
-                logger.warning("last offsets of group %s were not stored: %r", self.group, error)
+                logger.warning(
+                    "last offsets of group %(group)s were not stored: %(error)r",
+                    {"group": self.group, "error": error},
+                )
         for queue in list(self._readers.queues):
             await self._drop(queue)
         await self._instance.remove_consumer(self._member)
@@ -208,7 +211,10 @@ class PullConsumer(StartsAndCloses, Polls):
             try:
                 await self._instance.heartbeat()
             except RocketPyError as error:  # the heartbeat job goes on trying, health() shows it
-                logger.warning("first heartbeat of group %s failed: %r", self.group, error)
+                logger.warning(
+                    "first heartbeat of group %(group)s failed: %(error)r",
+                    {"group": self.group, "error": error},
+                )
             self._rebalance_job.start()
         else:
             self._subscriptions[topic] = wanted
@@ -426,7 +432,10 @@ class PullConsumer(StartsAndCloses, Polls):
         self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
     ) -> None:
         """Hand the message out as stored: only its reader can say what to do with it."""
-        logger.error("the body of %r cannot be inflated: %s", message, error)
+        logger.error(
+            "the body of %(message)r cannot be inflated: %(error)s",
+            {"message": message, "error": error},
+        )
         self._deliver(queue, [message])
 
     def _broken(self, error: BaseException) -> None:

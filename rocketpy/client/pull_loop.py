@@ -193,10 +193,13 @@ class PullLoop:
         queue.broker_max_offset = result.max_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             logger.warning(
-                "offset %d of %s: the broker goes on at %d (a reset, or no such message)",
-                queue.next_pull_offset,
-                queue.queue,
-                result.next_begin_offset,
+                "offset %(offset)d of %(queue)s: the broker goes on at %(next_offset)d (a reset, "
+                "or no such message)",
+                {
+                    "offset": queue.next_pull_offset,
+                    "queue": queue.queue,
+                    "next_offset": result.next_begin_offset,
+                },
             )
             await self._offset_moved(queue, result.next_begin_offset)
             return

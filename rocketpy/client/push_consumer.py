@@ -212,7 +212,10 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         try:
             await self._store.save(offsets, final=True)
         except RocketPyError as error:
-            logger.warning("last offsets of group %s were not stored: %r", self.group, error)
+            logger.warning(
+                "last offsets of group %(group)s were not stored: %(error)r",
+                {"group": self.group, "error": error},
+            )
         if self._locks is not None:
             await self._locks.give_back(idle)
         if self._tracer is not None:
@@ -292,7 +295,10 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         await self._hooks.revoked([queue])
         offset = entry.commit_offset
         await self._readers.stop(queue)
-        logger.info("group %s: gave %s up at %s", self.group, queue, offset)
+        logger.info(
+            "group %(group)s: gave %(queue)s up at %(offset)s",
+            {"group": self.group, "queue": queue, "offset": offset},
+        )
         try:
             # Without the lock somebody else may have come further by now.
             if offset is not None and (locks is None or locks.holds(queue)):
@@ -324,7 +330,10 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     async def _reject(
         self, queue: ProcessQueue, message: ReceivedMessage, error: Exception
     ) -> None:
-        logger.error("the body of %r cannot be read, giving it back: %s", message, error)
+        logger.error(
+            "the body of %(message)r cannot be read, giving it back: %(error)s",
+            {"message": message, "error": error},
+        )
         await self._returns.give_back(queue, message, 0)
 
     def _deliver_again(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:

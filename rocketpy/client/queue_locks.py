@@ -100,7 +100,10 @@ class QueueLockKeeper:
             if queue in held and self.holds(queue):
                 self._renewed_ms[queue] = asked_ms
                 continue
-            logger.warning("group %s: the lock of %s lapsed", self._group, queue)
+            logger.warning(
+                "group %(group)s: the lock of %(queue)s lapsed",
+                {"group": self._group, "queue": queue},
+            )
             self._renewed_ms.pop(queue, None)
             entry.closing = True
             self._lapsed()
@@ -121,7 +124,10 @@ class QueueLockKeeper:
             client_id = self._instance.client_id
             await self._instance.api.unlock_queues(address, self._group, client_id, queues)
         except RocketPyError as error:
-            logger.info("locks of %s were not given back: %r", queues, error)
+            logger.info(
+                "locks of %(queues)s were not given back: %(error)r",
+                {"queues": queues, "error": error},
+            )
 
     async def _lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         address = self._address(broker_name)

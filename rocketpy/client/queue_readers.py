@@ -96,7 +96,10 @@ class QueueReaders:
         task = asyncio.create_task(loop.run(), name=f"rocketpy-pull-{queue}")
         task.add_done_callback(self._loop_ended)
         self._loops[queue] = task
-        logger.info("group %s: reading %s from %d", self._settings.group, queue, offset)
+        logger.info(
+            "group %(group)s: reading %(queue)s from %(offset)d",
+            {"group": self._settings.group, "queue": queue, "offset": offset},
+        )
 
     async def stop(self, queue: MessageQueue) -> None:
         """Read a queue no more; what is in hand no longer counts. An unknown one does nothing."""
@@ -155,13 +158,15 @@ class QueueReaders:
         broker_name = entry.queue.broker_name
         if not any(queue.broker_name == broker_name for queue in self._failures):
             logger.warning(
-                "%s cannot be read from, which is tried again every %s s: group=%s queue=%s "
-                "reason=%r",
-                broker_name,
-                self._settings.error_pause_ms / 1000,
-                self._settings.group,
-                entry.queue,
-                error,
+                "%(broker_name)s cannot be read from, which is tried again every %(pause_s)s s: "
+                "group=%(group)s queue=%(queue)s reason=%(error)r",
+                {
+                    "broker_name": broker_name,
+                    "pause_s": self._settings.error_pause_ms / 1000,
+                    "group": self._settings.group,
+                    "queue": entry.queue,
+                    "error": error,
+                },
             )
         self._failures[entry.queue] = repr(error)
         if isinstance(error, RocketPyError) and not error.retriable:
@@ -172,11 +177,14 @@ class QueueReaders:
             return
         if not any(other.broker_name == queue.broker_name for other in self._failures):
             logger.warning(
-                "%s can be read from again: group=%s", queue.broker_name, self._settings.group
+                "%(broker_name)s can be read from again: group=%(group)s",
+                {"broker_name": queue.broker_name, "group": self._settings.group},
             )
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or (error := task.exception()) is None:
             return
-        logger.error("pulling stopped by an unexpected error: %r", error, exc_info=error)
+        logger.error(
+            "pulling stopped by an unexpected error: %(error)r", {"error": error}, exc_info=error
+        )
         self._broken(error)

@@ -148,7 +148,8 @@ class Rebalancer:
         idle_ms = self._instance.clock.monotonic_ms() - queue.pulled_at_ms
         if idle_ms > PULL_EXPIRED_MS:
             logger.warning(
-                "queue %s was not pulled for %d ms, starting afresh", queue.queue, idle_ms
+                "queue %(queue)s was not pulled for %(idle_ms)d ms, starting afresh",
+                {"queue": queue.queue, "idle_ms": idle_ms},
             )
             return True
         return False

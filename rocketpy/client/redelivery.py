@@ -73,7 +73,10 @@ class Redelivery:
         try:
             await self._give_back(message.ext, message.queue.broker_name, delay_level)
         except RocketPyError as error:
-            logger.info("giving %r back failed, sending it to the retry topic: %r", message, error)
+            logger.info(
+                "giving %(message)r back failed, sending it to the retry topic: %(error)r",
+                {"message": message, "error": error},
+            )
             await self.send_copy(message, delay_level)
 
     async def _give_back(self, stored: MessageExt, broker_name: str, delay_level: int) -> None:

@@ -96,7 +96,10 @@ class PendingRequests:
         future = self._waiting.get(correlation_id)
         if future is None or future.done():
             self.unmatched += 1
-            logger.info("an answer that nobody waits for (any more): %s", correlation_id)
+            logger.info(
+                "an answer that nobody waits for (any more): %(correlation_id)s",
+                {"correlation_id": correlation_id},
+            )
             return
         sys_flag = header.sys_flag
         if sys_flag & COMPRESSED:
@@ -248,6 +251,9 @@ def answering(handler: ResponderHandler, reply: Reply) -> Callable[[ReceivedMess
         try:
             await reply(message, answer)
         except RocketPyError as error:
-            logger.warning("the answer to request %s was not taken: %r", message.id, error)
+            logger.warning(
+                "the answer to request %(msg_id)s was not taken: %(error)r",
+                {"msg_id": message.id, "error": error},
+            )
 
     return handle

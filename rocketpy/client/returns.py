@@ -77,7 +77,9 @@ class Returns:
             for message in queue.overdue(since_ms, _OVERDUE_AT_ONCE):
                 if not queue.leave(message):
                     continue
-                logger.warning("in hand for too long, giving back: %r", message)
+                logger.warning(
+                    "in hand for too long, giving back: %(message)r", {"message": message}
+                )
                 if await self._request(queue, message, TIMEOUT_DELAY_LEVEL):
                     continue
                 if queue.started_ms(message) is None:
@@ -91,11 +93,16 @@ class Returns:
         """Return whether the message is finished here."""
         try:
             if self._redelivery is None:
-                logger.warning("broadcast message is not delivered again: %r", message)
+                logger.warning(
+                    "broadcast message is not delivered again: %(message)r", {"message": message}
+                )
             else:
                 await self._redelivery.request(message, delay_level)
         except RocketPyError as error:
-            logger.info("%r stays here, giving it back failed: %r", message, error)
+            logger.info(
+                "%(message)r stays here, giving it back failed: %(error)r",
+                {"message": message, "error": error},
+            )
             return False
         except BaseException:
             queue.stay(message)

@@ -234,7 +234,10 @@ class RouteTable:
         self._remember_brokers(route)
         self._publish[topic] = writable
         self._subscribe[topic] = readable
-        logger.info("route of %s changed: %d queues", topic, len(self._subscribe[topic]))
+        logger.info(
+            "route of %(topic)s changed: %(count)d queues",
+            {"topic": topic, "count": len(self._subscribe[topic])},
+        )
         for listener in self.on_change:
             listener(topic)
 

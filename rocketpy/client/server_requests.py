@@ -112,15 +112,18 @@ class ServerRequests:
         try:
             message = decode_message(request.body)
         except CorruptRecordError as error:
-            logger.warning("a broker asks about a message that cannot be read: %s", error)
+            logger.warning(
+                "a broker asks about a message that cannot be read: %(error)s", {"error": error}
+            )
             return
         group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
         for producer in self._producers(group):
             if producer.check_transaction(asked, channel.remote_address, message):
                 return
         logger.warning(
-            "a broker asks how a transaction of group %s ended, no producer here has a tx_checker",
-            group,
+            "a broker asks how a transaction of group %(group)s ended, no producer here has a "
+            "tx_checker",
+            {"group": group},
         )
 
     def take_reply(self, channel: object, request: RemotingCommand) -> RemotingCommand:  # noqa: ARG002

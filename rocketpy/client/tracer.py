@@ -287,7 +287,10 @@ class Tracer:
 
     def _lost(self, records: int, error: BaseException | None) -> None:
         if not self.dropped:
-            logger.warning("the trace of %s is incomplete: %r", self._group, error)
+            logger.warning(
+                "the trace of %(group)s is incomplete: %(error)r",
+                {"group": self._group, "error": error},
+            )
         self.dropped += records
 
     async def close(self) -> None:

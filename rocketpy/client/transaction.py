@@ -293,10 +293,9 @@ class Transaction:
             await self._ends.end(half, state)
         except RocketPyError as error:
             logger.warning(
-                "the %s of transaction %s was not confirmed, the broker will ask: %r",
-                state.name,
-                half.msg_id,
-                error,
+                "the %(state)s of transaction %(msg_id)s was not confirmed, the broker will ask: "
+                "%(error)r",
+                {"state": state.name, "msg_id": half.msg_id, "error": error},
             )
         else:
             self.is_confirmed = True
@@ -327,7 +326,10 @@ class CheckAnswers:
     ) -> None:
         """Answer a question of the broker at the address `asker`, soon."""
         if len(self._tasks) >= MAX_CHECKS:
-            logger.warning("%d transactions are being checked, more must wait", MAX_CHECKS)
+            logger.warning(
+                "%(limit)d transactions are being checked, more must wait",
+                {"limit": MAX_CHECKS},
+            )
             return
         task = asyncio.get_running_loop().create_task(self._answer(asked, asker, message))
         self._tasks[task] = None
@@ -348,7 +350,10 @@ class CheckAnswers:
         try:
             await self._ends.answer(asked, asker, message, state, remark)
         except RocketPyError as error:
-            logger.info("the check of transaction %s was not answered: %r", message.msg_id, error)
+            logger.info(
+                "the check of transaction %(msg_id)s was not answered: %(error)r",
+                {"msg_id": message.msg_id, "error": error},
+            )
 
     async def _check(self, message: MessageExt, broker_name: str) -> tuple[TxState, str | None]:
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
@@ -363,5 +368,8 @@ class CheckAnswers:
                     state = await state
             return TxState(state), None
         except Exception as error:
-            logger.exception("the checker failed, the broker will ask again: %s", message.msg_id)
+            logger.exception(
+                "the checker failed, the broker will ask again: %(msg_id)s",
+                {"msg_id": message.msg_id},
+            )
             return TxState.UNKNOWN, f"checkLocalTransactionState Exception: {error!r}"[:1000]

@@ -24,14 +24,16 @@ class UnservedTopics:
             return
         if is_served:
             del self._topics[topic]
-            logger.warning("topic %s is there now: group=%s", topic, self._group)
+            logger.warning(
+                "topic %(topic)s is there now: group=%(group)s",
+                {"topic": topic, "group": self._group},
+            )
             return
         self._topics[topic] = None
         logger.warning(
-            "no broker has topic %s: create it, or check its name; it is looked for again and "
-            "again: group=%s",
-            topic,
-            self._group,
+            "no broker has topic %(topic)s: create it, or check its name; it is looked for again "
+            "and again: group=%(group)s",
+            {"topic": topic, "group": self._group},
         )
 
     def failures(self) -> dict[str, str]:

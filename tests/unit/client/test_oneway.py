@@ -90,7 +90,11 @@ def test_a_loss_in_quiet_times_is_told_at_once(caplog: pytest.LogCaptureFixture)
 
     with caplog.at_level(logging.WARNING, "rocketpy.client.oneway"):
         run(main)
-    told = [record.args[2:4] for record in caplog.records if isinstance(record.args, tuple)]
+    told = [
+        (record.args["lost"], record.args["count"])
+        for record in caplog.records
+        if isinstance(record.args, dict)
+    ]
     assert told == [(1, 1), (2, 3), (1, 4), (1, 5)]
 
 
