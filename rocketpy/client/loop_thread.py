@@ -37,6 +37,11 @@ class LoopThread:
         """Whether this process was forked since: the thread stayed in the parent."""
         return os.getpid() != self._pid
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs coroutines."""
+        return not self._has_ended
+
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine there and return a future of its result.
 
