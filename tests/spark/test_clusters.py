@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.parquet as pq
 import pytest
 
 from rocketpy.testing.cluster import ClusterThread
@@ -24,6 +25,24 @@ from tests.unit.spark.jobs.kit import in_archive
 SPECULATION = Path(__file__).with_name("speculation.py")
 COUNT = 2000
 _LIMIT_S = 500.0
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+import rocketpy.spark
+
+address, namesrv, topic, home = sys.argv[1:]
+spark = SparkSession.builder.remote(address).getOrCreate()
+options = {"nameservers": namesrv, "subscribe": topic}
+found = spark.read.format("rocketmq").options(**options).load().count()
+rocketpy.spark.register(spark)
+stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", **options).load()
+writer = stream.select("brokerName", "queueId", "queueOffset").writeStream
+writer = writer.option("checkpointLocation", home + "/c")
+writer.trigger(availableNow=True).start(home + "/out", format="parquet").awaitTermination()
+print("FOUND", found)
+spark.stop()
+"""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -122,11 +141,31 @@ def test_a_slow_task_that_runs_twice(
     assert in_archive(tmp_path / "archive") == once
 
 
-def test_over_spark_connect(home: Path, cluster: ClusterThread, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def connect(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pytest.importorskip("grpc_status")
+    with connect_server(home, tmp_path_factory.mktemp("connect")) as address:
+        yield address
+
+
+def test_over_spark_connect(
+    home: Path, cluster: ClusterThread, connect: str, tmp_path: Path
+) -> None:
     """The client is a process without a JVM."""
     job = arguments(cluster, "connect", tmp_path / "out")
-    with connect_server(home, tmp_path) as address:
-        command = [sys.executable, str(ARCHIVE), *job, "--remote", address]
-        with Program(command, home, tmp_path / "job.log") as program:
-            check(program, cluster, "connect", tmp_path / "out")
-            assert "java" not in "".join(program.family().values())
+    command = [sys.executable, str(ARCHIVE), *job, "--remote", connect]
+    with Program(command, home, tmp_path / "job.log") as program:
+        check(program, cluster, "connect", tmp_path / "out")
+        assert "java" not in "".join(program.family().values())
+
+
+def test_spark_connect_reads_batches_and_registered_streams(
+    home: Path, cluster: ClusterThread, connect: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", CONNECT, connect, cluster.namesrv, TOPIC, str(tmp_path)]
+    with Program(command, home, tmp_path / "job.log") as program:
+        assert program.wait(_LIMIT_S) == 0, program.text[-4000:]
+        assert f"FOUND {COUNT}\n" in program.text
+    files = [pq.ParquetFile(each).read() for each in (tmp_path / "out").glob("*.parquet")]
+    found = Counter(tuple(row.values()) for table in files for row in table.to_pylist())
+    assert found == Counter(row[:3] for row in in_store(cluster))

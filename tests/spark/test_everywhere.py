@@ -1,4 +1,4 @@
-"""What holds beside a plain session: broken installations, Spark Connect, misspelt options."""
+"""What holds beside a plain session: broken installations, misspelt options, progress."""
 
 import os
 import subprocess
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
 import pytest
 
 import rocketpy.spark
@@ -17,24 +16,6 @@ from tests.spark.fill import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-CONNECT = """
-import sys
-from pyspark.sql import SparkSession
-import rocketpy.spark
-
-namesrv, home = sys.argv[1:]
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
-options = {"nameservers": namesrv, "subscribe": "T"}
-found = spark.read.format("rocketmq").options(**options).load().count()
-rocketpy.spark.register(spark)
-stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", **options).load()
-writer = stream.select("queueId", "queueOffset").writeStream
-writer = writer.option("checkpointLocation", home + "/c")
-writer.trigger(availableNow=True).start(home + "/out", format="parquet").awaitTermination()
-print("FOUND", found)
-spark.stop()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,29 +39,6 @@ def test_a_broken_installation_costs_no_other_data_source(tmp_path: Path, broken
     )
 
     assert done.stdout == "rocketmq\n", done.stderr
-
-
-def test_spark_connect_reads_batches_and_streams(cluster: ClusterThread, tmp_path: Path) -> None:
-    pytest.importorskip("grpc_status")
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECT, cluster.namesrv, str(tmp_path)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert "FOUND 500\n" in done.stdout, done.stderr[-3000:]
-    files = [pq.ParquetFile(each).read() for each in (tmp_path / "out").glob("*.parquet")]
-    rows = [tuple(row.values()) for table in files for row in table.to_pylist()]
-    assert sorted(rows) == [(queue_id, n) for queue_id in range(2) for n in range(250)]
 
 
 def test_a_misspelt_option_and_an_unknown_topic_reach_the_user(
