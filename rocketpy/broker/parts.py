@@ -205,6 +205,7 @@ class BrokerParts:
                 internal_put=self.internal_put,
                 postpone=self.postponement.postpone,
                 counts_file=document("transactionMetrics"),
+                ops_file=document("transactionPendingOps.json"),
                 clock=self.clock,
             ),
             build_delay(

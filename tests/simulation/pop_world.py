@@ -7,7 +7,8 @@ Handlers ack, fail, take too long, or keep their messages, in a `TroubledWorld`.
 - "log": what comes again has a reason that the broker's log shows: see `Trail`;
 - "buffered", where check points wait in memory, and "ordered", where there are none: nothing is
   delivered while somebody has it, nor when it is acked, unless the broker ended before it had
-  written that (Apache's delivers it again then, too);
+  written that (Apache's delivers it again then, too). Where the broker's clock was set, somebody
+  has it until its wall clock has shown that the time is over, or so much time has gone by;
 - "ordered": nothing is delivered before everything that lies before it is acked.
 """
 
@@ -36,6 +37,8 @@ between its places was delivered before that end, a second before its messages m
 brings them back 3 s after that."""
 BUFFERED_S: Final = UNWRITTEN_S + INVISIBLE_S - 3.0
 """A check point waits in memory until 3 s before its messages are visible again."""
+_MOST_IN_HAND_S: Final = 2 * INVISIBLE_S
+"""Between a pop and its handler."""
 MODES: Final = {"log": "false", "buffered": "true", "ordered": "true"}
 """How messages are popped and judged, and whether check points wait in memory."""
 _ACK, _CHANGE = 200051, 200053
@@ -48,9 +51,10 @@ What: TypeAlias = Place | tuple[bytes, int]
 class _Last:
     """The last delivery of a message."""
 
-    def __init__(self, at_s: float, until_ms: int) -> None:
+    def __init__(self, at_s: float, until_ms: int, free_s: float) -> None:
         self.at_s = at_s
         self.until_ms = until_ms
+        self.free_s = free_s
         self.acked_s: float | None = None
 
 
@@ -66,6 +70,15 @@ class Holders:
         self._forgets_s = forgets_s
         self._forks = forks
         self._last: dict[What, _Last] = {}
+        self._steps: list[tuple[float, int]] = []
+
+    def step_clock(self, now_s: float, wall_ms: int) -> None:
+        """The broker's wall clock is set; it showed `wall_ms`."""
+        self._steps.append((now_s, wall_ms))
+
+    def _shown_ms(self, since_s: float) -> int:
+        """The latest that the clock showed before it was set, -1 when it was not."""
+        return max((wall_ms for at_s, wall_ms in self._steps if at_s >= since_s), default=-1)
 
     def deliver(
         self,
@@ -73,6 +86,7 @@ class Holders:
         handle: PopHandle,
         stored_ms: int,
         now_s: float,
+        wall_ms: int,
         ends_s: list[float],
         since_s: float,
     ) -> None:
@@ -83,10 +97,12 @@ class Holders:
             handle: it says when it was popped, and for how long, by its broker's wall clock.
             stored_ms: when it was stored; a copy, when it came back.
             now_s: time.
+            wall_ms: what the broker's clock shows.
             ends_s: when the broker ended.
             since_s: when the message was sent; what was popped may never have arrived.
         """
         before = self._last.get(what)
+        popped_s = now_s - min(max(0, wall_ms - handle.pop_time_ms) / 1_000, _MOST_IN_HAND_S)
         if before is not None:
             noted_s = [before.at_s] if before.acked_s is None else [before.at_s, before.acked_s]
             if not any(
@@ -95,18 +111,24 @@ class Holders:
                 for end_s in ends_s
             ):
                 assert before.acked_s is None, f"{what!r} was acked and came again"
-                free_ms = max(handle.pop_time_ms, stored_ms)
-                assert free_ms >= before.until_ms, f"{what!r} came while somebody had it"
-        self._last[what] = _Last(now_s, handle.pop_time_ms + handle.invisible_ms)
+                shown_ms = self._shown_ms(before.at_s - _MOST_IN_HAND_S)
+                free_ms = max(handle.pop_time_ms, stored_ms, shown_ms)
+                is_free = free_ms >= before.until_ms or (
+                    shown_ms >= 0 and popped_s >= before.free_s
+                )
+                assert is_free, f"{what!r} came while somebody had it"
+        until_ms = handle.pop_time_ms + handle.invisible_ms
+        self._last[what] = _Last(now_s, until_ms, popped_s + handle.invisible_ms / 1_000)
 
-    def keep(self, what: What, until_ms: int) -> None:
+    def keep(self, what: What, until_ms: int, free_s: float) -> None:
         """Somebody has it until another time."""
-        self._last[what].until_ms = until_ms
+        self._last[what].until_ms, self._last[what].free_s = until_ms, free_s
 
     def ack(self, what: What, now_s: float, wall_ms: int) -> None:
         """An ack was confirmed; one that came too late may count for nothing."""
         last = self._last[what]
-        if wall_ms < last.until_ms:
+        shown_ms = self._shown_ms(last.at_s - _MOST_IN_HAND_S)
+        if max(wall_ms, shown_ms) < last.until_ms and (shown_ms < 0 or now_s < last.free_s):
             last.acked_s = now_s
 
 
@@ -241,7 +263,7 @@ class PopWorld(ClusterWorld):
         chance = self.rng.random()
         if chance < 0.1:
             self.counts["failed"] += 1
-            self._held_until(message, 0)
+            self._held_until(message, 0, 0)
             raise ValueError("not this time")
         if chance < 0.15:
             self.counts["too slow"] += 1
@@ -276,6 +298,7 @@ class PopWorld(ClusterWorld):
                 handle,
                 message.ext.store_timestamp_ms,
                 self._now_s,
+                self._broker.clock.time_ms(),
                 self._ends_at_s,
                 sent_s,
             )
@@ -284,9 +307,14 @@ class PopWorld(ClusterWorld):
         except AssertionError as error:  # the consumer would take it for a handler's failure
             self._broken.append(error)
 
-    def _held_until(self, message: PoppedMessage, until_ms: int) -> None:
+    def _held_until(self, message: PoppedMessage, until_ms: int, free_s: float) -> None:
         if self.mode != "log":
-            self.holders.keep(self._what(message), until_ms)
+            self.holders.keep(self._what(message), until_ms, free_s)
+
+    def _step_clock(self, whose: SimBroker | SimCluster, change_ms: int) -> None:
+        if whose is self._broker:
+            self.holders.step_clock(self._now_s, whose.clock.time_ms())
+        super()._step_clock(whose, change_ms)
 
     def _acked(self, message: PoppedMessage) -> None:
         place = _place(message)
@@ -307,12 +335,13 @@ class PopWorld(ClusterWorld):
     async def _keep(self, message: PoppedMessage) -> None:
         self.counts["kept"] += 1
         until_ms = self._broker.clock.time_ms() + round(INVISIBLE_S * 1_000)
+        free_s = self._now_s + INVISIBLE_S
         try:
             await message.change_invisible(INVISIBLE_S)
         except RocketPyError:
             self.counts["not kept"] += 1
-            until_ms = 0  # its handle may be another one by now
-        self._held_until(message, until_ms)
+            until_ms, free_s = 0, 0.0  # its handle may be another one by now
+        self._held_until(message, until_ms, free_s)
 
     @staticmethod
     def _place_of(fields: dict[str, str]) -> Place:

@@ -98,7 +98,7 @@ class CheckBack:
         reserved_ms: how long messages are kept; a half older than this is given up.
         flushed_phy_offset: asked up to where the commit log is on disk.
         max_phy_offset: asked where the commit log ends.
-        flush_log: brings the commit log to disk, at the end.
+        flush_log: brings the commit log to disk, at the end; False when that failed.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -120,7 +120,7 @@ class CheckBack:
         reserved_ms: Callable[[], int],
         flushed_phy_offset: Callable[[], int],
         max_phy_offset: Callable[[], int],
-        flush_log: Callable[[], object],
+        flush_log: Callable[[], bool],
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
@@ -157,12 +157,14 @@ class CheckBack:
         self._ledger.reset(half)
         self._position = half
         self._progress.reset(half)
-        self._ops.load(self._offsets.query(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0), self._ledger)
+        op = self._offsets.query(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0)
+        self._ops.load(op, self._ledger, self._queue.max_offset)
 
     def persist(self) -> None:
         """Write what decided halves still wait for, and let the progress follow."""
         self._ops.flush()
-        self._flush_log()
+        if self._flush_log():
+            self._ops.save()
         self._follow()
 
     def step(self, now_ms: int) -> int:

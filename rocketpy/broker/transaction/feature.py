@@ -41,6 +41,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     internal_put: InternalPut,
     postpone: Postpone,
     counts_file: JsonDocument,
+    ops_file: JsonDocument,
     clock: Clock,
 ) -> Feature:
     """Build half messages, their ends, and the check-back.
@@ -55,6 +56,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         internal_put: stores messages of the broker's own making.
         postpone: for committed messages that ask for a delay.
         counts_file: transactionMetrics, how many transactions of each topic are open.
+        ops_file: transactionPendingOps.json, what a stop could not have named by op messages.
         clock: time.
     """
     config = configs.broker
@@ -72,6 +74,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         config,
         clock,
         lambda: store.store_host,
+        ops_file,
     )
     ends = EndTransactions(
         store,

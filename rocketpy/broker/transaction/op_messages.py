@@ -3,6 +3,9 @@
 The body is the halves' queue offsets, each followed by a comma; brokers before 5.0 wrote one offset
 without a comma. Nothing tells a commit from a rollback: the committed message is stored before.
 
+A stop that finds the store taking none writes the halves that wait into a file of ours; the next
+start has them decided, and named by op messages as soon as that is possible.
+
 Source: TransactionalMessageServiceImpl (deletePrepareMessage, batchSendOpMessage),
 TransactionalMessageBridge.writeOp, TransactionalMessageUtil (5.4.0).
 """
@@ -15,6 +18,7 @@ from typing import Final
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.document import JsonDocument, as_int, as_table
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.transaction.ledger import HalfLedger
@@ -54,6 +58,7 @@ class OpMessages:
         config: size and age of a batch; see `configure`.
         clock: time.
         store_host: this broker's address as records have it; a callable, known once it listens.
+        file: transactionPendingOps.json.
     """
 
     name = "TransactionOps"
@@ -65,12 +70,15 @@ class OpMessages:
         config: BrokerConfig,
         clock: Clock,
         store_host: Callable[[], bytes],
+        file: JsonDocument,
     ) -> None:
         self._queue = queue
         self._put = put
         self._config = config
         self._clock = clock
         self._store_host = store_host
+        self._file = file
+        self._is_in_file = False
         self._lock = threading.Lock()
         self._pending: list[int] = []
         self._pending_bytes = 0
@@ -92,9 +100,16 @@ class OpMessages:
         """Take over changed settings."""
         self._config = config
 
-    def load(self, offset: int, ledger: HalfLedger) -> None:
-        """Read the op messages from an op queue offset on and tell a ledger what they decide."""
+    def load(self, offset: int, ledger: HalfLedger, halves_end: int) -> None:
+        """Read the op messages from an op queue offset on and tell a ledger what they decide.
+
+        Args:
+            offset: of the op queue.
+            ledger: what is told.
+            halves_end: queue offset after the last half.
+        """
         self._written.clear()
+        self._load_file(ledger, halves_end)
         # After a power cut without SYNC_FLUSH the queue may be shorter than its progress.
         at = max(min(offset, self._queue.max_offset), self._queue.min_offset)
         while at < self._queue.max_offset:
@@ -111,6 +126,30 @@ class OpMessages:
                 break
             at = read.next_offset
         self._next_op = at
+
+    def _load_file(self, ledger: HalfLedger, halves_end: int) -> None:
+        found = as_table(self._file.load()).get("halves")
+        halves = [as_int(each, -1) for each in found] if isinstance(found, list) else []
+        self._is_in_file = bool(halves)
+        if any(not 0 <= half < halves_end for half in halves):
+            _log.warning("decided transactions of another store are left out", count=len(halves))
+            halves.clear()
+            self.save()
+        for half in halves:
+            ledger.decided(half)
+        with self._lock:
+            self._pending = [half for half in halves if half >= ledger.base]
+            self._pending_bytes = sum(len(str(half)) + 1 for half in self._pending)
+
+    def save(self) -> None:
+        """Write down what waits, at the end; all that it stands for is on disk.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        if self._pending or self._is_in_file:
+            self._file.save({"halves": self._pending})
+            self._is_in_file = bool(self._pending)
 
     def add(self, halves: Sequence[int]) -> None:
         """Have decided halves named by an op message; whatever was stored for them is durable."""

@@ -40,6 +40,7 @@ class Kit:
         self.clock = self.stores.clock
         self.offsets_file = MemoryFile()
         self.counts_file = MemoryFile()
+        self.ops_file = MemoryFile()
         self.asked: list[MessageExt] = []
         self.status: PutMessageStatus | None = None
         self.refuse_delay: Refusal | None = None
@@ -65,7 +66,12 @@ class Kit:
         )
         self.halves = HalfMessages(config, "10.0.0.2")
         self.ops = OpMessages(
-            SystemQueue(store, TRANS_OP_HALF_TOPIC, 0), put, config, clock, lambda: store.store_host
+            SystemQueue(store, TRANS_OP_HALF_TOPIC, 0),
+            put,
+            config,
+            clock,
+            lambda: store.store_host,
+            self.ops_file,
         )
         self.ends = EndTransactions(
             store,

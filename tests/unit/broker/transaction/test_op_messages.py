@@ -6,7 +6,7 @@ from rocketpy.broker.transaction.ledger import Claim, HalfState
 from rocketpy.broker.transaction.op_messages import MAX_PENDING_OPS, parse_op_body
 from rocketpy.proto.topic_names import TRANS_OP_HALF_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
-from tests.unit.broker.transaction.kit import Kit
+from tests.unit.broker.transaction.kit import HALF_PROPERTIES, Kit
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,70 @@ def test_a_start_learns_from_them_and_passes_what_it_does_not_know() -> None:
     kit.store.put_message(PutMessage(TRANS_OP_HALF_TOPIC, 0, b"4", b"TAGS\x01d\x02"))
     kit.ops.add([5, 6])
     kit.restart()
-    kit.ops.load(0, kit.ledger)
+    kit.ops.load(0, kit.ledger, 100)
     for place, claim in ((4, Claim.OTHER), (5, Claim.YES), (7, Claim.YES)):
         assert kit.ledger.claim(place, HalfState.COMMITTED).claim is claim
+
+
+def _stopped_with_a_decided_half() -> Kit:
+    """A commit is on disk, and no op message can be stored when the broker stops."""
+    kit = Kit(transaction_op_batch_interval=3_000)
+    half = kit.half(b"committed")
+    kit.half(b"open", {**HALF_PROPERTIES, "UNIQ_KEY": "U2"})
+    assert kit.end(half) == [None]
+    kit.flush()
+    kit.status = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+    kit.check.persist()
+    assert kit.ops_on_disk() == []
+    return kit
+
+
+def test_a_stop_that_can_store_no_op_message_commits_nothing_twice() -> None:
+    kit = _stopped_with_a_decided_half()
+    for _ in range(2):  # another stop with nothing stored keeps it
+        kit.restart()
+        kit.check.persist()
+    kit.restart()
+    kit.status = None
+    assert [each.body for each in kit.round()] == [b"open"]
+    kit.ops.step(0)
+    assert kit.ops_on_disk() == [[0]]
+    assert kit.committed() == [b"committed"]
+    kit.check.persist()
+    assert kit.ops_file.value == {"halves": []}
+    kit.restart()
+    assert [each.body for each in kit.round()] == [b"open"]
+
+
+def test_what_a_stop_wrote_down_counts_over_a_kill() -> None:
+    kit = _stopped_with_a_decided_half()
+    for _ in range(3):
+        kit.restart(saved=False)
+    kit.status = None
+    assert [each.body for each in kit.round()] == [b"open"]
+
+
+def test_nothing_is_written_down_when_the_log_may_not_be_on_disk() -> None:
+    kit = Kit()
+    kit.ops.add([0])
+    kit.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+    kit.check._flush_log = lambda: False
+    kit.check.persist()
+    assert kit.ops_file.value is None
+
+
+@pytest.mark.parametrize("halves", [[7], [-1], ["x"], [0, 7], {}, None])
+def test_what_another_store_wrote_down_decides_nothing(halves: object) -> None:
+    kit = Kit()
+    kit.half(b"open")
+    kit.ops_file.value = {"halves": halves}
+    kit.restart()
+    assert [each.body for each in kit.round()] == [b"open"]
+    kit.check.persist()
+    assert kit.ops_on_disk() == []
+
+
+def test_a_broker_without_transactions_has_no_file_of_them() -> None:
+    kit = Kit()
+    kit.check.persist()
+    assert kit.ops_file.saves == 0
