@@ -32,6 +32,8 @@ from rocketpy.store.results import PutMessageResult, PutMessageStatus
 
 MAX_BIT_SET_CHARS: Final = 8_192
 """Longest bit set of a batch ack that is read; a pop has 32 messages and a filter between them."""
+_LATE_CHANGE_MS: Final = 1_000
+"""So long after a message's time another one can be asked for: it does not come back sooner."""
 _CLOCK_LEEWAY_MS: Final = 24 * 3_600 * 1_000
 """How far the clock may have gone back since a message was popped: its ack counts all the same."""
 
@@ -190,8 +192,13 @@ class AckOperation:
         if handle.broker_name != self._broker_name:
             remark = f"the message was popped from broker {handle.broker_name[:255]}"
             return Refusal(ResponseCode.NO_MESSAGE, remark)
+        now_ms = self._clock.time_ms()
+        if handle.pop_time_ms + handle.invisible_ms < now_ms - _LATE_CHANGE_MS:
+            # It comes back, or came: another check point would bring it once more, acked or not.
+            remark = "the invisible time of the message is over"
+            return Refusal(ResponseCode.NO_MESSAGE, remark)
         # Never the time of the check point that it follows: the ack of that one would be its own.
-        pop_time_ms = max(self._clock.time_ms(), handle.pop_time_ms + 1)
+        pop_time_ms = max(now_ms, handle.pop_time_ms + 1)
         point = CheckPoint(
             queue.topic,
             queue.group,

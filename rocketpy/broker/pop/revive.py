@@ -87,10 +87,21 @@ class ReviveStore(MessageReader, Protocol):
 
 
 class _Done(NamedTuple):
-    """A check point whose messages were given back; the log ended at `phy_end` then."""
+    """A check point whose messages were given back; the log ended at `phy_end` then.
 
+    It is read from `first` on: an ack may lie before its check point.
+    """
+
+    first: int
     revive_offset: int
     phy_end: int
+
+
+class _EarlyAcks(NamedTuple):
+    """Acks whose check point was not read yet; the first lies at `revive_offset`."""
+
+    revive_offset: int
+    offsets: list[int]
 
 
 class Reviver:
@@ -223,7 +234,9 @@ class ReviveQueue:
         self._clock = clock
         self._max_pending = max_pending
         self._points: dict[PopKey, CheckPoint] = {}
-        self._early: dict[PopKey, list[int]] = {}
+        self._early: dict[PopKey, _EarlyAcks] = {}
+        # Where the first ack lies of check points in memory that have one before them.
+        self._acked_from: dict[PopKey, int] = {}
         self._done: collections.deque[_Done] = collections.deque()
         self._last_done = NO_OFFSET
         self._is_held_up = False
@@ -288,7 +301,7 @@ class ReviveQueue:
             if tag == CHECK_POINT_TAG:
                 self._take_point(CheckPoint.decode(message.body), message)
             elif tag in {ACK_TAG, BATCH_ACK_TAG}:
-                self._take_ack(PopAck.decode(message.body))
+                self._take_ack(PopAck.decode(message.body), message.queue_offset)
         except BadBodyError as error:
             _log.error("a check point or ack cannot be read", error=str(error))
         deliver_ms = message.properties.get(PROPERTY_TIMER_DELIVER_MS, "")
@@ -312,9 +325,12 @@ class ReviveQueue:
             next(reversed(self._points.values())).revive_offset = message.queue_offset
             return
         self._points[key] = point
-        point.note_acked(self._early.pop(key, ()))
+        early = self._early.pop(key, None)
+        if early is not None:
+            point.note_acked(early.offsets)
+            self._acked_from[key] = early.revive_offset
 
-    def _take_ack(self, ack: PopAck) -> None:
+    def _take_ack(self, ack: PopAck, revive_offset: int) -> None:
         key = key_of(ack)
         offsets = [ack.offset] if ack.offsets is None else ack.offsets
         point = self._points.get(key)
@@ -322,7 +338,9 @@ class ReviveQueue:
             point.note_acked(offsets)
             return
         # A late timer delivers an ack at once whose check point it has not come to yet.
-        self._early[key] = [*self._early.pop(key, ()), *offsets][-MAX_POP_COUNT:]
+        before = self._early.pop(key, _EarlyAcks(revive_offset, []))
+        all_of_them = [*before.offsets, *offsets][-MAX_POP_COUNT:]
+        self._early[key] = _EarlyAcks(before.revive_offset, all_of_them)
         if len(self._early) > MAX_EARLY_ACKS:
             del self._early[next(iter(self._early))]
 
@@ -346,7 +364,8 @@ class ReviveQueue:
             del self._points[key]
             # What was given back is in the log by now, whatever failed in between, and so is its
             # own place in the queue: one that a power cut takes is another one's next time.
-            self._done.append(_Done(point.revive_offset, self._store.max_phy_offset))
+            first = min(self._acked_from.pop(key, point.revive_offset), point.revive_offset)
+            self._done.append(_Done(first, point.revive_offset, self._store.max_phy_offset))
         return False
 
     def _commit(self) -> None:
@@ -358,7 +377,8 @@ class ReviveQueue:
         self._last_done = offset
         if offset == before and not self._is_held_up:
             return
-        waiting = [each.revive_offset for each in self._done]
+        waiting = [each.first for each in self._done]
+        waiting += self._acked_from.values()  # without its acks it would be given back
         waiting += [each.revive_offset for each in itertools.islice(self._points.values(), 1)]
         self._is_held_up = any(each < offset for each in waiting)
         if not self._is_held_up:

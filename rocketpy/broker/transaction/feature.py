@@ -60,13 +60,7 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         clock: time.
     """
     config = configs.broker
-    counts = TopicCounts(
-        "TransactionCounts",
-        "transactionCount",
-        counts_file,
-        topic_exists=lambda topic: topics.get(topic) is not None,
-        clock=clock,
-    )
+    counts = _build_counts(counts_file, topics, clock)
     ledger = HalfLedger()
     ops = OpMessages(
         SystemQueue(store, TRANS_OP_HALF_TOPIC, 0),
@@ -107,6 +101,16 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
     halves = HalfMessages(config, identity.ip)
     runs = TransactionRuns(halves, ledger, ops, counts, topics, config)
     return _feature(halves, ops, ends, check_back, counts, runs)
+
+
+def _build_counts(file: JsonDocument, topics: TopicTable, clock: Clock) -> TopicCounts:
+    return TopicCounts(
+        "TransactionCounts",
+        "transactionCount",
+        file,
+        topic_exists=lambda topic: topics.get(topic) is not None,
+        clock=clock,
+    )
 
 
 def _feature(

@@ -168,3 +168,19 @@ def test_acks_count_when_the_clock_was_set_back_since_the_pop() -> None:
         return (await popper.pop()).bodies
 
     assert simulate(case, queues=1) == [b"1"]
+
+
+def test_a_change_that_comes_after_its_time_brings_no_acked_message_back() -> None:
+    """It waited in a network that was parted; its message came again meanwhile, and was acked."""
+
+    async def case(cluster: SimCluster, popper: Popper) -> tuple[list[bytes], int, list[bytes]]:
+        await send(cluster, 1)
+        stale = (await popper.pop()).messages[0]
+        await after(15)
+        again = await popper.pop()
+        assert (await popper.ack(again.messages[0])).code == 0
+        refused = (await popper.change(stale, 10_000)).code
+        await after(40)
+        return again.bodies, refused, (await popper.pop()).bodies
+
+    assert simulate(case) == ([b"0"], 208, [])

@@ -190,6 +190,26 @@ def test_an_ack_that_came_before_its_check_point_counts() -> None:
     assert kit.run() == [(0, [0, 3])]
 
 
+def test_an_ack_before_its_check_point_counts_in_the_next_process_too() -> None:
+    """The offset passes it with its check point, not with another one between them."""
+    kit = Kit()
+    kit.clock.now_ms += 2_100
+    kit.ack(5, 5)
+    kit.clock.now_ms -= 2_100
+    kit.check_point(0)
+    kit.clock.now_ms += 2_100
+    kit.check_point(5)
+    kit.clock.now_ms += 2_000
+    assert kit.run() == [(0, [0])]
+    kit.run()
+    assert kit.revive.pending == 1
+    kit.start()
+    kit.clock.now_ms += 5_000
+    assert (5, []) in kit.run()
+    kit.run()
+    assert kit.committed == 2
+
+
 def test_acks_that_belong_to_nothing_are_kept_in_bounds() -> None:
     kit = Kit()
     for number in range(revive.MAX_EARLY_ACKS + 1):
