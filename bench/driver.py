@@ -41,18 +41,27 @@ class Driver:
 
         Raises:
             RuntimeError: the driver reports an error or has ended.
-            TimeoutError: it takes much longer than it is meant to.
+            TimeoutError: it takes much longer than it is meant to; the driver is ended then.
         """
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join(words).encode() + b"\n")
         end_s = time.monotonic() + seconds + _SPARE_S
-        line = self._line(end_s)
-        while not line.startswith(b"{"):  # libraries print lines, too
+        try:
             line = self._line(end_s)
+            while not line.startswith(b"{"):  # libraries print lines, too
+                line = self._line(end_s)
+        except (TimeoutError, RuntimeError):
+            self.close()  # a late answer must not be taken for the next load's
+            raise
         report: dict[str, Any] = json.loads(line)
         if "error" in report:
             raise RuntimeError(f"{' '.join(words)}: {report['error']}")
         return report
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it can be given another load."""
+        return self._process.poll() is None
 
     def close(self) -> None:
         """End it."""
@@ -85,7 +94,8 @@ class Drivers:
 
     def get(self, *java_options: str) -> Driver:
         """Return the driver with these options."""
-        if java_options not in self._running:
+        running = self._running.get(java_options)
+        if running is None or not running.is_running:
             self._running[java_options] = Driver(*java_options)
         return self._running[java_options]
 
