@@ -24,7 +24,7 @@ public final class Driver {
                 } else {
                     Load.run(rest);
                 }
-            } catch (Exception error) {
+            } catch (Throwable error) { // out of memory or threads, too: nobody else would tell
                 System.out.println("{\"error\":" + Lines.quote(error.toString()) + "}");
             }
             System.out.flush();
