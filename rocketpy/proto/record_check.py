@@ -60,7 +60,11 @@ class RecordCheck(NamedTuple):
 
 _PLAIN: Final = struct.Struct(">iii16xqi44xi")
 """Size, magic, checksum, place, flags and body length among 88 bytes with IPv4 hosts."""
+_HEAD: Final = struct.Struct(">iiii4xqqi16xq20xi")
+"""The same, and queue, place in it and store time."""
 _EMPTY: Final = RecordCheck(RecordState.EMPTY)
+_RECORD: Final = RecordState.RECORD
+_new: Final = tuple.__new__
 
 
 def check_record(
@@ -80,6 +84,23 @@ def check_record(
         check_crc: whether to check the body.
         bytes_behind: room that a record leaves in its file; 0 for a copy that was cut short.
     """
+    found = _plain_record(view, position, phy_offset, check_crc, len(view) - bytes_behind)
+    if found is not None:
+        return found
+    return check_any_record(
+        view, position, phy_offset, check_crc=check_crc, bytes_behind=bytes_behind
+    )
+
+
+def check_any_record(
+    view: memoryview,
+    position: int,
+    phy_offset: int,
+    *,
+    check_crc: bool = True,
+    bytes_behind: int = BLANK_BYTES,
+) -> RecordCheck:
+    """Tell the same as `check_record`, whatever lies there: in small steps, which take longer."""
     rest = len(view) - position
     if rest < BLANK_BYTES:
         return _EMPTY
@@ -107,6 +128,44 @@ def check_record(
         bytes(record[parts.topic_at : parts.topic_end]),
         bytes(record[parts.topic_end + 2 :]),
     )
+
+
+def _plain_record(
+    view: memoryview, position: int, phy_offset: int, check_crc: bool, end: int
+) -> RecordCheck | None:
+    """Check a whole record of version 1 with IPv4 hosts; None: look closer.
+
+    A start after a crash does this for each record behind the checkpoint.
+    """
+    body_at = position + _HEAD.size
+    if body_at > end:
+        return None
+    size, magic, crc, queue_id, queue_offset, place, sys_flag, store_ms, body_bytes = (
+        _HEAD.unpack_from(view, position)
+    )
+    record_end = position + size
+    body_end = body_at + body_bytes
+    if (
+        magic != MAGIC_V1
+        or place != phy_offset
+        or queue_offset < 0
+        or sys_flag & HOST_FLAGS
+        or record_end > end
+        or not body_at <= body_end <= record_end - 3
+    ):
+        return None
+    topic_end = body_end + 1 + view[body_end]
+    if topic_end == body_end + 1 or topic_end > record_end - 2 or view[topic_end] > 0x7F:
+        return None
+    if topic_end + 2 + (view[topic_end] << 8 | view[topic_end + 1]) != record_end:
+        return None
+    if check_crc and body_bytes and body_crc(view[body_at:body_end]) != crc:
+        return None
+    # As `RecordCheck(...)`, without its Python frame.
+    return _new(RecordCheck, (
+        _RECORD, size, queue_id, queue_offset, sys_flag, store_ms,
+        bytes(view[body_end + 1 : topic_end]), bytes(view[topic_end + 2 : record_end]),
+    ))  # fmt: skip
 
 
 def is_intact(record: memoryview, phy_offset: int) -> bool:

@@ -35,6 +35,8 @@ _IDLE_MS: Final = 1_000
 _DEADLINE_INTERVAL_MS: Final = 100
 _MUCH_DIRTY_BYTES: Final = 32_768 * ENTRY_BYTES
 """Queue entries not on disk that are worth a thorough flush: 0.3 s of reading again."""
+_LOOKS_WHEN_MUCH: Final = 4
+"""Looks an interval while so much is written: what a start reads again follows from the rate."""
 
 
 class LogFlusher:
@@ -188,10 +190,11 @@ class FlushConsumeQueueService:
         if self._last_thorough_ms is None:
             self._last_thorough_ms = now_ms
         is_old = now_ms - self._last_thorough_ms >= self._thorough_ms
-        thorough = is_old or self._table.dirty_bytes >= _MUCH_DIRTY_BYTES
+        is_much = self._table.dirty_bytes >= _MUCH_DIRTY_BYTES
+        thorough = is_old or is_much
         if self.flush(thorough=thorough) and thorough:
             self._last_thorough_ms = now_ms
-        return now_ms + self._interval_ms
+        return now_ms + (self._interval_ms // _LOOKS_WHEN_MUCH if is_much else self._interval_ms)
 
     def flush(self, *, thorough: bool) -> bool:
         """Flush queues and checkpoint; False when the disk failed now or earlier."""

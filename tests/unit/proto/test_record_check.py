@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketpy.proto import record_check
 from rocketpy.proto.record import BLANK_MAGIC, MIN_RECORD_BYTES, record_store_timestamp_ms
-from rocketpy.proto.record_check import RecordState, check_record, is_intact
+from rocketpy.proto.record_check import RecordState, check_any_record, check_record, is_intact
 from tests.unit.store.store_kit import Kit, message
 
 BODY = b"the body of a message"
@@ -107,6 +107,28 @@ def test_the_short_way_agrees_with_the_closer_look(at: int, byte: int) -> None:
         closer = is_intact(memoryview(data), PLACE)
 
     assert is_intact(memoryview(data), PLACE) == closer
+
+
+@given(st.integers(0, len(RECORD) - 1), st.integers(0, 255), st.booleans(), st.integers(0, 9))
+def test_the_quick_check_agrees_with_the_one_of_any_record(
+    at: int, byte: int, check_crc: bool, rest: int
+) -> None:
+    data = bytearray(RECORD + ROOM[:rest])
+    data[at] = byte
+
+    view = memoryview(data)
+
+    for place in (PLACE, PLACE + 1):
+        for behind in (0, 8):
+            quick = check_record(view, 0, place, check_crc=check_crc, bytes_behind=behind)
+            closer = check_any_record(view, 0, place, check_crc=check_crc, bytes_behind=behind)
+            assert quick == closer
+
+
+def test_the_quick_check_is_taken() -> None:
+    """The start after a crash would be right without it, and slower."""
+    with patch.object(record_check, "check_any_record", side_effect=AssertionError):
+        assert verdict(RECORD) is RecordState.RECORD
 
 
 @given(st.binary(max_size=200))

@@ -195,6 +195,20 @@ def test_queues_are_flushed_thoroughly_when_much_was_written(
     assert queues.checkpoint.logics_ms == stamp_ms
 
 
+def test_queues_are_looked_at_more_often_while_much_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flush, "_MUCH_DIRTY_BYTES", 60)
+    queues = Queues()
+    service = next(
+        each for each in queues.store.services if each.name == FlushConsumeQueueService.name
+    )
+    assert service.step(5_000) == 6_000
+    queues.put(3)
+    assert service.step(6_000) == 6_250
+    assert service.step(6_250) == 7_250
+
+
 def test_a_queue_that_cannot_be_flushed_makes_the_store_read_only() -> None:
     queues = Queues()
     queues.put(1)
