@@ -488,7 +488,7 @@ class Producer(Closes):
             transport,
             topic,
             message,
-            timeout_ms=int(self._time_of(options) * 1000),
+            timeout_ms=int((self._time_of(options) if options else self._timeout_s) * 1000),
             attempts=1 if choose is not None else 1 + options.get("retries", self.config.retries),
             choose=choose,
             # In a chosen queue, messages that are sent meanwhile would overtake one that waits.
