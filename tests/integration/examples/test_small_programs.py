@@ -1,10 +1,13 @@
 """The small programs in examples/, started as their users start them."""
 
+import json
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,3 +113,27 @@ def test_the_worker_bills_paid_orders(cluster: ClusterThread) -> None:
         assert message is not None
         assert (message.decode(), message.keys) == ({"order": "o2", "amount": 9}, ["o2"])
         stop(worker)
+
+
+def test_the_http_service_answers_when_a_message_is_stored(cluster: ClusterThread) -> None:
+    cluster.create_topic("orders")
+    with start(cluster, "http_service.py", "--port", "0") as service:
+        [address] = lines(service, 1)
+
+        def ask(path: str, body: bytes | None = None) -> tuple[int, dict[str, object]]:
+            try:
+                with urllib.request.urlopen(f"{address}{path}", body, timeout=WAIT_S) as answer:
+                    return answer.status, json.load(answer)
+            except urllib.error.HTTPError as refusal:
+                with refusal:
+                    return refusal.code, json.load(refusal)
+
+        assert ask("/health") == (200, {"ok": True, "failures": {}})
+        status, answer = ask("/orders", b'{"item": "book"}')
+        assert (status, list(answer)) == (202, ["id"])
+        assert cluster.message_count("orders") == 1
+        assert ask("/orders", b"{")[0] == 400
+        assert ask("/nowhere")[0] == 404
+        status, answer = ask("/orders", json.dumps("x" * 60_000).encode())
+        assert status == 202
+        stop(service)
