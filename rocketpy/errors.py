@@ -94,6 +94,7 @@ __all__ = [
     "SystemFaultError",
     "TooManyInFlightError",
     "TopicNotExistError",
+    "UnreadableBodyError",
 ]
 
 
