@@ -67,3 +67,16 @@ def test_a_power_cut_after_the_clock_went_back_loses_nothing() -> None:
     kit.start()
     kit.run(120_000)
     assert set(kit.bodies()) == {b"kept", b"later", b"other"}
+
+
+def test_a_message_for_a_slot_that_waits_to_be_emptied_is_not_lost_when_the_clock_goes_back() -> (
+    None
+):
+    kit = Kit()
+    kit.send(b"first", **kit.at(2_000))
+    kit.run(4_000)  # delivered, and that is not on disk
+    assert kit.bodies() == [b"first"]
+    kit.clock.jump(-60_000)
+    kit.send(b"second", **kit.at(58_000))
+    kit.run(120_000)
+    assert kit.bodies() == [b"first", b"second"]
