@@ -221,7 +221,6 @@ def machine() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "kernel": platform.release(),
         "python": interpreter(),
-        "configured": sysconfig.get_config_var("CONFIG_ARGS"),
     }
 
 

@@ -319,14 +319,16 @@ class TimerService:
             java_string_hash(topic),
         )
         start_ms = due_ms // self._state.precision_ms * self._state.precision_ms
-        is_read = self._reader is not None and self._reader.start_ms == start_ms
-        if not is_read and start_ms < self._slots.position:  # the wall clock went back
+        reader = self._reader
+        if reader is not None and reader.start_ms != start_ms:
+            reader = None
+        if reader is None and start_ms < self._slots.position:  # the wall clock went back
             # Before the slot gets its unit: it may wait to be emptied of what it had before.
             self._go_back(start_ms)
         position = self._state.add(unit, stored.queue_offset)
         self._count(stored, 1)
-        if is_read and self._reader is not None:
-            self._reader.add(position, unit)
+        if reader is not None:
+            reader.add(position, unit)
 
     def _go_back(self, start_ms: int) -> None:
         """Read on from a slot of the past, without what was delivered of those behind it."""
