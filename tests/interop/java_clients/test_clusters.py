@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.config import TlsMode, TlsServerConfig
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import JavaClient, bodies, wait_for
@@ -73,8 +76,14 @@ def test_tls(jdk: None, tmp_path: Path, version: str) -> None:
 def test_where_a_new_group_starts(jdk: None, tmp_path: Path, version: str) -> None:
     # Messages that are no longer in memory make a topic old; a young one is given whole.
     old = {"accessMessageInMemoryMaxRatio": "0"}
+    pulled: set[tuple[str, str]] = set()
+
+    def note_pulls(_channel: Channel, request: RemotingCommand) -> None:
+        if request.code == RequestCode.PULL_MESSAGE:
+            pulled.add((request.ext_fields["consumerGroup"], request.ext_fields["queueId"]))
+
     with (
-        Servers(tmp_path, properties=old) as servers,
+        Servers(tmp_path, properties=old, guards={0: note_pulls}) as servers,
         own_client(version, servers.namesrv, tmp_path / "home") as java,
     ):
         producer = java.producer()
@@ -89,7 +98,8 @@ def test_where_a_new_group_starts(jdk: None, tmp_path: Path, version: str) -> No
         wait_for(lambda: java.owned(last) == [0, 1, 2, 3])
         assert len(java.receive(first, 16)) == 16
         assert bodies(java.receive(timed, 8)) == [f"middle-{number}" for number in range(8)]
-        time.sleep(1)  # pulls begin half a second after the queues are owned
+        # It knows where it starts when it has pulled.
+        wait_for(lambda: {("gLast", f"{queue}") for queue in range(4)} <= pulled)
         java.send(producer, "Where", count=8, body="new")
         assert bodies(java.receive(last, 8)) == [f"new-{number}" for number in range(8)]
 
