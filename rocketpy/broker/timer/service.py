@@ -173,7 +173,8 @@ class TimerService:
             marks = self._state.marks
             precision_ms = self._state.precision_ms
             now_ms = self._clock.time_ms() // precision_ms * precision_ms
-            read_ms = marks.read_ms // precision_ms * precision_ms or now_ms
+            # 0 when no checkpoint was written: then every slot that has something waits.
+            read_ms = marks.read_ms // precision_ms * precision_ms
             # Nothing waits between the last slot that was read and the first that has something.
             self._slots.reset(max(read_ms, min(now_ms, now_ms if first_ms is None else first_ms)))
             offset = min(marks.queue_offset, marks.master_queue_offset)
@@ -292,10 +293,11 @@ class TimerService:
         write_ms = wall_ms // precision_ms * precision_ms
         if stored.queue_offset < self._redo_before and out_ms < self._redo_ms:
             return 0  # it was delivered before the log was lost
+        if self._state.was_logged(stored.phy_offset, stored.queue_offset):
+            return 0  # its slot delivers it, also when that is over
         if out_ms < write_ms:
             return self._deliver(stored, _LONG_MAX, now_ms, is_rolled=False)
-        if not self._state.was_logged(stored.phy_offset, stored.queue_offset):
-            self._add(stored, out_ms, write_ms)
+        self._add(stored, out_ms, write_ms)
         return 0
 
     def _add(self, stored: MessageExt, out_ms: int, write_ms: int) -> None:
