@@ -1,31 +1,54 @@
-"""Queue entries that were read from disk and are asked for next, in a few kilobytes a queue.
+"""Queue entries that were read from disk and are asked for next, in a few kilobytes a reader.
 
 A consumer that drains a queue takes 32 messages a pull. Its entries come from a file that is opened
 for each read, because queues at rest hold no descriptor; so one read brings more than is needed,
 and the rest is kept for the pulls that follow. Entries on disk do not change while their queue
 lives. The last of what one read brought are read again with those that follow them: a pull ends
 where its entries do, and one with a filter would bring a few messages only.
+
+Several groups read one queue, each at its own place. So a queue keeps what its last few reads
+brought: each of a few groups finds its own, and one that follows another closely finds the other's.
 """
 
 import collections
 import threading
+from typing import Final, NamedTuple
 
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.queue_entry import ENTRY_BYTES
 
-_MAX_QUEUES = 256
-_REREAD_PART = 8
+_MAX_READS: Final = 256
+_MAX_QUEUE_READS: Final = 8
+_REREAD_PART: Final = 8
 """The last eighth of a read is read again."""
+
+
+class _Read(NamedTuple):
+    """What one read of a queue's file brought.
+
+    Attributes:
+        start: queue offset of the first entry.
+        entries: whole ones.
+        end: bytes of them from which pulls are served.
+    """
+
+    start: int
+    entries: memoryview
+    end: int
 
 
 class ReadAhead:
     """Remembers what was read last of each of a few queues; any thread."""
 
-    def __init__(self, max_queues: int = _MAX_QUEUES) -> None:
-        """Set the bound; a queue takes what one read brings, 16 KB with the usual settings."""
-        self._max_queues = max_queues
+    def __init__(
+        self, max_reads: int = _MAX_READS, max_queue_reads: int = _MAX_QUEUE_READS
+    ) -> None:
+        """Set the bounds, of all queues and of one; a read takes 16 KB with the usual settings."""
+        self._max_reads = max_reads
+        self._max_queue_reads = max_queue_reads
         self._lock = threading.Lock()
-        self._kept: collections.OrderedDict[ConsumeQueue, tuple[int, memoryview, int]] = (
+        self._count = 0
+        self._kept: collections.OrderedDict[ConsumeQueue, tuple[_Read, ...]] = (
             collections.OrderedDict()
         )
 
@@ -38,20 +61,23 @@ class ReadAhead:
         """
         if queue.is_in_memory(queue_offset):
             return queue.window(queue_offset, max_bytes)
-        kept = self._kept.get(queue)
-        if kept is not None:
-            start, entries, end = kept
+        for start, entries, end in self._kept.get(queue, ()):
             at = (queue_offset - start) * ENTRY_BYTES
             if 0 <= at < end:
                 return entries[at : at + max_bytes]
         found = queue.window(queue_offset, max_bytes)
-        with self._lock:
-            self._kept.pop(queue, None)
-            if found is not None and len(found) > ENTRY_BYTES:
-                size = len(found)
-                is_all = size + ENTRY_BYTES <= max_bytes
-                served = size if is_all else size - size // _REREAD_PART
-                self._kept[queue] = queue_offset, found, served
-                if len(self._kept) > self._max_queues:
-                    self._kept.popitem(last=False)
+        if found is not None and len(found) > ENTRY_BYTES:
+            size = len(found)
+            is_all = size + ENTRY_BYTES <= max_bytes
+            served = size if is_all else size - size // _REREAD_PART
+            self._keep(queue, _Read(queue_offset, found, served))
         return found
+
+    def _keep(self, queue: ConsumeQueue, read: _Read) -> None:
+        """Keep a read before the others of its queue; the oldest, or the oldest queue, goes."""
+        with self._lock:
+            others = self._kept.pop(queue, ())
+            self._kept[queue] = (read, *others[: self._max_queue_reads - 1])
+            self._count += len(self._kept[queue]) - len(others)
+            while self._count > self._max_reads and len(self._kept) > 1:
+                self._count -= len(self._kept.popitem(last=False)[1])

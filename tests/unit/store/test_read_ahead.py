@@ -63,8 +63,38 @@ def test_what_is_in_memory_is_asked_for_each_time() -> None:
     assert window(ahead, queue, 120, 1) is None
 
 
-def test_only_so_many_queues_are_remembered() -> None:
-    ahead = ReadAhead(max_queues=2)
+def test_groups_that_read_at_different_places_do_not_push_each_other_out() -> None:
+    ahead, queue = ReadAhead(), Queue()
+    for at in range(0, 14, 2):
+        for group in (0, 20, 40, 60):
+            assert numbers(window(ahead, queue, group + at, 16)) == list(
+                range(group + at, group + 16)
+            )
+    assert queue.reads == 4
+
+
+def test_a_group_close_behind_another_reads_nothing() -> None:
+    ahead, queue = ReadAhead(), Queue()
+    for start in range(0, 56, 14):
+        window(ahead, queue, start, 16)
+    assert queue.reads == 4
+    for start in range(56):
+        assert numbers(window(ahead, queue, start, 1)) == [start]
+    assert queue.reads == 4
+
+
+def test_a_queue_keeps_only_so_many_reads() -> None:
+    ahead, queue = ReadAhead(max_queue_reads=2), Queue()
+    for start in (0, 20, 40):
+        window(ahead, queue, start, 16)
+    window(ahead, queue, 21, 1)
+    assert queue.reads == 3
+    window(ahead, queue, 1, 1)
+    assert queue.reads == 4, "the oldest one went"
+
+
+def test_only_so_many_reads_are_remembered() -> None:
+    ahead = ReadAhead(max_reads=2)
     queues = [Queue() for _ in range(3)]
     for queue in queues:
         window(ahead, queue, 0, 50)
