@@ -315,7 +315,7 @@ class BrokerParts:
             clock=self.clock,
             rng=rng,
         )
-        processor = SendMessageProcessor(sends, config)
+        processor = SendMessageProcessor(sends, config, self.delays_ms)
         self.replies = ReplyMessageProcessor(
             admission.admit,
             sends.send,

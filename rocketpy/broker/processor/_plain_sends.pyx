@@ -9,6 +9,7 @@ name what they mirror:
     _plain_sends_headers.pxi  headers in JSON, ROCKETMQ's form and MSGPACK
     _plain_sends_plan.pxi     which messages a request brings, judged before anything is touched
     _plain_sends_transactions.pxi  halves, and the commits of those that are in the log
+    _plain_sends_delays.pxi   messages that wait for a delay level
     _plain_sends_write.pxi    records, queue entries, index entries, responses
 
 Three steps: leading frames are read and checked without touching anything (`plan`); the store makes
@@ -29,15 +30,15 @@ from libc.string cimport memchr, memcmp, memcpy
 from rocketpy.broker.transaction.half import MAX_HALF_PROPERTIES_BYTES
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.properties import (
-    PROPERTY_CHECK_IMMUNITY_TIME, PROPERTY_CLUSTER, PROPERTY_KEYS, PROPERTY_MSG_REGION,
-    PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, PROPERTY_TAGS,
+    PROPERTY_CHECK_IMMUNITY_TIME, PROPERTY_CLUSTER, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_KEYS,
+    PROPERTY_MSG_REGION, PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, PROPERTY_TAGS,
     PROPERTY_TRACE_SWITCH, PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_ID,
     PROPERTY_TRANSACTION_PREPARED, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
 from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MAGIC_V2, topic_field
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
-from rocketpy.proto.topic_names import TRANS_HALF_TOPIC
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.direct_append import AppendedRun
 
@@ -45,6 +46,7 @@ include "_plain_sends_text.pxi"
 include "_plain_sends_headers.pxi"
 include "_plain_sends_plan.pxi"
 include "_plain_sends_transactions.pxi"
+include "_plain_sends_delays.pxi"
 include "_plain_sends_write.pxi"
 
 new_tuple = tuple.__new__
@@ -52,6 +54,7 @@ named = (
     PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_WAIT_STORE_MSG_OK,
     PROPERTY_TRANSACTION_PREPARED, PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC,
     PROPERTY_REAL_QUEUE_ID, PROPERTY_CHECK_IMMUNITY_TIME, PROPERTY_TRANSACTION_ID,
+    PROPERTY_DELAY_TIME_LEVEL,
 )
 owned = (PROPERTY_CLUSTER, PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH)
 of_halves = (
@@ -59,6 +62,7 @@ of_halves = (
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
 )
 half_field = topic_field(TRANS_HALF_TOPIC)
+delay_field = topic_field(SCHEDULE_TOPIC)
 
 cdef enum:
     MAX_HEADER_BYTES = 65536
@@ -170,6 +174,7 @@ cdef class PlainSends:
         self.transactions = transactions
         self.half_name = text_of(half_field)
         self.half_name.at, self.half_name.size = self.half_name.at + 1, self.half_name.size - 1
+        self.run.rules.delay_field = text_of(delay_field)
         self.run.rules.has_index = direct.has_index
         self.run.rules.is_sync_flush = direct.is_sync_flush
         self.max_frame_size = max_frame_bytes
@@ -212,6 +217,7 @@ cdef class PlainSends:
         run.ends.is_known = False
         run.ends.log = NULL
         run.ends.op_size = 0
+        run.delay_topic = -1
         self.half_topic = -2
         run.arena_size = run.out_size = run.out_bound = 0
         self.names, self.policies, self.fields = [], [], []
@@ -258,6 +264,7 @@ cdef class PlainSends:
     cdef int take(self, given) except -1:
         """Take over rules that changed."""
         cdef Rules* rules = &self.run.rules
+        cdef int number
         self.rules = None
         self.known = given.known
         special = given.special_properties.difference(named, owned)
@@ -267,12 +274,17 @@ cdef class PlainSends:
         self.kept = [given, encoded]
         if len(special) > MAX_SPECIAL_NAMES:
             raise ValueError("too many properties have a meaning")
-        uniq_key, keys, tags, wait, prepared, group, topic, queue_id, immunity, own_id = encoded[0]
+        uniq_key, keys, tags, wait, prepared, group, topic, queue_id, *others = encoded[0]
+        immunity, own_id, delay = others
         rules.uniq_key_name, rules.keys_name = text_of(uniq_key), text_of(keys)
         rules.tags_name, rules.wait_name = text_of(tags), text_of(wait)
         rules.prepared_name, rules.group_name = text_of(prepared), text_of(group)
         rules.real_topic_name, rules.real_queue_name = text_of(topic), text_of(queue_id)
         rules.immunity_name, rules.transaction_id_name = text_of(immunity), text_of(own_id)
+        rules.delay_name = text_of(delay)
+        rules.level_count = min(len(given.delays_ms), MAX_LEVELS)
+        for number in range(rules.level_count):
+            rules.delays_ms[number] = given.delays_ms[number]
         rules.special_count = len(special)
         take_names(rules.special, encoded[1])
         take_names(rules.own, encoded[2])
@@ -324,6 +336,7 @@ cdef class PlainSends:
         cdef Py_ssize_t header_size = <Py_ssize_t>(word & 0xFFFFFF)
         cdef int topic_number, half_topic = -1
         cdef int64_t sys_flag = 0
+        cdef bint is_planned
         cdef Header header
         cdef Bytes header_at = base + position + 8
         cdef Text body
@@ -343,7 +356,10 @@ cdef class PlainSends:
             run.arena = enlarged(run.arena, &run.arena_room, end)
         body.at, body.escaped = header_at + header_size, False
         body.size = following - position - 8 - header_size
-        return plan_send(run, &header, kind, topic_number, half_topic, &body, following)
+        is_planned = plan_send(run, &header, kind, topic_number, half_topic, &body, following)
+        if run.topic_count > len(self.names):
+            self.name_own_topic(SCHEDULE_TOPIC, delay_field)
+        return is_planned
 
     cdef bint plan_end(self, Header* header, Py_ssize_t following) except -1:
         """Add the end of a transaction to the run; False when it is no usual commit."""
@@ -386,20 +402,19 @@ cdef class PlainSends:
     cdef int find_half_topic(self) except -2:
         """Return the number of the topic of halves; -1 when none are taken."""
         cdef Run* run = &self.run
-        cdef Topic* topic
         if self.half_topic == -2:
             self.half_topic = -1
             if run.topic_count < MAX_TOPICS and self.transactions.takes_halves:
-                topic = &run.topics[run.topic_count]
-                topic.name, topic.field = self.half_name, text_of(half_field)
-                topic.key_hash = key_hash_of(topic)
-                topic.sys_flag = topic.queue_limit = topic.read_queues = topic.opened = 0
-                self.half_topic = run.topic_count
-                self.names.append(TRANS_HALF_TOPIC)
-                self.policies.append(None)
-                self.fields.append(half_field)
-                run.topic_count += 1
+                self.half_topic = add_own_topic(run, text_of(half_field))
+                self.name_own_topic(TRANS_HALF_TOPIC, half_field)
         return self.half_topic
+
+    cdef int name_own_topic(self, name, field) except -1:
+        """Note the name of a topic of the broker's own that became one of the run's."""
+        self.names.append(name)
+        self.policies.append(None)
+        self.fields.append(field)
+        return 0
 
     cdef int find_topic(self, Text* name) except -2:
         """Return the number of a topic that takes plain sends, -1 for any other."""

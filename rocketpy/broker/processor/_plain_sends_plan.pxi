@@ -11,6 +11,7 @@ cdef enum:
     MAX_PLACES = 64
     MAX_TOPICS = 16
     MAX_PAIRS = 64
+    MAX_LEVELS = 64
     MAX_SPECIAL_NAMES = 32
     OWN_NAMES = 3
     HALF_NAMES = 3
@@ -56,6 +57,7 @@ cdef struct Send:  # or the commit of a half that was sent before
     bint is_batch, is_oneway, is_half
     int topic  # that was sent to
     int64_t queue_id  # that was sent to
+    int64_t level  # that it waits for; 0 for none
     Ended half  # of the end of a transaction
     int64_t sys_flag, born_ms, reconsume_times, opaque
     int64_t size  # of its records
@@ -85,7 +87,7 @@ cdef struct Place:
 cdef struct Rules:
     Text uniq_key_name, keys_name, tags_name, wait_name
     Text prepared_name, group_name, real_topic_name, real_queue_name, immunity_name
-    Text transaction_id_name
+    Text transaction_id_name, delay_name
     Text special[MAX_SPECIAL_NAMES]  # but those that have a name here
     int special_count
     Text own[OWN_NAMES]  # those that the broker adds
@@ -98,6 +100,9 @@ cdef struct Rules:
     Text packed_part[MSGPACK_PARTS]
     Py_ssize_t parts_size
     Py_ssize_t max_body_size
+    Text delay_field  # the topic of what waits, as records hold it
+    int64_t delays_ms[MAX_LEVELS]
+    int level_count
     bint has_index, is_sync_flush
 
 cdef struct Ends:
@@ -114,6 +119,7 @@ cdef struct Run:
     int send_count, message_count, key_count, place_count, topic_count, end_count
     Ends ends
     Topic topics[MAX_TOPICS]
+    int delay_topic  # number of the topic of what waits; -1: not looked for
     Place places[MAX_PLACES]
     uint8_t* arena  # properties that were escaped
     Py_ssize_t arena_size, arena_room
@@ -123,7 +129,7 @@ cdef struct Run:
 cdef struct Properties:
     Text uniq_key, keys, tags
     bint waits  # for the disk
-    Text prepared, group, real_topic, real_queue
+    Text prepared, group, real_topic, real_queue, delay
     bint is_special, has_own, is_immune
     bint has_half  # what only the broker gives a half
 
@@ -133,7 +139,12 @@ cdef inline uint32_t key_hash_of(Topic* topic) noexcept nogil:
 
 cdef inline bint is_ordinary(Properties* found) noexcept nogil:
     """Whether no property has a meaning to the broker that is sent a message."""
-    return not found.is_special and not found.has_own and found.prepared.at == NULL
+    return (
+        not found.is_special
+        and not found.has_own
+        and found.prepared.at == NULL
+        and found.delay.at == NULL
+    )
 
 cdef void note_meaning(Rules* rules, Text* name, Text* value, Properties* found) noexcept nogil:
     """Note what a property says to the broker that is none of the index's."""
@@ -148,6 +159,8 @@ cdef void note_meaning(Rules* rules, Text* name, Text* value, Properties* found)
         found.real_queue, found.has_half = value[0], True
     elif same(name, &rules.immunity_name):
         found.is_immune = True
+    elif same(name, &rules.delay_name):
+        found.delay = value[0]
     else:
         for other in range(rules.special_count):
             found.is_special |= same(name, &rules.special[other])
@@ -167,8 +180,10 @@ cdef bint read_properties(Rules* rules, Text* given, Properties* found) noexcept
     cdef Bytes pair_end
     found.uniq_key.at = found.keys.at = found.tags.at = NULL
     found.prepared.at = found.group.at = found.real_topic.at = found.real_queue.at = NULL
+    found.delay.at = NULL
     found.is_special = found.has_own = found.is_immune = found.has_half = False
     found.waits = True
+    value.escaped = False
     while p < end:
         if count == MAX_PAIRS:
             return False
@@ -340,9 +355,10 @@ cdef void count_send(Run* run, Send* send) noexcept nogil:
 cdef bint plan_single(
     Run* run, int half_topic, Send* send, Text* body, Text* properties, int64_t flag
 ) noexcept nogil:
-    """Add the message of a send, or a half; False when it is neither."""
+    """Add the message of a send, a half or what waits; False when it is none of them."""
     cdef Properties found
     cdef Topic* topic = &run.topics[send.topic]
+    cdef Message* message = &run.messages[send.first]
     if not read_properties(&run.rules, properties, &found):
         return False
     if send.sys_flag & transaction_bits:
@@ -350,6 +366,10 @@ cdef bint plan_single(
             return False
         topic = &run.topics[half_topic]
         send.is_half, send.sys_flag = True, send.sys_flag & ~transaction_bits
+    elif found.delay.at != NULL:
+        if not is_delayed(run, send, properties, &found):
+            return False
+        topic = &run.topics[run.delay_topic]
     elif not is_ordinary(&found):
         return False
     if (
@@ -360,7 +380,9 @@ cdef bint plan_single(
         return False
     if send.is_half:
         send.size += half_properties_size(run, send, send.uniq_key.size)
-        run.messages[send.first].size = send.size
+    elif send.level:
+        send.size += real_place_size(run, send)
+    message.size = send.size
     return True
 
 cdef bint plan_send(
@@ -377,7 +399,7 @@ cdef bint plan_send(
     if (header.flag != 0 and not send.is_oneway) or (batch.at != NULL and batch.escaped):
         return False
     send.is_batch = header.code == batch_code or (batch.at != NULL and equals(batch, b"true", 4))
-    send.reconsume_times = send.half.size = 0
+    send.reconsume_times = send.half.size = send.level = 0
     send.is_half = False
     if (
         not ext_number(header, c"e", &queue_id)
@@ -412,6 +434,8 @@ cdef bint plan_send(
         return False
     if send.is_half:
         send.place = find_place(run, half_topic, 0)
+    elif send.level:
+        send.place = find_place(run, run.delay_topic, send.level - 1)
     else:
         send.place = find_place(run, topic_number, queue_id)
     if send.place < 0:

@@ -36,13 +36,16 @@ cdef Py_ssize_t decimal_size(int64_t value) noexcept nogil:
 cdef inline Py_ssize_t pair_size(Text* name, Py_ssize_t value_size) noexcept nogil:
     return name.size + 1 + value_size + 1
 
-cdef Py_ssize_t half_properties_size(Run* run, Send* send, Py_ssize_t key_size) noexcept nogil:
-    """Size of what a half has behind the sender's and the broker's own properties."""
+cdef Py_ssize_t real_place_size(Run* run, Send* send) noexcept nogil:
+    """Size of the properties that say where a message belongs that is stored elsewhere."""
     return (
-        pair_size(&run.rules.transaction_id_name, key_size)
-        + pair_size(&run.rules.real_topic_name, run.topics[send.topic].name.size)
+        pair_size(&run.rules.real_topic_name, run.topics[send.topic].name.size)
         + pair_size(&run.rules.real_queue_name, decimal_size(send.queue_id))
     )
+
+cdef Py_ssize_t half_properties_size(Run* run, Send* send, Py_ssize_t key_size) noexcept nogil:
+    """Size of what a half has behind the sender's and the broker's own properties."""
+    return pair_size(&run.rules.transaction_id_name, key_size) + real_place_size(run, send)
 
 cdef uint8_t* add_pair(uint8_t* p, Text* name, Text* value) noexcept nogil:
     p = add_text(p, name)
@@ -52,7 +55,9 @@ cdef uint8_t* add_pair(uint8_t* p, Text* name, Text* value) noexcept nogil:
     return p + 1
 
 cdef uint8_t* add_half_properties(uint8_t* p, Run* run, Send* send) noexcept nogil:
-    p = add_pair(p, &run.rules.transaction_id_name, &send.uniq_key)
+    return add_real_place(add_pair(p, &run.rules.transaction_id_name, &send.uniq_key), run, send)
+
+cdef uint8_t* add_real_place(uint8_t* p, Run* run, Send* send) noexcept nogil:
     p = add_pair(p, &run.rules.real_topic_name, &run.topics[send.topic].name)
     p = add_text(p, &run.rules.real_queue_name)
     p[0] = 1
@@ -69,6 +74,8 @@ cdef bint is_half(
     if found.prepared.at == NULL or not equals(&found.prepared, "true", 4):
         return False
     if found.is_special or found.has_own or found.has_half or found.group.at == NULL:
+        return False
+    if found.delay.at != NULL:
         return False
     return (
         send.reconsume_times == 0
@@ -153,11 +160,11 @@ cdef bint read_end(Run* run, Header* header, Text* half_topic, Stored* half) noe
         or not read_properties(&run.rules, &half.properties, &half.found)
     ):
         return False
-    half.found.real_topic.escaped = half.found.real_queue.escaped = False
     return (
         half.found.group.at != NULL
         and same(&half.found.group, &header.group)
         and not half.found.is_special
+        and half.found.delay.at == NULL
         and not half.found.is_immune
         and read_place(&run.rules, half)
     )
@@ -175,7 +182,7 @@ cdef bint add_end(
     if not 0 <= half.queue_id < topic.read_queues:
         return False
     send.first, send.count, send.key_count, send.size = run.message_count, 0, 0, 0
-    send.is_batch, send.is_half, send.is_oneway = False, False, True
+    send.is_batch, send.is_half, send.is_oneway, send.level = False, False, True, 0
     send.topic, send.queue_id, send.following = topic_number, half.queue_id, following
     send.sys_flag = (half.sys_flag & ~transaction_bits) | commit_bits
     send.born_ms, send.reconsume_times = half.born_ms, half.reconsume_times

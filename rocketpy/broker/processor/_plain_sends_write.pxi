@@ -57,6 +57,8 @@ cdef void write_send(Run* run, Writer* writer, Send* send, Place* place) noexcep
         take_from_log(writer, send, &run.messages[send.first])
     for number in range(send.first, send.first + send.count):
         message = &run.messages[number]
+        if send.level:
+            message.tags_code = writer.store_ms + run.rules.delays_ms[send.level - 1]
         phy_offset = writer.base_offset + writer.position
         write_record(run, writer, send, message, place, phy_offset)
         put_long(place.entry, <uint64_t>phy_offset)
@@ -109,6 +111,8 @@ cdef void write_record(
     properties_size = message.properties_size + own_size
     if send.is_half:
         properties_size += half_properties_size(run, send, send.uniq_key.size)
+    elif send.level:
+        properties_size += real_place_size(run, send)
     put_int(p + 8, message.crc)
     put_int(p + 12, <uint32_t>place.queue_id)
     put_int(p + 16, <uint32_t>message.flag)
@@ -129,6 +133,8 @@ cdef void write_record(
     p = add(p, run.rules.own_properties.at, own_size)
     if send.is_half:
         add_half_properties(p, run, send)
+    elif send.level:
+        add_real_place(p, run, send)
     # Last: a process that is killed before this leaves the end of the log, not half a record.
     WRITTEN_BEFORE()
     put_int(start, <uint32_t>message.size)

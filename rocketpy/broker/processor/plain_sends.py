@@ -41,6 +41,7 @@ class PlainSendRules(NamedTuple):
         answer_later: has responses sent when the disk has the log up to an offset: to the channel,
             the offset, their bytes, and opaque and header type of each request.
         next_id: what stands before the physical offset of a batch's second message.
+        delays_ms: how long the delay levels wait, level 1 first.
     """
 
     known: Mapping[str, TopicSendPolicy]
@@ -53,6 +54,7 @@ class PlainSendRules(NamedTuple):
     msgpack_parts: tuple[bytes, ...]
     batch_msgpack_parts: tuple[bytes, ...]
     next_id: bytes
+    delays_ms: tuple[int, ...]
     answer_later: Callable[[Channel, int, bytes, Sequence[tuple[int, int]]], None]
 
 

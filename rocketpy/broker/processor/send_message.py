@@ -41,12 +41,16 @@ class SendMessageProcessor:
     Args:
         operation: stores what is sent.
         config: the broker's settings; see `configure`.
+        delays_ms: the delay levels, level 1 first.
 
     Attributes:
         plain_rules: what the compiled path goes by.
     """
 
-    def __init__(self, operation: SendOperation, config: BrokerConfig) -> None:
+    def __init__(
+        self, operation: SendOperation, config: BrokerConfig, delays_ms: tuple[int, ...] = ()
+    ) -> None:
+        self._delays_ms = delays_ms
         self._known = operation.known
         self._operation = operation
         self._send_plain = operation.send_plain
@@ -78,6 +82,7 @@ class SendMessageProcessor:
             responses.msgpack_parts,
             responses.batch_msgpack_parts,
             responses.next_id,
+            self._delays_ms,
             self._answer_later,
         )
 

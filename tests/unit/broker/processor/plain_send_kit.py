@@ -11,6 +11,7 @@ from rocketpy.broker.processor.plain_sends import is_compiled
 from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.remoting.connection import Connection
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.unit.broker.processor.delay_frames import some_delayed
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 from tests.unit.broker.processor.transaction_frames import some_half
 from tests.unit.remoting.fakes import FakeTransport
@@ -64,8 +65,10 @@ def properties_of(rng: random.Random, number: int, odd: float) -> str:
 
 
 def some_send(rng: random.Random, number: int, odd: float) -> bytes:
-    """A frame: a plain send or a half, with a probability anything else."""
-    return (some_half if rng.random() < 0.1 else _some_plain)(rng, number, odd)
+    """A frame: a plain send, a half or what is delayed, with a probability anything else."""
+    kind = rng.random()
+    make = some_half if kind < 0.1 else some_delayed if kind < 0.2 else _some_plain
+    return make(rng, number, odd)
 
 
 def _some_plain(rng: random.Random, number: int, odd: float) -> bytes:

@@ -143,9 +143,9 @@ def test_messages_wait_for_the_disk_when_they_must(
 def test_plain_sends_behind_others_of_a_read_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run of them, up to 16 times a read; what comes then is for Python."""
     sent = [plain(number) for number in range(100)]
-    delayed = plain(0, i=f"UNIQ_KEY\x01{UNIQ_KEY.format(7)}\x02DELAY\x011\x02")
+    timed = plain(0, i=f"UNIQ_KEY\x01{UNIQ_KEY.format(7)}\x02TIMER_DELAY_SEC\x019\x02")
     first = b"".join(sent[:4])
-    few = sent[4] + FIRST + sent[5] + sent[6] + delayed + FIRST + sent[7] + FIRST
+    few = sent[4] + FIRST + sent[5] + sent[6] + timed + FIRST + sent[7] + FIRST
     pure, compiled = both_ways(monkeypatch, [[FIRST, first], [FIRST, few]])
     assert_same(pure, compiled)
     assert compiled.served_bytes == sum(map(len, sent[4:8]))
