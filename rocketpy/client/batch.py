@@ -51,13 +51,23 @@ class BatchPart:
         """Return one result a message out of the request's result."""
         offset_ids = stored.offset_msg_id.split(",")
         return [
-            stored._replace(
-                msg_id=message.msg_id,
-                offset_msg_id=offset_ids[index] if index < len(offset_ids) else "",
-                offset=stored.offset + index,
+            SendResult(
+                stored.status,
+                message.msg_id,
+                offset_ids[index] if index < len(offset_ids) else "",
+                stored.queue,
+                stored.offset + index,
+                stored.transaction_id,
+                stored.region_id,
             )
             for index, message in enumerate(self.messages)
         ]
+
+
+def stored_bytes(message: Outgoing, topic: str) -> int:
+    """Return the most that a message's record can take."""
+    properties_bytes = len(message.properties.encode())
+    return len(message.body) + properties_bytes + len(topic) + _RECORD_OVERHEAD_BYTES
 
 
 def split_batches(
@@ -67,12 +77,7 @@ def split_batches(
     part: list[Outgoing] = []
     part_bytes = 0
     for message in messages:
-        size_bytes = (
-            len(message.body)
-            + len(message.properties.encode())
-            + len(topic)
-            + _RECORD_OVERHEAD_BYTES
-        )
+        size_bytes = stored_bytes(message, topic)
         if part and part_bytes + size_bytes > limit_bytes:
             yield BatchPart(part)
             part, part_bytes = [], 0

@@ -52,6 +52,9 @@ _MINIMUM: Final = {
     "compression_level": 0,
     "max_in_flight": 1,
     "max_in_flight_bytes": 1,
+    "linger": 0,
+    "linger_messages": 1,
+    "linger_bytes": 1,
     "concurrency": 1,
     "batch": 1,
     "max_retries": -1,
@@ -182,6 +185,12 @@ class ProducerConfig(Checked):
         compression_level: of zlib and zstd.
         max_in_flight: sends that may wait for their response.
         max_in_flight_bytes: the same, as body bytes.
+        linger: how long a send may wait for others of its topic, to go with them as one batch;
+            0 has each go at once. At most a quarter of `timeout`. Alone go those with a delay, an
+            `order_key`, a queue or selector, a `timeout` or `retries` of their own, transactions,
+            requests, and bodies that were compressed.
+        linger_messages: so many go together at most, at once when they are there.
+        linger_bytes: the same, as bytes of their records.
         serializer: turns a body into bytes.
         tx_checker: answers brokers that ask how a transaction ended (`Producer.transaction`): a
             function, or coroutine function, of the message, that returns a `TxState`.
@@ -202,10 +211,24 @@ class ProducerConfig(Checked):
     compression_level: int = 5
     max_in_flight: int = 1024
     max_in_flight_bytes: int = 64 * 1024 * 1024
+    linger: Duration = 0.0
+    linger_messages: int = 500
+    linger_bytes: int = 256 * 1024
     serializer: Serializer = PLAIN
     tx_checker: TxChecker | None = None
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigError: one cannot be used; names the option.
+        """
+        Checked.__post_init__(self)
+        if 4 * to_s(self.linger) > to_s(self.timeout):
+            reason = "a send may linger for a quarter of its timeout at most"
+            raise ConfigError(reason, key="linger")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,52 +10,37 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from rocketpy.client.batch import partly_sent, split_batches
-from rocketpy.client.checks import checked_group
-from rocketpy.client.config import ProducerConfig
-from rocketpy.client.durations import Duration, to_s
-from rocketpy.client.instance import Instance
+from rocketpy.client.durations import Duration
 from rocketpy.client.later import DELAYS
-from rocketpy.client.life import Closes
+from rocketpy.client.launching import Launching
 from rocketpy.client.message import Message, ReceivedMessage
-from rocketpy.client.oneway import OnewaySends
 from rocketpy.client.outgoing import (
     SEND_REPLY,
-    Outgoing,
     SendOptions,
     build_outgoing,
     check_options,
     check_send_topic,
-    queue_chooser,
     unpacked,
 )
 from rocketpy.client.recall import recall_message
 from rocketpy.client.request_reply import ask, near, reply_place
-from rocketpy.client.send_operation import SendOperation
 from rocketpy.client.send_result import SendResult
-from rocketpy.client.send_transport import SendTransport
-from rocketpy.client.send_window import SendWindow
-from rocketpy.client.tracer import Tracer
 from rocketpy.client.transaction import (
-    CheckAnswers,
     Transaction,
-    TransactionEnds,
     check_transactional,
     half_properties,
 )
 from rocketpy.errors import (
-    ClosedError,
     IllegalMessageError,
     RocketPyError,
-    TooManyInFlightError,
 )
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.namespace import wrap_namespace
-from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
 from rocketpy.proto.sys_flag import TRANSACTION_PREPARED
 
 
-class Producer(Closes):
+class Producer(Launching):
     """Sends messages; made by `Client.producer`.
 
     A send that fails for a reason that may pass is tried again, `retries` times within one
@@ -76,26 +61,6 @@ class Producer(Closes):
                 result = await producer.send("orders", {"id": "o1"}, tag="paid", keys=["o1"])
                 print(result.msg_id, result.queue, result.offset)
     """
-
-    def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
-        self.group = checked_group(group)
-        self.config = config
-        self._instance = instance
-        self._namespace = instance.config.namespace
-        self._window = SendWindow(config.max_in_flight, config.max_in_flight_bytes)
-        self._started: SendTransport | None = None
-        self._tracer: Tracer | None = None
-        self._timeout_s = to_s(config.timeout)
-        self._oneway = OnewaySends(instance, self._window, self.group, self._timeout_s)
-        self._closed = False
-        self._ends = TransactionEnds(instance.api, instance.routes, self.group)
-        if config.tx_checker is not None:
-            check_transactional(self._namespace, self.group)
-        self._checks = (
-            CheckAnswers(config.tx_checker, self._ends, config.serializer, self._namespace)
-            if config.tx_checker is not None
-            else None
-        )
 
     @property
     def in_flight(self) -> int:
@@ -129,30 +94,11 @@ class Producer(Closes):
             RocketPyError: the last attempt's error; earlier ones are its notes.
         """
         transport = self._transport()
+        left_s = None
         if not self._window.has_space:
             check_options(options)
             left_s = await self._wait_for_space(self._time_of(options))
-            options = {**options, "timeout": left_s}
-        return await self._start(transport, topic, body, options)
-
-    def _time_of(self, options: SendOptions) -> float:
-        timeout = options.get("timeout")
-        return self._timeout_s if timeout is None else to_s(timeout)
-
-    async def _wait_for_space(self, timeout_s: float) -> float:
-        """Wait until one more send fits; return what is left of the time."""
-        if self._window.has_space:
-            return timeout_s
-        clock = self._instance.clock
-        deadline_ms = clock.monotonic_ms() + int(timeout_s * 1000)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._window.wait_for_space()
-        except TimeoutError:
-            raise TooManyInFlightError(
-                f"{self.in_flight} sends are in flight, none finished in {timeout_s} s"
-            ) from None
-        return max(0, deadline_ms - clock.monotonic_ms()) / 1000
+        return await self._start(transport, topic, body, options, left_s=left_s)
 
     def send_nowait(
         self,
@@ -181,20 +127,15 @@ class Producer(Closes):
         self._check_space()
         return self._start(transport, topic, body, options, is_pipelined=True)
 
-    def _check_space(self) -> None:
-        if not self._window.has_space:
-            raise TooManyInFlightError(
-                f"{self.in_flight} sends with {self._window.bytes} bytes are in flight; "
-                "await producer.ready() before the next one"
-            )
-
     async def ready(self) -> None:
         """Wait until one more `send_nowait` or `send_oneway` fits into the limits."""
         self._transport()
         await self._window.wait_for_space()
 
     async def flush(self) -> None:
-        """Wait until every send in flight has its result."""
+        """Wait until every send in flight has its result; what `linger` gathers goes at once."""
+        if self._gathering is not None:
+            self._gathering.send_all()
         await self._window.flush()
 
     def send_oneway(
@@ -430,6 +371,8 @@ class Producer(Closes):
         if self._closed:
             return
         self._closed = True
+        if self._gathering is not None:
+            self._gathering.send_all()
         await self._window.close()
         self._oneway.losses.close()
         if self._checks is not None:
@@ -437,64 +380,3 @@ class Producer(Closes):
         if self._tracer is not None:
             await self._tracer.close()
         await self._instance.remove_producer(self)
-
-    def _transport(self) -> SendTransport:
-        transport = self._started
-        if transport is None:
-            if self._closed or not self._instance.is_running:
-                raise ClosedError("the producer's client is not started, or closed")
-            transport = SendTransport(self._instance, self.group, self.config)
-            self._started = transport
-            if self.config.trace:
-                where = self.config.trace_topic
-                self._tracer = Tracer(self._instance, self.group, "PRODUCE", where)
-                self._ends.on_end = self._tracer.transaction_ended
-        return transport
-
-    def _start(
-        self,
-        transport: SendTransport,
-        topic: str | Message,
-        body: object,
-        options: SendOptions,
-        *,
-        is_pipelined: bool = False,
-    ) -> asyncio.Future[SendResult]:
-        if not isinstance(topic, str):
-            topic, body, options = unpacked(topic, body, options)
-        if self._namespace:
-            topic, options = self._named(topic, options)
-        check_send_topic(topic)
-        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
-        return self._launch(transport, topic, message, options, is_pipelined=is_pipelined)
-
-    def _named(self, topic: str, options: SendOptions) -> tuple[str, SendOptions]:
-        """Put a message into the namespace."""
-        properties = {**options.get("properties", {}), PROPERTY_INSTANCE_ID: self._namespace}
-        return wrap_namespace(self._namespace, topic), {**options, "properties": properties}
-
-    def _launch(
-        self,
-        transport: SendTransport,
-        topic: str,
-        message: Outgoing,
-        options: SendOptions,
-        *,
-        is_pipelined: bool = False,
-    ) -> asyncio.Future[SendResult]:
-        choose = queue_chooser(options) if options else None
-        operation = SendOperation(
-            self._window,
-            transport,
-            topic,
-            message,
-            timeout_ms=int((self._time_of(options) if options else self._timeout_s) * 1000),
-            attempts=1 if choose is not None else 1 + options.get("retries", self.config.retries),
-            choose=choose,
-            # In a chosen queue, messages that are sent meanwhile would overtake one that waits.
-            waits_for_broker=choose is None or not is_pipelined,
-        )
-        operation.start()
-        if self._tracer is not None:
-            self._tracer.watch_send(topic, message, operation.future)
-        return operation.future

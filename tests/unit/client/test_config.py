@@ -18,7 +18,7 @@ from rocketpy.remoting.config import RemotingClientConfig
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing
 
-SEND, STORE, ROUTE, HEARTBEAT = 310, 15, 105, 34
+SEND, BATCH, STORE, ROUTE, HEARTBEAT = 310, 320, 15, 105, 34
 
 Observer = Callable[[Cluster, dict[str, Any]], Awaitable[Any]]
 
@@ -128,6 +128,17 @@ async def traced_elsewhere(cluster: Cluster, options: dict[str, Any]) -> list[st
     return await traced_to(cluster, {"trace": True, **options})
 
 
+async def batches_of_six(cluster: Cluster, options: dict[str, Any]) -> int:
+    async with cluster.client() as client:
+        producer = client.producer(**options)
+        await asyncio.gather(*(producer.send("t", b"x" * 1_000) for _ in range(6)))
+    return len(cluster.of_code(BATCH))
+
+
+async def lingering(cluster: Cluster, options: dict[str, Any]) -> int:
+    return await batches_of_six(cluster, {"linger": 0.1, **options})
+
+
 PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "group": ("", "h", sent_group, "g", "h"),
     "timeout": (2, 5, gave_up_after, 2, 5),
@@ -140,6 +151,9 @@ PRODUCER: dict[str, tuple[Any, Any, Observer, Any, Any]] = {
     "compression": ("zlib", "zstd", sent_flag, 1 | 3 << 8, 1 | 2 << 8),
     "max_in_flight": (3, 7, at_once, 3, 7),
     "max_in_flight_bytes": (300, 700, at_once, 3, 7),
+    "linger": (0, 0.1, batches_of_six, 0, 1),
+    "linger_messages": (2, 3, lingering, 3, 2),
+    "linger_bytes": (3_000, 5_000, lingering, 3, 2),
     "serializer": (plain, json_serializer, sent_body, b"", b'{"a":1}'),
     "trace": (False, True, traced_to, [], ["RMQ_SYS_TRACE_TOPIC"]),
     "trace_topic": ("seen", "heard", traced_elsewhere, ["seen"], ["heard"]),

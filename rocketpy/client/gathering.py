@@ -1,0 +1,198 @@
+"""Small sends of one topic that wait a moment for each other and travel as one batch (`linger`).
+
+A batch goes when its oldest message has waited for `linger`, when it is full, or when the producer
+is flushed or closed. Each caller has a future of its own. A message whose caller has gone before
+that is not sent. Everything counts in the producer's window from the call to the result.
+
+Source: `ProduceAccumulator` (5.4.0) gathers by other rules; the parts of a batch are those of
+`rocketpy.client.batch`.
+"""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from rocketpy.client.batch import BatchPart, stored_bytes
+from rocketpy.client.config import ProducerConfig
+from rocketpy.client.durations import to_s
+from rocketpy.client.outgoing import Outgoing, SendOptions
+from rocketpy.client.send_operation import SendOperation
+from rocketpy.client.send_result import SendResult
+from rocketpy.client.send_transport import SendTransport
+from rocketpy.client.send_window import SendWindow
+from rocketpy.errors import MessageIllegalError
+from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
+from rocketpy.proto.topic_names import RETRY_PREFIX
+
+_ALONE: Final = (
+    "order_key", "queue", "selector", "delay", "deliver_at", "delay_level", "timeout", "retries",
+)  # fmt: skip
+_ANY: Final = 1 << 62
+
+
+def may_be_gathered(topic: str, message: Outgoing, options: SendOptions) -> bool:
+    """Whether a message may go with others: brokers take no such batch, or the caller wants more.
+
+    Args:
+        topic: where it goes.
+        message: the wire's parts.
+        options: of the send.
+    """
+    if message.sys_flag or topic.startswith(RETRY_PREFIX):
+        return False
+    if not options:
+        return True
+    if any(options.get(name) is not None for name in _ALONE):
+        return False
+    return options.get("properties", {}).keys() <= {PROPERTY_INSTANCE_ID}
+
+
+class _Waiting(NamedTuple):
+    """A message, and who waits for its result."""
+
+    message: Outgoing
+    future: asyncio.Future[SendResult]
+
+
+class _Line:
+    """What waits of one topic.
+
+    Attributes:
+        items: in the order of the calls.
+        bytes: of their records.
+        deadline_ms: when the first of them is out of time.
+        timer: sends them.
+    """
+
+    __slots__ = ("bytes", "deadline_ms", "items", "timer")
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.items: list[_Waiting] = []
+        self.bytes = 0
+        self.deadline_ms = _ANY
+        self.timer = timer
+
+
+class Gathering:
+    """The messages of one producer that wait for others.
+
+    Args:
+        window: of the producer; each message counts in it.
+        transport: what batches are sent with.
+        config: how long and how many.
+        next_msg_id: makes the ids of batches.
+    """
+
+    def __init__(
+        self,
+        window: SendWindow,
+        transport: SendTransport,
+        config: ProducerConfig,
+        next_msg_id: Callable[[], str],
+    ) -> None:
+        self._window = window
+        self._transport = transport
+        self._linger_s = to_s(config.linger)
+        self._least_s = to_s(config.timeout) / 2
+        self._max_messages = config.linger_messages
+        self._max_bytes = min(config.linger_bytes, config.max_message_bytes)
+        self._attempts = 1 + config.retries
+        self._next_msg_id = next_msg_id
+        self._lines: dict[str, _Line] = {}
+        self._requests = SendWindow(_ANY, _ANY)  # its messages are counted one by one
+
+    def add(self, topic: str, message: Outgoing, time_s: float) -> asyncio.Future[SendResult]:
+        """Take a message, and return the future of its result.
+
+        Args:
+            topic: where it goes.
+            message: the wire's parts.
+            time_s: what it has; with less than half of the producer's `timeout` it goes alone, for
+                a batch has the time of the message that has least.
+
+        Raises:
+            ClosedError: the producer is closed.
+        """
+        self._window.enter(len(message.body))
+        transport = self._transport
+        waiting = _Waiting(message, transport.loop.create_future())
+        deadline_ms = transport.clock.monotonic_ms() + int(time_s * 1000)
+        if time_s < self._least_s:
+            self._launch(topic, [waiting], deadline_ms)
+            return waiting.future
+        size_bytes = stored_bytes(message, topic)
+        line = self._lines.get(topic)
+        if line is not None and line.bytes + size_bytes > self._max_bytes:
+            self._send(topic)
+            line = None
+        if line is None:
+            timer = transport.loop.call_later(self._linger_s, self._send, topic)
+            line = self._lines[topic] = _Line(timer)
+        line.items.append(waiting)
+        line.bytes += size_bytes
+        line.deadline_ms = min(line.deadline_ms, deadline_ms)
+        if len(line.items) >= self._max_messages or line.bytes >= self._max_bytes:
+            self._send(topic)
+        return waiting.future
+
+    def send_all(self) -> None:
+        """Send what waits now."""
+        for topic in list(self._lines):
+            self._send(topic)
+
+    def _send(self, topic: str) -> None:
+        line = self._lines.pop(topic)
+        line.timer.cancel()
+        wanted = []
+        for waiting in line.items:
+            if waiting.future.done():  # nobody waits any more
+                self._window.leave(len(waiting.message.body))
+            else:
+                wanted.append(waiting)
+        if wanted:
+            self._launch(topic, wanted, line.deadline_ms)
+
+    def _launch(self, topic: str, items: list[_Waiting], deadline_ms: int) -> None:
+        part = BatchPart([each.message for each in items])
+        is_batch = len(items) > 1
+        operation = SendOperation(
+            self._requests,
+            self._transport,
+            topic,
+            part.outgoing(self._next_msg_id()) if is_batch else items[0].message,
+            timeout_ms=max(0, deadline_ms - self._transport.clock.monotonic_ms()),
+            attempts=self._attempts,
+            choose=None,
+        )
+
+        def ended(future: asyncio.Future[SendResult]) -> None:
+            error = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if error is None:
+                stored = future.result()
+                self._settle(items, part.results(stored) if is_batch else [stored])
+            elif is_batch and isinstance(error, MessageIllegalError):
+                # Nothing of it is stored, and one of them may be to blame.
+                for each in items:
+                    self._launch(topic, [each], deadline_ms)
+            else:
+                self._fail(items, error)
+
+        operation.future.add_done_callback(ended)
+        operation.start()
+
+    def _settle(self, items: list[_Waiting], results: list[SendResult]) -> None:
+        for (message, future), result in zip(items, results, strict=True):
+            self._window.leave(len(message.body))
+            if not future.done():
+                future.set_result(result)
+
+    def _fail(self, items: list[_Waiting], error: BaseException) -> None:
+        for message, future in items:
+            self._window.leave(len(message.body))
+            if future.done():
+                continue
+            if isinstance(error, asyncio.CancelledError):
+                future.cancel()
+            else:  # raised by several callers, an error would gather the traces of all
+                future.set_exception(copy.copy(error))
