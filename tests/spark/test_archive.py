@@ -21,7 +21,7 @@ from rocketpy.spark.jobs.rows import collected
 from rocketpy.store import to_arrow
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import fill, stored
-from tests.unit.spark.jobs.kit import Killer, in_archive
+from tests.unit.spark.jobs.kit import Killer, in_archive, rows, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,6 +148,25 @@ def test_an_archive_is_sent_again_with_all_that_its_messages_had(
     send(frame, cluster.namesrv, new_ids=False, options={})
     assert sent(folder, "R2") == sent(folder, "R")
     assert sent(folder, "R").total() == 120
+
+
+def test_a_queue_that_was_cut_is_sent_again_in_the_order_of_its_lives(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Its broker lost its last messages, twice, and gave their offsets to others."""
+    queue = ("T", "broker-a-1.5", 0)
+    lives = [range(6), range(4, 8), range(7, 9)]
+    with ArchiveLog(tmp_path) as log:
+        for life, offsets in enumerate(lives):
+            pieces = staged(tmp_path, rows("T", 0, offsets, broker=queue[1]))
+            log.commit("q", 2 * life, pieces, [(*queue, offsets.stop)])
+            log.commit("q", 2 * life + 1, [], [(*queue, offsets.stop - 1)], [queue])
+    frame = archive_frame(spark, tmp_path, "T", "earliest", "latest")
+    assert frame.count() == 6 + 4 + 2
+    for rates in (None, [1e6, 1e6]):
+        parts = to_send(frame, "U", 2, rates).rdd.glom().collect()
+        sent_bodies = [bytes(row.body).decode() for part in parts for row in part]
+        assert sent_bodies == [f"T/0/{each}" for offsets in lives for each in offsets]
 
 
 def sent(folder: Path, topic: str) -> Counter[tuple[object, ...]]:

@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 from rocketpy.errors import JobError
 
 SUFFIX: Final = ".parquet"
+LIFE_IN_NAME: Final = r"-\d+\.(\d+)-\d{20}-\d{20}\.parquet$"
+"""Finds the life in a file's name; the first life is not in it."""
 NAME_MAX: Final = 255
 """Bytes that a name may have, on every file system in use."""
 GROUP_ROWS: Final = 131_072

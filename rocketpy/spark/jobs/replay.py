@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _SENT = ("topic", "keys", "tags", "body", "flag", "properties", "msgId")
-_ORDER = ("brokerName", "queueId", "queueOffset")
+_LIFE = "_life"
+_ORDER = ("brokerName", "queueId", _LIFE, "queueOffset")
 _TASK = "_task"
 
 
@@ -36,17 +37,23 @@ def archive_frame(
 ) -> "DataFrame":
     """Return the messages of a topic in an archive, in a range of time.
 
+    A queue that was cut has some offsets twice, of other messages: the column `_life` says how
+    often its broker had lost its last messages before.
+
     Raises:
         JobError: there is no such archive, or it has no such topic.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
+    from rocketpy.spark.jobs.archive_files import LIFE_IN_NAME  # noqa: PLC0415
     from rocketpy.spark.jobs.archive_log import archived_files  # noqa: PLC0415
 
     paths = [str(root / each.path) for each in archived_files(root) if each.topic == topic]
     if not paths:
         raise JobError(f"the archive {root} has no messages of topic {topic}")
-    frame = spark.read.parquet(*paths).withColumn("topic", f.lit(topic))
+    life = f.regexp_extract("_metadata.file_name", LIFE_IN_NAME, 1)
+    columns = {"topic": f.lit(topic), _LIFE: f.coalesce(life.try_cast("int"), f.lit(0))}
+    frame = spark.read.parquet(*paths).withColumns(columns)
     stored = f.col("storeTimestamp")
     if isinstance(start, datetime):
         frame = frame.where(stored >= f.lit(start))
@@ -89,7 +96,7 @@ def to_send(
     """Return the rows for the sink: each queue's by one task, in order.
 
     Args:
-        messages: rows as the format `rocketmq` reads them.
+        messages: rows as the format `rocketmq` reads them, or `archive_frame`.
         topic: where they go.
         tasks: that send beside each other.
         rates: messages a second of each task; None for no limit.
@@ -97,7 +104,8 @@ def to_send(
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     frame = messages.withColumn(_TASK, task_of(tasks)).repartitionById(tasks, _TASK)
-    frame = frame.sortWithinPartitions(*_ORDER).withColumn("topic", f.lit(topic))
+    order = [name for name in _ORDER if name in messages.columns]
+    frame = frame.sortWithinPartitions(*order).withColumn("topic", f.lit(topic))
     if rates is None:
         return frame.select(*_SENT)
 
