@@ -2,7 +2,8 @@
 
 Such a message is checked when it is first read: the disk may have changed it while nobody looked.
 Then it is as good as one written since the start, which is not checked either. What is remembered
-is one range of queue offsets a queue, because consumers read queues in order.
+is a few ranges of queue offsets a queue: consumers read queues in order, but one that asks ahead
+reads the rest of a response that was cut after what lies behind it.
 """
 
 import collections
@@ -11,30 +12,37 @@ import threading
 from rocketpy.store.consume_queue import ConsumeQueue
 
 _MAX_QUEUES = 256
+_MAX_RANGES = 8
+"""Of a queue; those of the most messages stay."""
 
 
 class ProvenReads:
-    """Remembers a range of each of some queues, those that were read last; any thread."""
+    """Remembers ranges of each of some queues, those that were read last; any thread."""
 
-    def __init__(self, max_queues: int = _MAX_QUEUES) -> None:
-        """Set the bound; a queue takes about 200 bytes."""
+    def __init__(self, max_queues: int = _MAX_QUEUES, max_ranges: int = _MAX_RANGES) -> None:
+        """Set the bounds; a queue takes about 200 bytes, and a range 130."""
         self._max_queues = max_queues
+        self._max_ranges = max_ranges
         self._lock = threading.Lock()
-        self._ranges: collections.OrderedDict[ConsumeQueue, tuple[int, int]] = (
+        self._ranges: collections.OrderedDict[ConsumeQueue, list[tuple[int, int]]] = (
             collections.OrderedDict()
         )
 
     def covers(self, queue: ConsumeQueue, start: int, end: int) -> bool:
         """Whether every message from one queue offset to before another was found intact."""
-        first, last = self._ranges.get(queue, (0, 0))
-        return first <= start and end <= last
+        return any(first <= start and end <= last for first, last in self._ranges.get(queue, ()))
 
     def add(self, queue: ConsumeQueue, start: int, end: int) -> None:
-        """Note that those messages are intact; a range away from the one known replaces it."""
+        """Note that those messages are intact; of too many ranges the smallest is forgotten."""
         with self._lock:
-            first, last = self._ranges.pop(queue, (start, end))
-            if start <= last and first <= end:
-                start, end = min(start, first), max(end, last)
-            self._ranges[queue] = start, end
+            apart: list[tuple[int, int]] = []
+            for first, last in self._ranges.pop(queue, ()):
+                if start <= last and first <= end:
+                    start, end = min(start, first), max(end, last)
+                else:
+                    apart.append((first, last))
+            if len(apart) >= self._max_ranges:
+                apart.remove(min(apart, key=lambda each: each[1] - each[0]))
+            self._ranges[queue] = [*apart, (start, end)]
             if len(self._ranges) > self._max_queues:
                 self._ranges.popitem(last=False)

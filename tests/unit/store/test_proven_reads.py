@@ -1,4 +1,4 @@
-"""What was found intact is known as a range a queue, for a bounded number of queues."""
+"""What was found intact is known as ranges, few a queue, for a bounded number of queues."""
 
 from typing import cast
 
@@ -20,12 +20,14 @@ def queue() -> ConsumeQueue:
         ([(3, 5), (5, 9)], {3, 4, 5, 6, 7, 8}),
         ([(3, 5), (4, 6), (1, 3)], {1, 2, 3, 4, 5}),
         ([(3, 9), (4, 6)], {3, 4, 5, 6, 7, 8}),
-        ([(3, 5), (6, 8)], {6, 7}),
-        ([(6, 8), (3, 5)], {3, 4}),
+        ([(3, 5), (6, 8)], {3, 4, 6, 7}),
+        ([(0, 3), (5, 8), (3, 5)], set(range(8))),  # asked ahead, and then the rest of a pull
+        ([(0, 3), (5, 8), (2, 6)], set(range(8))),
+        ([(0, 4), (5, 6), (8, 11)], {0, 1, 2, 3, 8, 9, 10}),  # one too many
     ],
 )
 def test_ranges_that_touch_become_one(added: list[tuple[int, int]], known: set[int]) -> None:
-    proven, wanted = ProvenReads(), queue()
+    proven, wanted = ProvenReads(max_ranges=2), queue()
     for start, end in added:
         proven.add(wanted, start, end)
     assert {each for each in range(12) if proven.covers(wanted, each, each + 1)} == known
