@@ -6,6 +6,7 @@ from functools import partial
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.filters import ConsumerFilter, ExpressionCache
@@ -48,6 +49,7 @@ class PopNeeds:
     Attributes:
         store: the message store.
         put: stores messages that come back.
+        aside: takes those whose retry topic takes nothing.
         timer: stores check points and acks for later.
         has_timer: whether the timer runs.
         topics: topic table.
@@ -63,6 +65,7 @@ class PopNeeds:
 
     store: MessageStore
     put: InternalPut
+    aside: SetAside
     timer: Timer
     has_timer: bool
     topics: TopicTable
@@ -255,10 +258,12 @@ def _revive_service(needs: PopNeeds, topic: str) -> ReviveService:
     reviver = Reviver(
         store,
         needs.put,
+        needs.aside,
         topics=needs.topics,
         groups=needs.groups,
         offsets=needs.offsets,
         is_retry_v2=config.enable_retry_topic_v2,
+        clock=needs.clock,
     )
 
     def queues() -> list[ReviveQueue]:

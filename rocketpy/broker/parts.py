@@ -13,6 +13,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.delay.feature import DelaySettings, build_delay
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.broker.identity import BrokerIdentity
@@ -256,6 +257,7 @@ class BrokerParts:
         needs = PopNeeds(
             store=store,
             put=self.internal_put,
+            aside=SetAside(self.internal_put, self.postponement.delay, self.delays_ms),
             timer=self.timer_put,
             has_timer=self.configs.store.timer_wheel_enable,
             topics=self.topics,

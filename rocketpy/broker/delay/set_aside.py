@@ -5,6 +5,8 @@ for long while others do (its files cannot be written), that would hold up all o
 message is stored in a delay level instead, as a retry is, and comes again half a minute later.
 When it cannot be stored there either, the disk is at fault and not the topic: everybody waits.
 
+Popped messages that come back go the same way when their group's retry topic takes none.
+
 Messages of topics of the system (check points, acks) are not set aside: their order matters.
 
 Ours; Apache's broker holds up the level, or one of its threads for timed messages, until the put

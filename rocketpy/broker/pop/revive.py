@@ -6,6 +6,8 @@ is behind; then each message that is not acked is stored again in the retry topi
 queue passes a check point only when what it gave back is on disk: after a crash a message may come
 back twice, and none stays away.
 
+A retry topic that takes nothing for long holds up those behind it for a while only: see `SetAside`.
+
 While a queue has `MAX_PENDING` check points in memory, further ones are passed over; acks are still
 looked for, and when there is room again reading goes on at the first that was passed over.
 
@@ -20,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.pull import MessageReader
 from rocketpy.broker.pop.pop_key import PopKey, key_of
@@ -110,24 +113,30 @@ class Reviver:
     Args:
         store: where the messages lie.
         put: stores them again.
+        aside: takes what cannot be stored for long.
         topics: where retry topics are made.
         groups: groups that are gone get nothing back.
         offsets: where a group begins in a new retry topic.
         is_retry_v2: which kind of retry topic is used.
+        clock: time.
     """
 
     def __init__(
         self,
         store: MessageReader,
         put: InternalPut,
+        aside: SetAside,
         *,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
         offsets: ConsumerOffsets,
         is_retry_v2: bool,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._put = put
+        self._aside = aside
+        self._clock = clock
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -193,7 +202,9 @@ class Reviver:
                 status=stored.status.value,
             )
             return True
-        return stored.status is PutMessageStatus.PUT_OK
+        if stored.status is PutMessageStatus.PUT_OK:
+            return True
+        return self._aside.store(copy, self._clock.monotonic_ms()) is not None
 
     def _ensure_topic(self, topic: str, group: str) -> None:
         if self._topics.get(topic) is None:

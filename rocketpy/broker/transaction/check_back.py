@@ -98,7 +98,7 @@ class CheckBack:
         reserved_ms: how long messages are kept; a half older than this is given up.
         flushed_phy_offset: asked up to where the commit log is on disk.
         max_phy_offset: asked where the commit log ends.
-        flush_log: brings the commit log to disk, at the end; False when that failed.
+        flush_log: brings the commit log to disk, at the end.
         config: the broker's settings; see `configure`.
         clock: time.
     """
@@ -120,7 +120,7 @@ class CheckBack:
         reserved_ms: Callable[[], int],
         flushed_phy_offset: Callable[[], int],
         max_phy_offset: Callable[[], int],
-        flush_log: Callable[[], bool],
+        flush_log: Callable[[], object],
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
@@ -138,6 +138,7 @@ class CheckBack:
         self._clock = clock
         self._position = 0
         self._progress = DurableProgress(0, flushed_phy_offset)
+        self._flushed_phy_offset = flushed_phy_offset
         self._max_phy_offset = max_phy_offset
         self._flush_log = flush_log
         self._is_in_round = False
@@ -163,8 +164,8 @@ class CheckBack:
     def persist(self) -> None:
         """Write what decided halves still wait for, and let the progress follow."""
         self._ops.flush()
-        if self._flush_log():
-            self._ops.save()
+        self._flush_log()
+        self._ops.save(self._flushed_phy_offset())
         self._follow()
 
     def step(self, now_ms: int) -> int:

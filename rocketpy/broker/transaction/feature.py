@@ -67,8 +67,9 @@ def build_transactions(  # noqa: PLR0913 - each is one thing that transactions n
         internal_put,
         config,
         clock,
-        lambda: store.store_host,
-        ops_file,
+        store_host=lambda: store.store_host,
+        max_phy_offset=lambda: store.max_phy_offset,
+        file=ops_file,
     )
     ends = EndTransactions(
         store,

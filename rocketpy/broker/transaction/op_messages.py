@@ -4,7 +4,9 @@ The body is the halves' queue offsets, each followed by a comma; brokers before 
 without a comma. Nothing tells a commit from a rollback: the committed message is stored before.
 
 A stop that finds the store taking none writes the halves that wait into a file of ours; the next
-start has them decided, and named by op messages as soon as that is possible.
+start has them decided, and named by op messages as soon as that is possible. When the log cannot be
+flushed either, only those are written down for which everything was on disk before: nobody knows
+what the disk has of the others, so their producers are asked, and a commit may be stored twice.
 
 Source: TransactionalMessageServiceImpl (deletePrepareMessage, batchSendOpMessage),
 TransactionalMessageBridge.writeOp, TransactionalMessageUtil (5.4.0).
@@ -58,6 +60,7 @@ class OpMessages:
         config: size and age of a batch; see `configure`.
         clock: time.
         store_host: this broker's address as records have it; a callable, known once it listens.
+        max_phy_offset: asked where the commit log ends.
         file: transactionPendingOps.json.
     """
 
@@ -69,7 +72,9 @@ class OpMessages:
         put: InternalPut,
         config: BrokerConfig,
         clock: Clock,
+        *,
         store_host: Callable[[], bytes],
+        max_phy_offset: Callable[[], int],
         file: JsonDocument,
     ) -> None:
         self._queue = queue
@@ -77,10 +82,13 @@ class OpMessages:
         self._config = config
         self._clock = clock
         self._store_host = store_host
+        self._max_phy_offset = max_phy_offset
         self._file = file
         self._is_in_file = False
         self._lock = threading.Lock()
         self._pending: list[int] = []
+        # For each of them: before which physical offset it and what was stored for it lie.
+        self._pending_ends: list[int] = []
         self._pending_bytes = 0
         # Op queue offset, and the greatest half it names, of each op message not passed yet.
         self._written: collections.deque[tuple[int, int]] = collections.deque()
@@ -134,27 +142,36 @@ class OpMessages:
         if any(not 0 <= half < halves_end for half in halves):
             _log.warning("decided transactions of another store are left out", count=len(halves))
             halves.clear()
-            self.save()
+            self._file.save({"halves": halves})
+            self._is_in_file = False
         for half in halves:
             ledger.decided(half)
         with self._lock:
             self._pending = [half for half in halves if half >= ledger.base]
+            self._pending_ends = [0] * len(self._pending)
             self._pending_bytes = sum(len(str(half)) + 1 for half in self._pending)
 
-    def save(self) -> None:
-        """Write down what waits, at the end; all that it stands for is on disk.
+    def save(self, flushed_phy_offset: int) -> None:
+        """Write down, at the end, what waits and is on disk with all that was stored for it.
+
+        Args:
+            flushed_phy_offset: up to where the commit log is on disk.
 
         Raises:
             StoreError: it cannot be written.
         """
-        if self._pending or self._is_in_file:
-            self._file.save({"halves": self._pending})
-            self._is_in_file = bool(self._pending)
+        pending = zip(self._pending, self._pending_ends, strict=True)
+        halves = [half for half, end in pending if end <= flushed_phy_offset]
+        if halves or self._is_in_file:
+            self._file.save({"halves": halves})
+            self._is_in_file = bool(halves)
 
     def add(self, halves: Sequence[int]) -> None:
         """Have decided halves named by an op message; whatever was stored for them is durable."""
+        end = self._max_phy_offset()
         with self._lock:
             self._pending += halves
+            self._pending_ends += [end] * len(halves)
             self._pending_bytes += sum(len(str(half)) + 1 for half in halves)
             is_full = self._pending_bytes >= self._config.transaction_op_msg_max_size
         if is_full and not self._write():
@@ -208,7 +225,7 @@ class OpMessages:
             )
             if result.status is not PutMessageStatus.PUT_OK:
                 return False
-            del self._pending[: len(parts)]
+            del self._pending[: len(parts)], self._pending_ends[: len(parts)]
             self._pending_bytes -= size_bytes
             self._written.append((result.queue_offset, max(halves)))
             self._next_op = result.queue_offset + 1

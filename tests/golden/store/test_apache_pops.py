@@ -6,7 +6,9 @@ import pytest
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.broker.pop.revive import ReviveQueue, Reviver
@@ -73,13 +75,16 @@ def test_what_apache_revived_of_its_check_points_is_what_we_revive(root: Path) -
     topics.put(TopicConfig(RETRY, 1, 1))
     assert groups.get_or_create("vec_pop_group") is not None
     offsets = ConsumerOffsets(CONFIG, document(root, "consumerOffset.json"), clock)
+    put = InternalPut(store, lambda _topic, _count, _size: None)
     reviver = Reviver(
         store,
-        InternalPut(store, lambda _topic, _count, _size: None),
+        put,
+        SetAside(put, Postponement((30_000,), clock).delay, (30_000,)),
         topics=topics,
         groups=groups,
         offsets=offsets,
         is_retry_v2=False,
+        clock=clock,
     )
     revive = ReviveQueue(
         SystemQueue(store, TOPIC, 0),

@@ -7,7 +7,9 @@ import pytest
 
 from rocketpy.broker.build_pop import PopNeeds, build_pop
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.pop.waiters import Listener
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -30,10 +32,12 @@ class Kit(Parts):
         self.order_file = MemoryFile()
         self.listeners: list[Listener] = []
         pool = BusinessPool("pull", 0, 100, 0)
+        put = InternalPut(self.store, lambda *_: None)
         self.feature = build_pop(
             PopNeeds(
                 store=self.store,
-                put=InternalPut(self.store, lambda *_: None),
+                put=put,
+                aside=SetAside(put, Postponement((30_000,), self.clock).delay, (30_000,)),
                 timer=self.timer,
                 has_timer=has_timer,
                 topics=self.topics,

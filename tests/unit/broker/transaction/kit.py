@@ -70,8 +70,9 @@ class Kit:
             put,
             config,
             clock,
-            lambda: store.store_host,
-            self.ops_file,
+            store_host=lambda: store.store_host,
+            max_phy_offset=lambda: store.max_phy_offset,
+            file=self.ops_file,
         )
         self.ends = EndTransactions(
             store,

@@ -1,5 +1,7 @@
 """Op messages: what is decided, on disk."""
 
+import random
+
 import pytest
 
 from rocketpy.broker.transaction.ledger import Claim, HalfState
@@ -121,13 +123,43 @@ def test_what_a_stop_wrote_down_counts_over_a_kill() -> None:
     assert [each.body for each in kit.round()] == [b"open"]
 
 
-def test_nothing_is_written_down_when_the_log_may_not_be_on_disk() -> None:
-    kit = Kit()
-    kit.ops.add([0])
-    kit.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-    kit.check._flush_log = lambda: False
+def test_a_stop_that_cannot_flush_commits_nothing_twice_that_was_on_disk_before() -> None:
+    """Of the others nobody knows what the disk has: their producers are asked, none is lost."""
+    kit = Kit(transaction_op_batch_interval=3_000)
+    halves = [
+        kit.half(b"%d" % number, {**HALF_PROPERTIES, "UNIQ_KEY": f"U{number}"})
+        for number in range(3)
+    ]
+    kit.end(halves[0])
+    kit.store.flush_log()
+    kit.end(halves[1])
+    kit.stores.files.fail_flushes("commitlog")
+    kit.store.flush_log()  # the store is read-only from here on
     kit.check.persist()
-    assert kit.ops_file.value is None
+    assert kit.ops_file.value == {"halves": [0]}
+    kit.stores.files.on_flush = None
+    kit.restart()
+    assert kit.committed() == [b"0", b"1"]  # no power was lost
+    assert [each.body for each in kit.round()] == [b"1", b"2"]
+    kit.check.persist()
+    assert kit.ops_on_disk() == [[0]]
+
+
+def test_a_power_cut_after_a_stop_that_could_not_flush_loses_no_commit() -> None:
+    kit = Kit(transaction_op_batch_interval=3_000)
+    kept, lost = kit.half(b"kept"), kit.half(b"lost", {**HALF_PROPERTIES, "UNIQ_KEY": "U2"})
+    kit.end(kept)
+    kit.store.flush_log()
+    kit.end(lost)
+    kit.stores.files.fail_flushes("commitlog")
+    kit.store.flush_log()
+    kit.check.persist()
+    kit.stores.files.on_flush = None
+    kit.stores.files.power_cut(random.Random(1))
+    kit.stores.files.start_process()
+    kit.start()
+    assert kit.committed()[:1] == [b"kept"]
+    assert [each.body for each in kit.round()] == [b"lost"]
 
 
 @pytest.mark.parametrize("halves", [[7], [-1], ["x"], [0, 7], {}, None])
