@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from rocketpy.client.message import ReceivedMessage as ReceivedMessage
     from rocketpy.client.outcomes import Retry as Retry
     from rocketpy.client.outcomes import ToDLQ as ToDLQ
-    from rocketpy.client.outgoing import SendOptions as SendOptions
     from rocketpy.client.pop_consumer import PopConsumer as PopConsumer
     from rocketpy.client.popped_message import PoppedMessage as PoppedMessage
     from rocketpy.client.producer import Producer as Producer
     from rocketpy.client.pull_consumer import PullConsumer as PullConsumer
     from rocketpy.client.push_consumer import Consumer as Consumer
+    from rocketpy.client.send_options import SendOptions as SendOptions
     from rocketpy.client.send_result import SendResult as SendResult
     from rocketpy.client.send_result import SendStatus as SendStatus
     from rocketpy.client.serializers import Serializer as Serializer
@@ -79,7 +79,7 @@ _HOME = {
     "PullConsumer": "client.pull_consumer",
     "ReceivedMessage": "client.message",
     "Retry": "client.outcomes",
-    "SendOptions": "client.outgoing",
+    "SendOptions": "client.send_options",
     "SendResult": "client.send_result",
     "SendStatus": "client.send_result",
     "Serializer": "client.serializers",

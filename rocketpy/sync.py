@@ -48,11 +48,11 @@ from rocketpy.client.life import Closes
 from rocketpy.client.loop_thread import LoopThread
 from rocketpy.client.message import Message
 from rocketpy.client.options import function_options
-from rocketpy.client.outgoing import SendOptions
 from rocketpy.client.pop_consumer import PopConsumer as AsyncPopConsumer
 from rocketpy.client.producer import Producer as AsyncProducer
 from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.push_consumer import Consumer as AsyncConsumer
+from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.transaction import Transaction as AsyncTransaction
 from rocketpy.client.transaction import TxState

@@ -40,6 +40,7 @@ from rocketpy.app.binding import answerer, bound, wishes_of
 from rocketpy.client.client import Client, connect
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.handlers import ErrorHandler, Handler, is_coroutine_function
+from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.options import method_options
 from rocketpy.client.producer import Producer
 from rocketpy.client.push_consumer import Consumer
@@ -53,6 +54,8 @@ logger = logging.getLogger(__name__)
 H = TypeVar("H", bound=Handler)
 Hook = Callable[[], Awaitable[None] | None]
 K = TypeVar("K", bound=Hook)
+HM = TypeVar("HM", bound=HandleMiddleware)
+SM = TypeVar("SM", bound=SendMiddleware)
 
 
 class Decorator(Protocol):
@@ -85,6 +88,10 @@ class App:
         client: from `connect`, not started; or what `connect` takes as name servers.
         serializer: writes what the app's producer sends, and reads bodies without an annotation.
         group: of the producer, and of handlers that name none; empty means the client's.
+
+    Attributes:
+        subscriptions: its handlers.
+        around_sends: the middlewares of its producer.
     """
 
     def __init__(
@@ -101,6 +108,8 @@ class App:
         self._producer: Producer | None = None
         self._checker: TxChecker | None = None
         self._error_handler: ErrorHandler | None = None
+        self._around_handlers: list[HandleMiddleware] = []
+        self.around_sends: list[SendMiddleware] = []
         self._hooks: dict[str, list[Hook]] = {"start": [], "stop": []}
         self._consumers: list[Consumer] = []
         self._ended = asyncio.Event()
@@ -164,6 +173,19 @@ class App:
         self._error_handler = handler
         return handler
 
+    def middleware(self, middleware: HM) -> HM:
+        """Have a coroutine function around each call of each handler; a decorator.
+
+        The first one noted is the outermost; a subscription's own are inside.
+        """
+        self._around_handlers.append(middleware)
+        return middleware
+
+    def send_middleware(self, middleware: SM) -> SM:
+        """Have a coroutine function around what the app's producer sends; a decorator."""
+        self.around_sends.append(middleware)
+        return middleware
+
     def on_start(self, hook: K) -> K:
         """Have a function called before the first message, with the producer there; a decorator."""
         self._hooks["start"].append(hook)
@@ -192,7 +214,10 @@ class App:
         try:
             await self._stack.enter_async_context(self.client)
             self._producer = self.client.producer(
-                group=self.group, serializer=self.serializer, tx_checker=self._checker
+                group=self.group,
+                serializer=self.serializer,
+                tx_checker=self._checker,
+                middlewares=self.around_sends,
             )
             self._stack.push_async_callback(self.call_hooks, "stop")
             await self.call_hooks("start")
@@ -230,6 +255,7 @@ class App:
             config,
             group=config.group or self.group,
             on_error=config.on_error or self._error_handler,
+            middlewares=(*self._around_handlers, *config.middlewares),
         )
 
     async def call_hooks(self, moment: Literal["start", "stop"]) -> None:

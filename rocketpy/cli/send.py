@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 import rocketpy
-from rocketpy.client.outgoing import SendOptions
+from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_result import SendResult
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue

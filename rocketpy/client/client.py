@@ -28,6 +28,7 @@ from rocketpy.client.pull_consumer import PullConsumer
 from rocketpy.client.push_consumer import Consumer
 from rocketpy.client.request_reply import answering
 from rocketpy.client.seams import Remoting
+from rocketpy.client.surrounded_producer import SurroundedProducer
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.remoting.client import RemotingClient
@@ -134,7 +135,8 @@ class Client(StartsAndCloses):
             ClosedError: the client is not started.
         """
         instance = self._running()
-        producer = Producer(instance, self._group(config.group), config)
+        kind = SurroundedProducer if config.middlewares else Producer
+        producer = kind(instance, self._group(config.group), config)
         instance.add_producer(producer.group, producer)
         return self._keep(producer)
 

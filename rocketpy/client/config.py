@@ -19,6 +19,7 @@ from rocketpy.client.credentials import Credentials
 from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.handlers import ErrorHandler, Handler
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.option_types import described, fits, takes
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.client.transaction import TxChecker
@@ -107,14 +108,31 @@ class Checked:
         if handler is not None and not takes(handler, 1, 2):
             reason = "a handler takes a message, or a decoded body and a message"
             raise ConfigError(reason, key="handler")
+        middlewares = values.get("middlewares", ())
+        if not all(takes(each, 2) for each in middlewares):
+            reason = "a middleware takes what is sent or handled, and what to call with it"
+            raise ConfigError(reason, key="middlewares")
         if to_s(values.get("pull_wait", 0)) >= to_s(values.get("pull_timeout", math.inf)):
             reason = "a pull must be allowed more time than the broker may hold it (pull_wait)"
             raise ConfigError(reason, key="pull_timeout")
         in_order = [name for name in ("ordered", "order_by_key") if values.get(name)]
         if len(in_order) > 1:
             raise ConfigError("choose one of ordered and order_by_key", key="ordered")
-        if in_order and values["handler"] is None:
-            raise ConfigError("needs a handler; iterating has no end of a message", key=in_order[0])
+
+
+def check_handler(config: "ConsumerConfig | PopConsumerConfig") -> None:
+    """Refuse what needs a handler and has none; a decorated function comes after its settings.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if config.handler is not None:
+        return
+    for name in ("ordered", "order_by_key"):
+        if getattr(config, name, False):
+            raise ConfigError("needs a handler; iterating has no end of a message", key=name)
+    if config.middlewares:
+        raise ConfigError("needs a handler; iterating has no call of one", key="middlewares")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +212,8 @@ class ProducerConfig(Checked):
         serializer: turns a body into bytes.
         tx_checker: answers brokers that ask how a transaction ended (`Producer.transaction`): a
             function, or coroutine function, of the message, that returns a `TxState`.
+        middlewares: coroutine functions around each send, the outermost first; see
+            `rocketpy.client.middleware`.
         trace: record each send in the trace topic, as official clients do.
         trace_topic: where to; the official one by default.
     """
@@ -216,6 +236,7 @@ class ProducerConfig(Checked):
     linger_bytes: int = 256 * 1024
     serializer: Serializer = PLAIN
     tx_checker: TxChecker | None = None
+    middlewares: Sequence[SendMiddleware] = ()
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
 
@@ -245,6 +266,8 @@ class ConsumerConfig(Checked):
         on_error: gets a message and why it failed, when its handler raises or its body cannot be
             read (`UnreadableBodyError`). It returns, and the message is done, or it raises as a
             handler does. Without one, a body that cannot be read makes a dead letter.
+        middlewares: coroutine functions around each call of the handler, the outermost first; see
+            `rocketpy.client.middleware`.
         start: where a group without a stored offset begins: `"latest"`, `"earliest"`, a time
             (a datetime, or ms since 1970).
         concurrency: handlers that run at the same time.
@@ -295,6 +318,7 @@ class ConsumerConfig(Checked):
     sql: str = ""
     handler: Handler | None = None
     on_error: ErrorHandler | None = None
+    middlewares: Sequence[HandleMiddleware] = ()
     start: StartPosition = "latest"
     concurrency: int = 20
     batch: int = 1
@@ -400,6 +424,8 @@ class PopConsumerConfig(Checked):
         on_error: gets a message and why it failed, when its handler raises or its body cannot be
             read (`UnreadableBodyError`). It returns, and the message is done, or it raises as a
             handler does. Without one, a body that cannot be read makes a dead letter.
+        middlewares: coroutine functions around each call of the handler, the outermost first; see
+            `rocketpy.client.middleware`.
         start: where a group without an offset begins: `"earliest"`, or `"latest"`, which to
             brokers means with the last message of each queue, and a young queue whole.
         ordered: one message of a queue after the other: nobody of the group gets a queue while
@@ -426,6 +452,7 @@ class PopConsumerConfig(Checked):
     sql: str = ""
     handler: Handler | None = None
     on_error: ErrorHandler | None = None
+    middlewares: Sequence[HandleMiddleware] = ()
     start: Literal["latest", "earliest"] = "latest"
     ordered: bool = False
     concurrency: int = 20

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from rocketpy.client.batch import BatchPart, stored_bytes
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.durations import to_s
-from rocketpy.client.outgoing import Outgoing, SendOptions
+from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.send_operation import SendOperation
+from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, TypeVar
 
 from rocketpy.client.checks import BATCH, checked_count, checked_group, checked_subscription
-from rocketpy.client.config import ConsumerConfig, PopConsumerConfig
+from rocketpy.client.config import ConsumerConfig, PopConsumerConfig, check_handler
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.consumer_members import HandlerMember
 from rocketpy.client.durations import Duration, to_s
@@ -54,6 +54,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
 
     def __init__(self, instance: Instance, group: str, config: C) -> None:
         self.group = checked_group(group)
+        check_handler(config)
         self.config = config
         self._instance = instance
         self._subscriptions: dict[str, SubscriptionData] = {}
@@ -154,6 +155,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             batch=config.batch,
             executor=self._executor,
             on_error=config.on_error,
+            middlewares=config.middlewares,
         )
 
     async def close(self) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.middleware import HandleMiddleware, surrounded
 from rocketpy.client.outcomes import DEAD_LETTER, Retry, ToDLQ
 from rocketpy.errors import RocketPyError, UnreadableBodyError
 
@@ -20,21 +21,28 @@ ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
 
 
 def make_invoke(
-    handler: Handler, *, batch: int, executor: Executor, on_error: ErrorHandler | None = None
+    handler: Handler,
+    *,
+    batch: int,
+    executor: Executor,
+    on_error: ErrorHandler | None = None,
+    middlewares: Sequence[HandleMiddleware] = (),
 ) -> Invoke:
     """Return what calls the handler with a list of messages.
 
     A plain function runs in `executor`, so that it cannot block the loop. With `batch` above 1
     it gets the list, else one message. A handler of two parameters gets the decoded body (or
     bodies) first; a message whose body cannot be read goes to `on_error`, or to the dead letters,
-    and the handler gets the others.
+    and the handler gets the others. Middlewares see neither such a message nor `on_error`.
     """
     wants_body = _positional_count(handler) >= 2
     if is_coroutine_function(handler) and not wants_body:
-        plain = handler if batch > 1 else lambda messages: handler(messages[0])
-        return plain if on_error is None else _Guarded(plain, on_error, executor)
-    call = _Call(handler, executor, is_list=batch > 1, wants_body=wants_body)
-    return call if on_error is None and not wants_body else _Guarded(call, on_error, executor)
+        call = handler if batch > 1 else lambda messages: handler(messages[0])
+    else:
+        call = _Call(handler, executor, is_list=batch > 1, wants_body=wants_body)
+    if on_error is None and not wants_body and not middlewares:
+        return call
+    return _Guarded(call, on_error, executor, middlewares)
 
 
 class _UnreadableError(Exception):
@@ -99,18 +107,35 @@ class _Call:
 class _Guarded:
     """Settles messages whose body cannot be read, or all that failed when there is `on_error`."""
 
-    def __init__(self, call: Invoke, on_error: ErrorHandler | None, executor: Executor) -> None:
+    def __init__(
+        self,
+        call: Invoke,
+        on_error: ErrorHandler | None,
+        executor: Executor,
+        middlewares: Sequence[HandleMiddleware],
+    ) -> None:
         self._call = call
+        self._middlewares = middlewares
         self._on_error = on_error
         self._executor = executor
 
     async def __call__(self, messages: list[ReceivedMessage]) -> None:
         failure: Exception | None = None
         bad: list[tuple[ReceivedMessage, Exception]] = []
+
+        async def handle(given: Sequence[ReceivedMessage]) -> Any:  # noqa: ANN401
+            if not given:
+                return None
+            try:
+                return await self._call(list(given))
+            except _UnreadableError as found:
+                bad.extend(found.bad)
+                if found.rest is not None:
+                    raise found.rest from None
+                return None
+
         try:
-            await self._call(messages)
-        except _UnreadableError as found:
-            bad, failure = found.bad, found.rest
+            await surrounded(self._middlewares, handle)(messages)
         except Exception as error:  # noqa: BLE001 - raised, or told to who handles errors
             failure = error
         for message, cause in bad:

@@ -12,13 +12,13 @@ from rocketpy.client.message import Message
 from rocketpy.client.oneway import OnewaySends
 from rocketpy.client.outgoing import (
     Outgoing,
-    SendOptions,
     build_outgoing,
     check_send_topic,
     queue_chooser,
     unpacked,
 )
 from rocketpy.client.send_operation import SendOperation
+from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow

@@ -6,7 +6,8 @@ from typing import Final
 
 from rocketpy.client.durations import to_s
 from rocketpy.client.instance import Instance
-from rocketpy.client.outgoing import Outgoing, SendOptions, queue_chooser
+from rocketpy.client.outgoing import Outgoing, queue_chooser
+from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
 from rocketpy.errors import RocketPyError

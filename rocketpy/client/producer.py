@@ -14,16 +14,10 @@ from rocketpy.client.durations import Duration
 from rocketpy.client.later import DELAYS
 from rocketpy.client.launching import Launching
 from rocketpy.client.message import Message, ReceivedMessage
-from rocketpy.client.outgoing import (
-    SEND_REPLY,
-    SendOptions,
-    build_outgoing,
-    check_options,
-    check_send_topic,
-    unpacked,
-)
+from rocketpy.client.outgoing import SEND_REPLY, build_outgoing, check_send_topic, unpacked
 from rocketpy.client.recall import recall_message
 from rocketpy.client.request_reply import ask, near, reply_place
+from rocketpy.client.send_options import SendOptions, check_options
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.transaction import (
     Transaction,

@@ -26,8 +26,9 @@ from rocketpy.client.consume_service import handled
 from rocketpy.client.handlers import make_invoke
 from rocketpy.client.message import Message, ReceivedMessage
 from rocketpy.client.outcomes import DEAD_LETTER
-from rocketpy.client.outgoing import SendOptions, build_outgoing, check_send_topic, unpacked
+from rocketpy.client.outgoing import build_outgoing, check_send_topic, unpacked
 from rocketpy.client.producer import Producer
+from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_result import SendResult, SendStatus
 from rocketpy.errors import ClientError
 from rocketpy.proto.message import MessageExt
@@ -80,6 +81,7 @@ class _Line:
             batch=self.config.batch,
             executor=executor,
             on_error=self.config.on_error,
+            middlewares=self.config.middlewares,
         )
         self._levels.clear()
         level = await handled(invoke, messages)

@@ -13,13 +13,13 @@ from rocketpy.client.message import Message
 from rocketpy.client.outgoing import (
     SEND,
     Outgoing,
-    SendOptions,
     build_outgoing,
     check_send_topic,
     id_properties,
     queue_chooser,
     unpacked,
 )
+from rocketpy.client.send_options import SendOptions
 from rocketpy.client.serializers import json
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.compression import inflate
