@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from rocketpy.client.health import ConsumerHealth as ConsumerHealth
     from rocketpy.client.message import Message as Message
     from rocketpy.client.message import ReceivedMessage as ReceivedMessage
+    from rocketpy.client.middleware import Handle as Handle
+    from rocketpy.client.middleware import Proceed as Proceed
+    from rocketpy.client.middleware import Sending as Sending
     from rocketpy.client.outcomes import Retry as Retry
     from rocketpy.client.outcomes import ToDLQ as ToDLQ
     from rocketpy.client.pop_consumer import PopConsumer as PopConsumer
@@ -44,8 +47,10 @@ if TYPE_CHECKING:
     from rocketpy.client.producer import Producer as Producer
     from rocketpy.client.pull_consumer import PullConsumer as PullConsumer
     from rocketpy.client.push_consumer import Consumer as Consumer
+    from rocketpy.client.retry_notes import SendRetry as SendRetry
     from rocketpy.client.send_options import SendOptions as SendOptions
     from rocketpy.client.send_result import SendResult as SendResult
+    from rocketpy.client.send_result import SendStats as SendStats
     from rocketpy.client.send_result import SendStatus as SendStatus
     from rocketpy.client.serializers import Serializer as Serializer
     from rocketpy.client.serializers import json as json
@@ -70,18 +75,23 @@ _HOME = {
     "Consumer": "client.push_consumer",
     "ConsumerHealth": "client.health",
     "Credentials": "client.credentials",
+    "Handle": "client.middleware",
     "Headers": "app.binding",
     "Message": "client.message",
     "MessageQueue": "proto.message_queue",
     "PopConsumer": "client.pop_consumer",
     "PoppedMessage": "client.popped_message",
+    "Proceed": "client.middleware",
     "Producer": "client.producer",
     "PullConsumer": "client.pull_consumer",
     "ReceivedMessage": "client.message",
     "Retry": "client.outcomes",
     "SendOptions": "client.send_options",
     "SendResult": "client.send_result",
+    "SendRetry": "client.retry_notes",
+    "SendStats": "client.send_result",
     "SendStatus": "client.send_result",
+    "Sending": "client.middleware",
     "Serializer": "client.serializers",
     "ToDLQ": "client.outcomes",
     "Transaction": "client.transaction",

@@ -53,7 +53,7 @@ from rocketpy.client.producer import Producer as AsyncProducer
 from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.push_consumer import Consumer as AsyncConsumer
 from rocketpy.client.send_options import SendOptions
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.send_result import SendResult, SendStats
 from rocketpy.client.transaction import Transaction as AsyncTransaction
 from rocketpy.client.transaction import TxState
 from rocketpy.errors import ClosedError
@@ -192,6 +192,11 @@ class Producer(Face[AsyncProducer]):
     def in_flight(self) -> int:
         """Sends that wait for their result, and one-way sends that are not written yet."""
         return self._thread.call(lambda: self._wrapped.in_flight)
+
+    @property
+    def stats(self) -> SendStats:
+        """Counts of what was sent so far."""
+        return self._thread.call(lambda: self._wrapped.stats)
 
     @property
     def lost_oneway(self) -> int:

@@ -21,6 +21,7 @@ from rocketpy.client.handlers import ErrorHandler, Handler
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.option_types import described, fits, takes
+from rocketpy.client.retry_notes import RetryHook
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.client.transaction import TxChecker
 from rocketpy.errors import ConfigError
@@ -214,6 +215,7 @@ class ProducerConfig(Checked):
             function, or coroutine function, of the message, that returns a `TxState`.
         middlewares: coroutine functions around each send, the outermost first; see
             `rocketpy.client.middleware`.
+        on_retry: called with each attempt that failed and is followed by another (`SendRetry`).
         trace: record each send in the trace topic, as official clients do.
         trace_topic: where to; the official one by default.
     """
@@ -237,6 +239,7 @@ class ProducerConfig(Checked):
     serializer: Serializer = PLAIN
     tx_checker: TxChecker | None = None
     middlewares: Sequence[SendMiddleware] = ()
+    on_retry: RetryHook | None = None
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
 

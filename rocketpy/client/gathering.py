@@ -193,6 +193,7 @@ class Gathering:
             self._window.leave(len(message.body))
             if future.done():
                 continue
+            self._window.failed += 1
             if isinstance(error, asyncio.CancelledError):
                 future.cancel()
             else:  # raised by several callers, an error would gather the traces of all

@@ -18,7 +18,7 @@ from rocketpy.client.outgoing import SEND_REPLY, build_outgoing, check_send_topi
 from rocketpy.client.recall import recall_message
 from rocketpy.client.request_reply import ask, near, reply_place
 from rocketpy.client.send_options import SendOptions, check_options
-from rocketpy.client.send_result import SendResult
+from rocketpy.client.send_result import SendResult, SendStats
 from rocketpy.client.transaction import (
     Transaction,
     check_transactional,
@@ -60,6 +60,19 @@ class Producer(Launching):
     def in_flight(self) -> int:
         """Sends that wait for their result, and one-way sends that are not written yet."""
         return self._window.messages
+
+    @property
+    def stats(self) -> SendStats:
+        """Counts of what was sent so far."""
+        window, transport = self._window, self._started
+        return SendStats(
+            begun=window.entered,
+            in_flight=self.in_flight,
+            in_flight_bytes=window.bytes,
+            failed=window.failed,
+            retried=0 if transport is None else transport.retries.count,
+            lost_oneway=self.lost_oneway,
+        )
 
     @property
     def lost_oneway(self) -> int:

@@ -28,13 +28,13 @@ Source: DefaultMQProducerImpl.sendDefaultImpl (5.4.0); flow control, shares and 
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final
 
 from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.queue_select import checked_choice
+from rocketpy.client.send_pauses import backoff_ms, share_ms, wait_to_look_again_ms
 from rocketpy.client.send_result import SendResult, read_send_response
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_trouble import SendTrouble
@@ -66,48 +66,8 @@ RETRYABLE_CODES = frozenset(
 )
 """Codes that another broker may not answer with; those of flow control come on top."""
 
-INITIAL_BACKOFF_MS: Final = 1000
-BACKOFF_FACTOR: Final = 1.6
-BACKOFF_JITTER: Final = 0.2
-MAX_BACKOFF_MS: Final = 120_000
-MIN_CONNECT_TIMEOUT_MS: Final = 20_000
-
-MIN_SHARE_MS: Final = 200
-FIRST_PAUSE_MS: Final = 100
-MAX_PAUSE_MS: Final = 1000
-LAST_TRY_MS: Final = 100
 LOOKS_FOR_UNKNOWN: Final = 3
 """Pauses, of half a second in all, in which a broker that a caller names may turn up in routes."""
-
-
-def backoff_ms(failures: int, rng: random.Random) -> int:
-    """Return the time between the begins of two attempts after flow control.
-
-    Args:
-        failures: how many in a row, from 1; the first time has no jitter.
-        rng: for the jitter.
-    """
-    if failures == 1:
-        return INITIAL_BACKOFF_MS
-    pause = min(INITIAL_BACKOFF_MS * BACKOFF_FACTOR ** min(failures - 1, 64), MAX_BACKOFF_MS)
-    return int(pause * (1 + rng.uniform(-BACKOFF_JITTER, BACKOFF_JITTER)))
-
-
-def pause_ms(pauses: int) -> int:
-    """Return the n-th pause while no broker can be reached, n from 1."""
-    return int(min(FIRST_PAUSE_MS * BACKOFF_FACTOR ** min(pauses - 1, 64), MAX_PAUSE_MS))
-
-
-def share_ms(left_ms: int, attempts_left: int, *, flow_controlled: bool = False) -> int:
-    """Return the time that an attempt has before the next one begins.
-
-    Args:
-        left_ms: of the whole time.
-        attempts_left: this one included.
-        flow_controlled: a broker has asked for patience: attempts get the minimum connect timeout.
-    """
-    least_ms = MIN_CONNECT_TIMEOUT_MS if flow_controlled else MIN_SHARE_MS
-    return max(left_ms // attempts_left, min(least_ms, left_ms // 2))
 
 
 class State(Enum):
@@ -272,14 +232,11 @@ class SendOperation:
             self._finish_error(error)
             return
         trouble.pauses += 1
-        wait_ms = pause_ms(trouble.pauses)
-        if isinstance(error, ConnectError):
-            wait_ms = max(wait_ms, error.retry_in_ms)
-        if left_ms > LAST_TRY_MS:
-            wait_ms = min(wait_ms, left_ms - LAST_TRY_MS)
+        wait_ms = wait_to_look_again_ms(trouble.pauses, error, left_ms)
         trouble.refused = frozenset()
         self._go(State.PAUSING)
-        self._wait(min(wait_ms, left_ms), self._route)
+        self._note_retry(wait_ms)
+        self._wait(wait_ms, self._route)
 
     # ---- attempts
 
@@ -440,6 +397,7 @@ class SendOperation:
             self._give_up(error)
         else:
             self._go(State.BACKING_OFF)
+            self._note_retry(wait_ms)
             self._wait(wait_ms, self._try)
 
     @staticmethod
@@ -450,7 +408,15 @@ class SendOperation:
 
     def _again(self) -> None:
         """Make the next attempt from the loop: a round over many brokers is no recursion."""
+        self._note_retry(0)
         self._timer = self._transport.loop.call_soon(self._try)
+
+    def _note_retry(self, wait_ms: int) -> None:
+        trouble = self._had_trouble()
+        broker = trouble.failed[-1] if trouble.failed else None
+        self._transport.retries.note(
+            self._topic, self._message.msg_id, trouble.tries, broker, trouble.error, wait_ms
+        )
 
     # ---- the end
 
@@ -473,6 +439,7 @@ class SendOperation:
         self._leave()
         if self.future.done():
             return
+        self._window.failed += 1
         if self._trouble is not None:
             self._trouble.add_notes(error)
         if isinstance(error, asyncio.CancelledError):

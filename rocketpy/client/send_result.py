@@ -51,6 +51,26 @@ class SendResult(NamedTuple):
     recall_handle: str | None = None
 
 
+class SendStats(NamedTuple):
+    """What a producer has sent since it was made.
+
+    Attributes:
+        begun: sends: messages, and requests of `send_batch`.
+        in_flight: those that have not ended.
+        in_flight_bytes: bytes of their bodies.
+        failed: those that ended with an error.
+        retried: attempts that failed and were followed by another one.
+        lost_oneway: one-way sends that are known to be lost; they are not in `failed`.
+    """
+
+    begun: int
+    in_flight: int
+    in_flight_bytes: int
+    failed: int
+    retried: int
+    lost_oneway: int
+
+
 def read_send_response(
     response: RemotingCommand, queue: MessageQueue, msg_id: str
 ) -> SendResult | None:

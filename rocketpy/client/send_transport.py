@@ -17,6 +17,7 @@ from rocketpy.client.instance import Instance
 from rocketpy.client.later import V5_0_0
 from rocketpy.client.outgoing import SEND_BATCH, Outgoing
 from rocketpy.client.queue_select import QueueTurn
+from rocketpy.client.retry_notes import RetryNotes
 from rocketpy.errors import NoRouteError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
@@ -52,6 +53,7 @@ class SendTransport:
         watch: attempts that another one follows.
         attempt_timeout_ms: when that begins; 0 for a share of the time left.
         flow_control_retry: what to do when a broker is over its capacity.
+        retries: told of each attempt that is followed by another one.
     """
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
@@ -65,6 +67,7 @@ class SendTransport:
         )
         self.attempt_timeout_ms = to_ms(config.attempt_timeout)
         self.flow_control_retry = config.flow_control_retry
+        self.retries = RetryNotes(config.on_retry)
         self.watch = AttemptWatch(self.loop, instance.clock)
         self._instance = instance
         self._routes = instance.routes

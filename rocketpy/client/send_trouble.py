@@ -23,11 +23,12 @@ class SendTrouble:
         refused: brokers that have refused the connection since one could be reached.
         late: attempts whose share of the time is over: where they went and when they began.
         error: the last failure.
+        tries: attempts that have failed, however.
     """
 
     __slots__ = (
-        "_notes", "_tries", "attempts", "error", "failed", "flow_controlled", "late", "pauses",
-        "refused",
+        "_notes", "attempts", "error", "failed", "flow_controlled", "late", "pauses",
+        "refused", "tries",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -38,16 +39,16 @@ class SendTrouble:
         self.refused: frozenset[str] = frozenset()
         self.late: Late = {}
         self.error: RocketPyError | None = None
-        self._tries = 0
+        self.tries = 0
         self._notes: list[tuple[str, RocketPyError]] = []
 
     def remember(self, broker: str | None, error: RocketPyError) -> None:
         """Keep why an attempt failed, of the latest `MAX_NOTES` of them, and on which broker."""
         self.error = error
-        self._tries += 1
+        self.tries += 1
         if len(self._notes) > MAX_NOTES:
             del self._notes[0]
-        self._notes.append((f"attempt {self._tries} on {broker}: {error!r}", error))
+        self._notes.append((f"attempt {self.tries} on {broker}: {error!r}", error))
         if broker is not None:
             self.failed = (*(name for name in self.failed if name != broker), broker)
 

@@ -17,12 +17,23 @@ class SendWindow:
     Args:
         max_messages: sends in flight.
         max_bytes: bytes of bodies in flight; the last one let in may go over it.
+
+    Attributes:
+        entered: sends so far.
+        left: those that have ended.
+        failed: of these, those that ended with an error; whoever ends them counts.
+        bytes: of bodies in flight.
     """
 
-    __slots__ = ("_closed", "_idle", "_max_bytes", "_max_messages", "_waiters", "bytes", "messages")
+    __slots__ = (
+        "_closed", "_idle", "_max_bytes", "_max_messages", "_waiters", "bytes", "entered", "failed",
+        "left",
+    )  # fmt: skip
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
-        self.messages = 0
+        self.entered = 0
+        self.left = 0
+        self.failed = 0
         self.bytes = 0
         self._max_messages = max_messages
         self._max_bytes = max_bytes
@@ -31,9 +42,14 @@ class SendWindow:
         self._closed = False
 
     @property
+    def messages(self) -> int:
+        """Sends in flight."""
+        return self.entered - self.left
+
+    @property
     def has_space(self) -> bool:
         """Whether one more send may start now."""
-        return self.messages < self._max_messages and self.bytes < self._max_bytes
+        return self.entered - self.left < self._max_messages and self.bytes < self._max_bytes
 
     def enter(self, size_bytes: int) -> None:
         """Count a send in.
@@ -43,12 +59,12 @@ class SendWindow:
         """
         if self._closed:
             raise ClosedError("the producer is closed")
-        self.messages += 1
+        self.entered += 1
         self.bytes += size_bytes
 
     def leave(self, size_bytes: int) -> None:
         """Count a send out, and let the next one in that waits."""
-        self.messages -= 1
+        self.left += 1
         self.bytes -= size_bytes
         if self._waiters:
             self._wake_next()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rocketpy.client.attempt_watch import AttemptWatch
 from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.queue_select import QueueTurn
+from rocketpy.client.retry_notes import RetryNotes
 from rocketpy.client.send_operation import SendOperation, State
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_window import SendWindow
@@ -85,6 +86,7 @@ class FakeTransport:
         self.watch = AttemptWatch(loop, self.clock)
         self.attempt_timeout_ms = plan.attempt_timeout_ms
         self.flow_control_retry = plan.flow_control_retry
+        self.retries = RetryNotes(None)
         self.plan = plan
         self.sent_ms: list[int] = []
         self.reached = 0

@@ -16,6 +16,7 @@ STANDS_FOR = {
     "cli/server_config.py": COMMANDS,
     "cli/topic.py": COMMANDS,
     "client/launching.py": "unit/client/test_producer.py",
+    "client/surrounded_producer.py": "unit/client/test_middleware.py",
     "remoting/socket_network.py": "integration/remoting/test_server.py",
     "spark/executor.py": "integration/spark/test_batch_reader.py",
     "spark/positions.py": "integration/spark/test_batch_reader.py",

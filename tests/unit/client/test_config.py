@@ -307,6 +307,7 @@ def test_no_option_of_the_client_or_of_producers_is_left_out() -> None:
     here = {"name_servers", "group", "remoting", "client_ip", "credentials"}
     assert CLIENT.keys() | here == {each.name for each in dataclasses.fields(ClientConfig)}
     here = {"latency_profile", "compression_level", "tx_checker"}
+    here |= {"middlewares", "on_retry"}  # of those: test_middleware.py, test_retry_notes.py
     assert PRODUCER.keys() | here == {each.name for each in dataclasses.fields(ProducerConfig)}
 
 

@@ -47,6 +47,7 @@ PRODUCER: list[dict[str, Any]] = [
     {"compression": "gzip"}, {"flow_control_retry": "sometimes"},
     {"compression": b"zlib"}, {"compression": ["zlib"]}, {"serializer": "json"},
     {"serializer": None}, {"tx_checker": "commit"}, {"trace_topic": None}, {"group": 5},
+    {"middlewares": None}, {"middlewares": [5]}, {"on_retry": "log"}, {"linger": None},
 ]  # fmt: skip
 CONSUMER: list[dict[str, Any]] = [
     {"topic": 5}, {"topic": b"t"}, {"topic": ["t", 5]}, {"topic": None}, {"filter": None},

@@ -1,0 +1,63 @@
+"""How long a send waits, and how its time is shared among its attempts."""
+
+import random
+from typing import Final
+
+from rocketpy.errors import ConnectError, RocketPyError
+
+INITIAL_BACKOFF_MS: Final = 1000
+BACKOFF_FACTOR: Final = 1.6
+BACKOFF_JITTER: Final = 0.2
+MAX_BACKOFF_MS: Final = 120_000
+MIN_CONNECT_TIMEOUT_MS: Final = 20_000
+
+MIN_SHARE_MS: Final = 200
+FIRST_PAUSE_MS: Final = 100
+MAX_PAUSE_MS: Final = 1000
+LAST_TRY_MS: Final = 100
+
+
+def backoff_ms(failures: int, rng: random.Random) -> int:
+    """Return the time between the begins of two attempts after flow control.
+
+    Args:
+        failures: how many in a row, from 1; the first time has no jitter.
+        rng: for the jitter.
+    """
+    if failures == 1:
+        return INITIAL_BACKOFF_MS
+    pause = min(INITIAL_BACKOFF_MS * BACKOFF_FACTOR ** min(failures - 1, 64), MAX_BACKOFF_MS)
+    return int(pause * (1 + rng.uniform(-BACKOFF_JITTER, BACKOFF_JITTER)))
+
+
+def pause_ms(pauses: int) -> int:
+    """Return the n-th pause while no broker can be reached, n from 1."""
+    return int(min(FIRST_PAUSE_MS * BACKOFF_FACTOR ** min(pauses - 1, 64), MAX_PAUSE_MS))
+
+
+def share_ms(left_ms: int, attempts_left: int, *, flow_controlled: bool = False) -> int:
+    """Return the time that an attempt has before the next one begins.
+
+    Args:
+        left_ms: of the whole time.
+        attempts_left: this one included.
+        flow_controlled: a broker has asked for patience: attempts get the minimum connect timeout.
+    """
+    least_ms = MIN_CONNECT_TIMEOUT_MS if flow_controlled else MIN_SHARE_MS
+    return max(left_ms // attempts_left, min(least_ms, left_ms // 2))
+
+
+def wait_to_look_again_ms(pauses: int, error: RocketPyError, left_ms: int) -> int:
+    """Return how long to wait for a broker to come back: once more just before the end.
+
+    Args:
+        pauses: how many there were, this one included.
+        error: why nobody could be reached.
+        left_ms: of the whole time.
+    """
+    wait_ms = pause_ms(pauses)
+    if isinstance(error, ConnectError):
+        wait_ms = max(wait_ms, error.retry_in_ms)
+    if left_ms > LAST_TRY_MS:
+        wait_ms = min(wait_ms, left_ms - LAST_TRY_MS)
+    return min(wait_ms, left_ms)
