@@ -7,6 +7,7 @@ LINES_MAX = 150
 
 COMMANDS = "integration/cli/test_commands.py"
 STANDS_FOR = {
+    "__init__.py": "unit/test_loading.py",
     "cli/bench.py": "integration/cli/test_bench.py",
     "cli/cluster.py": COMMANDS,
     "cli/daemon.py": "integration/cli/test_daemon.py",
