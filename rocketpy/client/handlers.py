@@ -1,6 +1,7 @@
 """Calling the user's handler: coroutine or function, one message or a list, decoded or not."""
 
 import asyncio
+import contextvars
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -76,7 +77,8 @@ class _Call:
                 result = self._begun(messages, bad)
             else:
                 loop = asyncio.get_running_loop()
-                result = await loop.run_in_executor(self._executor, self._begun, messages, bad)
+                run = contextvars.copy_context().run  # what a middleware has set is seen there too
+                result = await loop.run_in_executor(self._executor, run, self._begun, messages, bad)
             if inspect.isawaitable(result):  # also a lambda or partial around a coroutine function
                 await result
         except Exception as error:  # noqa: BLE001 - raised, or handed on below
