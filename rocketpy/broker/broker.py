@@ -18,7 +18,7 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.processor.plain_sends import compiled_sends, send_path
+from rocketpy.broker.processor.plain_sends import ServesPlainSends, compiled_sends, send_path
 from rocketpy.broker.request_table import Guard
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StoreError
@@ -221,6 +221,10 @@ class Broker:
             work()
 
     async def _listen(self) -> None:
+        runs = self._compiled_path(self._configs.server)
+        for feature in self._parts.features:
+            if runs is not None and feature.use_runs is not None:
+                feature.use_runs(runs)
         main = self._build_server(self._configs.server, "broker")
         self.requests.register_on(main)
         await main.start()
@@ -247,19 +251,20 @@ class Broker:
             listeners += feature.listeners
         for listener in listeners:
             server.add_listener(listener)
-        self._offer_plain_sends(server, config)
+        sends = self._compiled_path(config)
+        if sends is not None and self.send_path == "compiled":
+            server.set_byte_handler(sends, sends.look_ahead)
         self._servers.append(server)
         return server
 
-    def _offer_plain_sends(self, server: RemotingServer, config: RemotingServerConfig) -> None:
-        """Let the compiled path, if there is one, serve what needs no look at each request."""
+    def _compiled_path(self, config: RemotingServerConfig) -> ServesPlainSends | None:
+        """Return what serves sends that need no look at each, and stores what is due; if any."""
         parts = self._parts
         make = compiled_sends()
-        if make is not None and self.send_path == "compiled":
-            transactions = next(each.runs for each in parts.features if each.runs is not None)
-            limit = config.max_frame_bytes
-            sends = make(parts.sends, parts.store.direct, limit, transactions)
-            server.set_byte_handler(sends, sends.look_ahead)
+        if make is None:
+            return None
+        transactions = next(each.runs for each in parts.features if each.runs is not None)
+        return make(parts.sends, parts.store.direct, config.max_frame_bytes, transactions)
 
 
 def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSettings:

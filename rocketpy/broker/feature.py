@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Protocol
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.part_in_runs import PartInRuns
+from rocketpy.broker.operation.part_in_runs import PartInRuns, StoresDue
 from rocketpy.broker.operation.put_transforms import PutTransform
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.lazy_dataclass import lazy_dataclass
@@ -65,6 +65,7 @@ class Feature:
         configure: told of changed settings.
         runtime_info: what it adds to the broker's runtime information (28).
         runs: its part in runs of sends that the compiled path writes, of transactions only.
+        use_runs: gets what stores messages that are due at once, if there is that.
     """
 
     name: str
@@ -79,3 +80,4 @@ class Feature:
     configure: Callable[[BrokerConfig], None] | None = None
     runtime_info: Callable[[], dict[str, str]] | None = None
     runs: PartInRuns | None = None
+    use_runs: Callable[[StoresDue], None] | None = None

@@ -220,6 +220,7 @@ class BrokerParts:
                 postponement=self.postponement,
                 file=document("delayOffset.json"),
                 queue_of=topics.queue_of,
+                topic_of=topics.get,
                 clock=self.clock,
             ),
             self._build_send_back(rng),

@@ -52,10 +52,10 @@ class MessageStore:
         self._files: StoreFiles = RealFiles() if files is None else files
         self._root = Path(config.store_path_root_dir)
         parts = self._parts = StoreParts(config, clock, self._files)
-        self._append_lock = parts.append_lock
-        self._offsets, self._gate = parts.offsets, parts.gate
+        self._append_lock, self._gate, self._offsets = parts.append_lock, parts.gate, parts.offsets
         self._log, self._table, self._index = parts.log, parts.table, parts.index
         self._writer, self._stats, self.direct = parts.writer, parts.stats, parts.direct
+        self.recent_part = parts.reader.recent_part
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
         self.recovery = RecoveryReport()

@@ -138,6 +138,17 @@ class MessageReader:
             return []
         return list(ENTRY.iter_unpack(window[: max_count * ENTRY_BYTES]))
 
+    def recent_part(self, phy_offset: int) -> tuple[memoryview, int, int] | None:
+        """Return the memory of the log's file with an offset, for who checks records himself.
+
+        Returns:
+            The file's memory, the physical offset where it begins, and where what is written ends.
+            None for messages that `get` reads from the disk, and while any are damaged.
+        """
+        if self._log.damaged or phy_offset < self._log.max_phy_offset - self._recent_bytes:
+            return None
+        return self._log.written_part(phy_offset)
+
     def _without_queue(self, topic: str, queue_id: int) -> GetMessageResult:
         batch = self._table.get_batch(topic, queue_id)
         if batch is None:

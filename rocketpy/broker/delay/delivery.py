@@ -12,6 +12,9 @@ Invariants:
     - a step delivers at most two batches, because it holds the loop, and the next one goes on with
       the level after it.
 
+Where there is a compiled path (docs/decisions/0008), a run of messages that are as usual is stored
+by one call; what is not is delivered one by one, which also says what is the matter with it.
+
 Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (5.4.0).
 """
 
@@ -24,10 +27,12 @@ from rocketpy.broker.delay.offsets import DelayOffsets
 from rocketpy.broker.delay.set_aside import SetAside
 from rocketpy.broker.durable_progress import DurableProgress
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of, copy_of_raw
+from rocketpy.broker.operation.part_in_runs import StoresDue
 from rocketpy.broker.passed_over import PassedOver
 from rocketpy.broker.property_outlines import PropertyOutline, PropertyOutlines, outline_of
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import SCHEDULE_QUEUE_NUMS
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.properties import (
     PROPERTY_REAL_QUEUE_ID,
@@ -48,6 +53,8 @@ _FAULT_MS: Final = 10_000
 _LONGEST_WAIT_MS: Final = 1_000
 """The wall clock may jump: a wait is never longer."""
 _BATCH: Final = 32
+_RUN: Final = 128
+"""So many are stored by one call in less time than a batch takes one by one."""
 _QUIET_MS: Final = 10_000
 
 
@@ -65,6 +72,8 @@ class _Store(Protocol):
     def queue_entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> list[tuple[int, int, int]]: ...
+
+    def recent_part(self, phy_offset: int) -> tuple[memoryview, int, int] | None: ...
 
     def min_offset(self, topic: str, queue_id: int) -> int: ...
 
@@ -131,6 +140,7 @@ class DelayDelivery:
         aside: takes what cannot be stored for long.
         delays_ms: the delays, level 1 first.
         queue_of: the queue that is read in place of one; None when its topic was deleted.
+        topic_of: the settings of a topic; None when it was deleted.
         clock: time.
     """
 
@@ -145,6 +155,7 @@ class DelayDelivery:
         *,
         delays_ms: tuple[int, ...],
         queue_of: Callable[[str, int], int | None],
+        topic_of: Callable[[str], TopicConfig | None],
         clock: Clock,
     ) -> None:
         self._store = store
@@ -153,6 +164,8 @@ class DelayDelivery:
         self._aside = aside
         self._delays_ms = delays_ms
         self._queue_of = queue_of
+        self._topic_of = topic_of
+        self._runs: StoresDue | None = None
         self._clock = clock
         self._levels: tuple[_Level, ...] | None = None
         self._quiet_until_ms = 0
@@ -160,6 +173,10 @@ class DelayDelivery:
         self._turn = 0
         self._delivered = 0
         self._places = PropertyOutlines(_outlined)
+
+    def use_runs(self, runs: StoresDue) -> None:
+        """Have runs of messages that are as usual stored by one call each."""
+        self._runs = runs
 
     def step(self, now_ms: int) -> int:
         """Deliver what is due; see `rocketpy.runtime.service.Service.step`."""
@@ -197,9 +214,31 @@ class DelayDelivery:
     def _deliver(self, level: _Level, now_ms: int) -> int:
         """Deliver a few messages; return the pause until the next look at the level."""
         self._correct(level)
-        wait_ms, count = self._look(level, now_ms)
-        if count == 0:
+        wait_ms, due = self._look(level, now_ms)
+        if not due:
             return wait_ms
+        stored = self._deliver_run(level, due)
+        if stored:
+            return wait_ms if stored == len(due) else 0
+        if len(due) > _BATCH:
+            due, wait_ms = due[:_BATCH], 0
+        return self._deliver_each(level, len(due), now_ms, wait_ms)
+
+    def _deliver_run(self, level: _Level, due: list[tuple[int, int, int]]) -> int:
+        """Store leading messages by one call, if they are as usual; return how many."""
+        part = None if self._runs is None else self._store.recent_part(due[0][0])
+        if part is None or self._runs is None:
+            return 0
+        progress = level.progress
+        stored, phy_end = self._runs.deliver(self._topic_of, part, due, progress.position)
+        if stored:
+            progress.advance(progress.position + stored, phy_end)
+            self._delivered += stored
+            self._offsets.count(stored)
+        return stored
+
+    def _deliver_each(self, level: _Level, count: int, now_ms: int, wait_ms: int) -> int:
+        """Deliver messages one by one; return the pause, `wait_ms` when all went well."""
         progress = level.progress
         found, end = level.queue.read_raw(progress.position, count), progress.position + count
         for stored in found.records:
@@ -235,19 +274,20 @@ class DelayDelivery:
         )
         level.progress.reset(right)
 
-    def _look(self, level: _Level, now_ms: int) -> tuple[int, int]:
-        """Return the pause after, and the number of, the next messages that are due."""
+    def _look(self, level: _Level, now_ms: int) -> tuple[int, list[tuple[int, int, int]]]:
+        """Return the pause after, and the queue entries of, the next messages that are due."""
         position, wall_ms = level.progress.position, self._clock.time_ms()
-        entries = self._store.queue_entries(SCHEDULE_TOPIC, level.queue.queue_id, position, _BATCH)
+        most = _BATCH if self._runs is None else _RUN
+        entries = self._store.queue_entries(SCHEDULE_TOPIC, level.queue.queue_id, position, most)
         if not entries:
-            return _IDLE_MS, 0
+            return _IDLE_MS, []
         for count, (_, _, deliver_ms) in enumerate(entries):
             wait_ms, delay_ms = deliver_ms - wall_ms, level.delay_ms
             if delay_ms is not None and wait_ms > delay_ms:
                 wait_ms = level.wait_again(position + count, delay_ms, now_ms)
             if wait_ms > 0:
-                return min(wait_ms, _LONGEST_WAIT_MS), count
-        return 0, len(entries)
+                return min(wait_ms, _LONGEST_WAIT_MS), entries[:count]
+        return 0, entries
 
     def _deliver_one(self, stored: RawRecord, now_ms: int) -> int | None:
         """Store one message where it belongs.

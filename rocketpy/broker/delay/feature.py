@@ -14,6 +14,7 @@ from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.lazy_dataclass import lazy_dataclass
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC
@@ -46,6 +47,7 @@ def build_delay(
     postponement: Postponement,
     file: JsonDocument,
     queue_of: Callable[[str, int], int | None],
+    topic_of: Callable[[str], TopicConfig | None],
     clock: Clock,
 ) -> Feature:
     """Build the delay levels.
@@ -57,6 +59,7 @@ def build_delay(
         postponement: sends messages to where they wait.
         file: delayOffset.json.
         queue_of: the queue that is read in place of one; None when its topic was deleted.
+        topic_of: the settings of a topic; None when it was deleted.
         clock: time.
     """
     offsets = DelayOffsets(
@@ -74,6 +77,7 @@ def build_delay(
         SetAside(internal_put, postponement.delay, settings.delays_ms),
         delays_ms=settings.delays_ms,
         queue_of=queue_of,
+        topic_of=topic_of,
         clock=clock,
     )
 
@@ -101,4 +105,5 @@ def build_delay(
         states=(offsets,),
         add_requests=add_requests,
         runtime_info=runtime_info,
+        use_runs=delivery.use_runs,
     )

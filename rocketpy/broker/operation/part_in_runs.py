@@ -1,7 +1,9 @@
-"""What transactions do for runs of sends that a compiled path writes at once."""
+"""What a compiled path that writes runs of messages at once asks of features, and does for them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from rocketpy.proto.bodies.topic import TopicConfig
 
 
 class PartInRuns(Protocol):
@@ -31,4 +33,29 @@ class PartInRuns(Protocol):
 
     def count(self, topic: str, number: int, /) -> None:
         """Count transactions of a topic that began, less those that ended."""
+        ...
+
+
+class StoresDue(Protocol):
+    """Stores runs of messages that waited: `rocketpy.broker.processor.plain_sends`."""
+
+    def deliver(
+        self,
+        topic_of: Callable[[str], TopicConfig | None],
+        part: tuple[memoryview, int, int],
+        entries: list[tuple[int, int, int]],
+        queue_offset: int,
+        /,
+    ) -> tuple[int, int]:
+        """Store messages of a delay level where they belong, leading ones that are as usual.
+
+        Args:
+            topic_of: returns the settings of a topic; None when there is no such topic.
+            part: see `rocketpy.store.reader.MessageReader.recent_part`.
+            entries: those of the level's queue that are due: physical offset, size, any number.
+            queue_offset: of the first of them.
+
+        Returns:
+            How many are stored, and the physical offset after them.
+        """
         ...

@@ -9,7 +9,7 @@ name what they mirror:
     _plain_sends_headers.pxi  headers in JSON, ROCKETMQ's form and MSGPACK
     _plain_sends_plan.pxi     which messages a request brings, judged before anything is touched
     _plain_sends_transactions.pxi  halves, and the commits of those that are in the log
-    _plain_sends_delays.pxi   messages that wait for a delay level
+    _plain_sends_delays.pxi   messages that wait for a delay level, and those that are due
     _plain_sends_write.pxi    records, queue entries, index entries, responses
 
 Three steps: leading frames are read and checked without touching anything (`plan`); the store makes
@@ -141,7 +141,8 @@ cdef class PlainSends:
     """
 
     cdef object processor, direct, rules, transactions
-    cdef dict known
+    cdef object sent_to, lookup  # policies of topics that are sent to; those of the run
+    cdef bint delivers  # what is due: the run has topics, not policies
     cdef list kept  # what the texts of the rules lie in
     cdef bint is_busy
     cdef Py_ssize_t max_frame_size
@@ -208,6 +209,39 @@ cdef class PlainSends:
         finally:
             self.end()
 
+    def deliver(self, topic_of, tuple part not None, list entries not None, int64_t queue_offset):
+        """Store messages that waited for a delay level where they belong.
+
+        Args:
+            topic_of: returns the `TopicConfig` of a name, None when there is no such topic.
+            part: memory of a file of the log, the physical offset where it begins, and where what
+                is written ends.
+            entries: those of the level's queue that are due: physical offset, size, and any number.
+            queue_offset: of the first of them.
+
+        Returns:
+            How many are stored, the first ones, and the physical offset after them; Python knows
+            what to do about the next one.
+        """
+        cdef int done = 0
+        cdef int64_t phy_end = 0
+        if self.is_busy:
+            return 0, 0
+        self.begin()
+        try:
+            rules = self.processor.plain_rules
+            if rules is not self.rules:
+                self.take(rules)
+            self.lookup, self.delivers = topic_of, True
+            self.plan_due(part, entries, queue_offset)
+            if self.run.send_count:
+                done = self.store(b"", &phy_end)
+            if done:
+                self.announce(done)
+        finally:
+            self.end()
+        return done, phy_end
+
     cdef int begin(self) except -1:
         """Begin a run."""
         cdef Run* run = &self.run
@@ -219,6 +253,8 @@ cdef class PlainSends:
         run.ends.op_size = 0
         run.delay_topic = -1
         self.half_topic = -2
+        self.lookup = self.sent_to
+        self.delivers = False
         run.arena_size = run.out_size = run.out_bound = 0
         self.names, self.policies, self.fields = [], [], []
         return 0
@@ -228,7 +264,8 @@ cdef class PlainSends:
         cdef Run* run = &self.run
         self.close_log()
         self.log = self.claimed = None
-        self.is_busy = False
+        self.is_busy = self.delivers = False
+        self.lookup = None
         self.names = self.policies = self.fields = None
         if run.arena_room + run.out_room > MOST_KEPT_BYTES:
             free(run.arena)
@@ -266,7 +303,7 @@ cdef class PlainSends:
         cdef Rules* rules = &self.run.rules
         cdef int number
         self.rules = None
-        self.known = given.known
+        self.sent_to = self.lookup = given.known.get
         special = given.special_properties.difference(named, owned)
         encoded = [
             [name.encode() for name in names] for names in (named, special, owned, of_halves)
@@ -374,6 +411,26 @@ cdef class PlainSends:
         topic_number = self.find_topic(&half.found.real_topic)
         return topic_number >= 0 and add_end(&self.run, &half, topic_number, following)
 
+    cdef int plan_due(self, tuple part, list entries, int64_t queue_offset) except -1:
+        """Read what is due, up to the first message that is not as usual."""
+        cdef Ends* ends = &self.run.ends
+        cdef Stored due
+        cdef int topic_number
+        cdef int64_t phy_offset, size
+        view, ends.base_offset, written_end = part
+        PyObject_GetBuffer(view, &self.log_view, PyBUF_SIMPLE)
+        self.has_log_view = True
+        ends.log = <uint8_t*>self.log_view.buf
+        ends.visible = min(<int64_t>written_end - ends.base_offset, <int64_t>self.log_view.len)
+        for phy_offset, size, _ in entries:
+            if not read_due(&self.run, phy_offset, size, queue_offset, &due):
+                break
+            topic_number = self.find_topic(&due.found.real_topic)
+            if topic_number < 0 or not add_stored(&self.run, &due, topic_number, 0):
+                break
+            queue_offset += 1
+        return 0
+
     cdef int open_log(self) except -1:
         """Find out where halves can be read, and how many of them can be committed now."""
         cdef Ends* ends = &self.run.ends
@@ -417,7 +474,7 @@ cdef class PlainSends:
         return 0
 
     cdef int find_topic(self, Text* name) except -2:
-        """Return the number of a topic that takes plain sends, -1 for any other."""
+        """Return the number of a topic that takes what the run brings, -1 for any other."""
         cdef Run* run = &self.run
         cdef int number
         cdef Topic* topic
@@ -427,16 +484,24 @@ cdef class PlainSends:
             if same(&run.topics[number].name, name):
                 return number
         text = PyBytes_FromStringAndSize(<char*>name.at, name.size).decode()
-        policy = self.known.get(text)
-        if policy is None or not policy.is_simple or run.topic_count == MAX_TOPICS:
+        policy = self.lookup(text)
+        if policy is None or run.topic_count == MAX_TOPICS:
+            return -1
+        if self.delivers:
+            config, sys_flag, queue_limit = policy, 0, 0
+            if text == TRANS_HALF_TOPIC:
+                return -1
+        elif policy.is_simple:
+            config, sys_flag, queue_limit = policy.config, policy.sys_flag, policy.queue_limit
+        else:
             return -1
         field = topic_field(text)
         topic = &run.topics[run.topic_count]
         topic.field, topic.name.size, topic.name.escaped = text_of(field), name.size, False
         topic.name.at = topic.field.at + topic.field.size - name.size
         topic.key_hash = key_hash_of(topic)
-        topic.sys_flag, topic.queue_limit = policy.sys_flag, policy.queue_limit
-        topic.read_queues, topic.opened = policy.config.read_queue_nums, 0
+        topic.sys_flag, topic.queue_limit = sys_flag, queue_limit
+        topic.read_queues, topic.opened = config.read_queue_nums, 0
         self.names.append(text)
         self.policies.append(policy)
         self.fields.append(field)
@@ -465,7 +530,7 @@ cdef class PlainSends:
         try:
             # Who deletes a topic forgets its policy first and then waits for the append lock.
             for name, policy in zip(self.names, self.policies):
-                if self.known.get(name) is not policy:
+                if self.lookup(name) is not policy:
                     return 0
             if run.end_count and not self.claim(space.log):
                 return 0
@@ -527,7 +592,9 @@ cdef class PlainSends:
         try:
             PyObject_GetBuffer(mapped.buffer, &log, PyBUF_WRITABLE)
             has_log = True
-            writer.log = <uint8_t*>log.buf
+            writer.log = writer.source = <uint8_t*>log.buf
+            if self.delivers:
+                writer.source = run.ends.log
             writer.position, writer.end = mapped.write_position, space.log_end
             if run.end_count and log.len < self.run.ends.visible:
                 raise ValueError("the log file has become shorter")
@@ -636,7 +703,8 @@ cdef class PlainSends:
             place = &run.places[number]
             if place.done:
                 self.rules.count_stored(self.names[place.topic], place.done, place.size)
-        self.count_transactions(done)
+        if not self.delivers:
+            self.count_transactions(done)
         listener = self.direct.dispatchers.on_arrival
         if listener is None or run.rules.is_sync_flush:
             return 0

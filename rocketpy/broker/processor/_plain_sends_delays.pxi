@@ -1,7 +1,7 @@
-# Sends that wait for a delay level, for _plain_sends.pyx; nothing is touched.
+# Messages that wait for a delay level, and those that are due, for _plain_sends.pyx; nothing is touched.
 #
-#     is_delayed     operation/postponement.py  delay_level, Postponement.delay
-#     add_own_topic  where halves wait, and what is delivered later
+#     is_delayed  operation/postponement.py  delay_level, Postponement.delay
+#     read_due    delay/delivery.py          DelayDelivery._deliver_one
 
 cdef int add_own_topic(Run* run, Text field) noexcept nogil:
     """Make a topic that nobody sends to one of the run's; return its number, -1 if that is too many."""
@@ -31,4 +31,26 @@ cdef bint is_delayed(Run* run, Send* send, Text* properties, Properties* found) 
         run.delay_topic >= 0
         and properties.size + run.rules.own_properties.size + real_place_size(run, send)
         <= most_properties
+    )
+
+cdef bint read_due(
+    Run* run, int64_t phy_offset, int64_t size, int64_t queue_offset, Stored* due
+) noexcept nogil:
+    """Find what a queue entry names that is due; False when it is not as usual."""
+    cdef Properties* found = &due.found
+    cdef Text waiting = run.rules.delay_field
+    waiting.at, waiting.size = waiting.at + 1, waiting.size - 1
+    return (
+        phy_offset >= run.ends.base_offset
+        and read_half(&run.ends, phy_offset, due)
+        and due.ended.size == size
+        and due.ended.queue_offset == queue_offset
+        and same(&due.topic, &waiting)
+        and (due.sys_flag & transaction_bits == 0 or due.sys_flag & transaction_bits == commit_bits)
+        and due.body.size <= run.rules.max_body_size
+        and due.properties.size <= most_properties
+        and is_utf8(due.properties.at, due.properties.size)
+        and read_properties(&run.rules, &due.properties, found)
+        and found.real_topic.at != NULL
+        and text_number(&found.real_queue, &due.queue_id)
     )

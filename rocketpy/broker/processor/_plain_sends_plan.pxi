@@ -41,14 +41,15 @@ cdef struct Message:
     int64_t flag, tags_code
     int64_t size  # of the record
 
-cdef struct Ended:
-    int64_t size  # of the record; 0 for what is no end
+cdef struct Ended:  # the record that is stored again: a half that is committed, what is due
+    int64_t size  # of the record; 0 for what is sent
     int64_t at  # position in the log file of the moment
     int64_t properties_at  # position in the record
     int64_t phy_offset
     int64_t queue_offset  # by which it is named
+    int64_t prepared_offset  # of the half that it was, as its new record has it
 
-cdef struct Send:  # or the commit of a half that was sent before
+cdef struct Send:  # or what was sent before and is stored again
     Py_ssize_t following  # position of the next frame
     int first, count  # its messages: one, or those of a batch
     int key_count
@@ -58,7 +59,7 @@ cdef struct Send:  # or the commit of a half that was sent before
     int topic  # that was sent to
     int64_t queue_id  # that was sent to
     int64_t level  # that it waits for; 0 for none
-    Ended half  # of the end of a transaction
+    Ended half  # or what is due: of what is stored again
     int64_t sys_flag, born_ms, reconsume_times, opaque
     int64_t size  # of its records
     int64_t queue_offset  # of its first message
@@ -261,7 +262,7 @@ cdef bint plan_message(
     cdef Message* message
     if number >= MAX_MESSAGES or found.uniq_key.at == NULL:
         return False
-    if run.rules.is_sync_flush and not send.is_batch and not found.waits:
+    if run.rules.is_sync_flush and not send.is_batch and not found.waits and not send.half.size:
         return False
     message = &run.messages[number]
     message.body, message.body_size = body.at, body.size

@@ -121,6 +121,7 @@ cdef bint read_half(Ends* ends, int64_t phy_offset, Stored* half) noexcept nogil
     half.flag, half.ended.queue_offset = <int32_t>get_int(p + 16), get_long(p + 20)
     half.born_ms, half.reconsume_times = get_long(p + 40), <int32_t>get_int(p + 72)
     half.ended.size, half.ended.at, half.ended.phy_offset = size, at, phy_offset
+    half.ended.prepared_offset = get_long(p + 76)
     return half.body.size == 0 or body_crc(half.body.at, half.body.size) == get_int(p + 8)
 
 cdef bint read_place(Rules* rules, Stored* half) noexcept nogil:
@@ -173,27 +174,39 @@ cdef bint add_end(
     Run* run, Stored* half, int topic_number, Py_ssize_t following
 ) noexcept nogil:
     """Add a commit to the run; False when it is not as usual."""
-    cdef Send* send = &run.sends[run.send_count]
-    cdef Topic* topic = &run.topics[topic_number]
     cdef Py_ssize_t op_size = decimal_size(half.ended.queue_offset) + 1
     # What makes the next op message full has it written, in its turn.
     if run.ends.op_size + op_size >= run.ends.op_room or half.ended.queue_offset < 0:
         return False
-    if not 0 <= half.queue_id < topic.read_queues:
-        return False
-    send.first, send.count, send.key_count, send.size = run.message_count, 0, 0, 0
-    send.is_batch, send.is_half, send.is_oneway, send.level = False, False, True, 0
-    send.topic, send.queue_id, send.following = topic_number, half.queue_id, following
-    send.sys_flag = (half.sys_flag & ~transaction_bits) | commit_bits
-    send.born_ms, send.reconsume_times = half.born_ms, half.reconsume_times
-    send.half = half.ended
-    send.uniq_key.at = NULL
-    if not plan_message(run, topic, send, &half.body, &half.properties, &half.found, half.flag):
-        return False
-    send.place = find_place(run, topic_number, half.queue_id)
-    if send.place < 0:
+    half.sys_flag = (half.sys_flag & ~transaction_bits) | commit_bits
+    half.ended.prepared_offset = half.ended.phy_offset
+    if not add_stored(run, half, topic_number, following):
         return False
     run.ends.op_size += op_size
     run.end_count += 1
+    return True
+
+cdef bint add_stored(
+    Run* run, Stored* stored, int topic_number, Py_ssize_t following
+) noexcept nogil:
+    """Add what is stored again where it belongs to the run; False when it is too much, or odd."""
+    cdef Send* send = &run.sends[run.send_count]
+    cdef Topic* topic = &run.topics[topic_number]
+    if run.send_count == MAX_SENDS or not 0 <= stored.queue_id < topic.read_queues:
+        return False
+    send.first, send.count, send.key_count, send.size = run.message_count, 0, 0, 0
+    send.is_batch, send.is_half, send.is_oneway, send.level = False, False, True, 0
+    send.topic, send.queue_id, send.following = topic_number, stored.queue_id, following
+    send.sys_flag, send.born_ms = stored.sys_flag, stored.born_ms
+    send.reconsume_times = stored.reconsume_times
+    send.half = stored.ended
+    send.uniq_key.at = NULL
+    if not plan_message(
+        run, topic, send, &stored.body, &stored.properties, &stored.found, stored.flag
+    ):
+        return False
+    send.place = find_place(run, topic_number, stored.queue_id)
+    if send.place < 0:
+        return False
     count_send(run, send)
     return True

@@ -23,6 +23,7 @@ cdef extern from *:
 
 cdef struct Writer:
     uint8_t* log
+    uint8_t* source  # the file of the records that are stored again; the log's, mostly
     int64_t position, end, base_offset, last_phy_offset
     int64_t store_ms
     Text born_host, store_host
@@ -89,9 +90,9 @@ cdef void write_send(Run* run, Writer* writer, Send* send, Place* place) noexcep
 # ---- into the files
 
 cdef void take_from_log(Writer* writer, Send* send, Message* message) noexcept nogil:
-    """Say where the body and the properties of a half lie that is committed."""
-    message.body = writer.log + send.half.at + RECORD_HEAD_BYTES
-    message.properties = writer.log + send.half.at + send.half.properties_at
+    """Say where the body and the properties of a message lie that is stored again."""
+    message.body = writer.source + send.half.at + RECORD_HEAD_BYTES
+    message.properties = writer.source + send.half.at + send.half.properties_at
 
 cdef void write_record(
     Run* run, Writer* writer, Send* send, Message* message, Place* place, int64_t phy_offset
@@ -106,8 +107,8 @@ cdef void write_record(
     if send.is_batch or send.half.size:  # stored as they came
         own_size = 0
     if send.half.size:
-        born_host = writer.log + send.half.at + BORN_HOST_AT
-        store_host = writer.log + send.half.at + STORE_HOST_AT
+        born_host = writer.source + send.half.at + BORN_HOST_AT
+        store_host = writer.source + send.half.at + STORE_HOST_AT
     properties_size = message.properties_size + own_size
     if send.is_half:
         properties_size += half_properties_size(run, send, send.uniq_key.size)
@@ -124,7 +125,7 @@ cdef void write_record(
     put_long(p + 56, <uint64_t>writer.store_ms)
     memcpy(p + STORE_HOST_AT, store_host, V4_HOST_BYTES)
     put_int(p + 72, <uint32_t>send.reconsume_times)
-    put_long(p + 76, <uint64_t>send.half.phy_offset if send.half.size else 0)
+    put_long(p + 76, <uint64_t>send.half.prepared_offset if send.half.size else 0)
     put_int(p + 84, <uint32_t>message.body_size)
     p = add(p + RECORD_HEAD_BYTES, message.body, message.body_size)
     p = add_text(p, &topic.field)

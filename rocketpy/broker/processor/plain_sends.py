@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from rocketpy.broker.operation.part_in_runs import PartInRuns
+from rocketpy.broker.operation.part_in_runs import PartInRuns, StoresDue
 from rocketpy.broker.operation.send_admission import TopicSendPolicy
 from rocketpy.errors import StartError
 from rocketpy.remoting.business import BusinessPool
@@ -64,8 +64,8 @@ class KnowsRules(Protocol):
     plain_rules: PlainSendRules
 
 
-class ServesPlainSends(Protocol):
-    """The compiled path: a `ByteHandler`, with its `LookAhead`."""
+class ServesPlainSends(StoresDue, Protocol):
+    """The compiled path: a `ByteHandler`, with its `LookAhead`, and what is due."""
 
     def __call__(self, channel: Channel, data: bytes, /) -> tuple[int, bytes]:
         """See `rocketpy.remoting.dispatch.ByteHandler`."""

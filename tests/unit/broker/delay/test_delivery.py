@@ -72,6 +72,7 @@ class Kit:
             SetAside(put, self.postponement.delay, delays_ms),
             delays_ms=delays_ms,
             queue_of=self.queue_of,
+            topic_of=lambda _topic: None,
             clock=self.clock,
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from rocketpy.broker.broker import Broker
+from rocketpy.broker.operation.part_in_runs import StoresDue
 from rocketpy.broker.processor.plain_sends import is_compiled
 from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.remoting.connection import Connection
@@ -29,7 +30,9 @@ class Outcome(NamedTuple):
     counts: dict[str, tuple[int, int]]
     store: tuple[int, int, int]
     transactions: dict[str, object]
+    delivered: dict[int, int]
     served_bytes: int
+    due_in_runs: int
 
 
 def properties_of(rng: random.Random, number: int, odd: float) -> str:
@@ -180,12 +183,43 @@ def transactions_of(broker: Broker) -> dict[str, object]:
     }
 
 
+class _CountedRuns:
+    """Counts what is delivered by runs."""
+
+    def __init__(self, runs: StoresDue) -> None:
+        self._runs = runs
+        self.stored = 0
+
+    def deliver(self, *arguments: Any) -> tuple[int, int]:
+        stored, phy_end = self._runs.deliver(*arguments)
+        self.stored += stored
+        return stored, phy_end
+
+
+def _delivery_of(broker: Broker) -> Any:
+    return next(each for each in broker.parts.loop_services if each.name == "DelayDelivery")
+
+
+def _delivered(broker: Broker) -> dict[int, int]:
+    """How far each delay level is delivered."""
+    offsets = _delivery_of(broker)._offsets
+    return {level: offsets.of_level(level).position for level in offsets.levels}
+
+
 def outcome_of(
     segments: Sequence[Sequence[bytes]],
     properties: dict[str, str] | None = None,
     prepare: Callable[[SimCluster], None] = lambda _: None,
+    later_s: float = 0.0,
 ) -> Outcome:
-    """Feed a broker, each segment on a connection of its own, and look at all it leaves."""
+    """Feed a broker, each segment on a connection of its own, and look at all it leaves.
+
+    Args:
+        segments: what is read from each connection.
+        properties: settings of the broker.
+        prepare: called before.
+        later_s: when to look, after all is fed; delayed messages become due meanwhile.
+    """
 
     async def scenario(cluster: SimCluster) -> Outcome:
         for topic in TOPICS[:2]:
@@ -207,8 +241,13 @@ def outcome_of(
 
         if handler is not None:
             server._table.byte_handler = counted
+        delivery = _delivery_of(broker)
+        runs = None if delivery._runs is None else _CountedRuns(delivery._runs)
+        delivery._runs = runs
         prepare(cluster)
         responses = [await _feed(selector.new_connection("10.0.0.7"), each) for each in segments]
+        never = asyncio.get_running_loop().create_future()
+        await asyncio.wait([never], timeout=later_s)  # in simulated time
         counts = {
             topic: (count[0], count[1]) for topic, count in broker.parts.put_counter._topics.items()
         }
@@ -220,8 +259,17 @@ def outcome_of(
             for path, node in files._names.items()
             if node is not None and {"commitlog", "consumequeue", "index"} & set(Path(path).parts)
         }
-        open_ = transactions_of(broker)
-        return Outcome(responses, content, arrivals, counts, numbers, open_, served[0])
+        return Outcome(
+            responses,
+            content,
+            arrivals,
+            counts,
+            numbers,
+            transactions_of(broker),
+            _delivered(broker),
+            served[0],
+            runs.stored if runs else 0,
+        )
 
     return run_simulation(scenario, properties=properties)
 
@@ -231,13 +279,14 @@ def both_ways(
     segments: Sequence[Sequence[bytes]],
     properties: dict[str, str] | None = None,
     prepare: Callable[[SimCluster], None] = lambda _: None,
+    later_s: float = 0.0,
 ) -> tuple[Outcome, Outcome]:
     """Return what Python makes of frames, and what the compiled path does."""
     monkeypatch.setenv("ROCKETPY_PURE", "1")
-    pure = outcome_of(segments, properties, prepare)
+    pure = outcome_of(segments, properties, prepare, later_s)
     monkeypatch.delenv("ROCKETPY_PURE")
     assert is_compiled()
-    return pure, outcome_of(segments, properties, prepare)
+    return pure, outcome_of(segments, properties, prepare, later_s)
 
 
 def _told(
@@ -265,3 +314,5 @@ def assert_same(pure: Outcome, compiled: Outcome) -> None:
     assert pure.counts == compiled.counts
     assert pure.store == compiled.store
     assert pure.transactions == compiled.transactions
+    assert pure.delivered == compiled.delivered
+    assert pure.due_in_runs == 0

@@ -1,0 +1,201 @@
+"""Delayed messages that are due, by runs of the compiled path: what Python makes of them."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.testing.sim_cluster import SimCluster
+from tests.unit.broker.processor.delay_frames import UNIQ_KEY, delay_properties
+from tests.unit.broker.processor.frames import ext_of, frame
+from tests.unit.broker.processor.plain_send_kit import Outcome, assert_same, both_ways, outcome_of
+
+pytestmark = pytest.mark.skipif(
+    not is_compiled(), reason="the compiled path is not installed, or switched off"
+)
+FIRST = frame(34, {"clientID": "x"}, b"{}", 0)
+WARM_PUTS = 8
+LATER_S = 1.5
+"""Level 1 is due: of one level the order is that of its queue, both ways."""
+
+
+def sent(number: int, topic: str, pairs: str = "") -> bytes:
+    text = f"UNIQ_KEY\x01{UNIQ_KEY.format(number)}\x02{pairs}"
+    return frame(310, ext_of(topic, number % 4, text), b"x" * (number % 120), number)
+
+
+def delayed(number: int, topic: str = "first", pairs: str = "") -> bytes:
+    return sent(number, topic, f"DELAY\x011\x02{pairs}")
+
+
+def warm() -> list[bytes]:
+    """What makes every queue known: a run takes queues that were put to before."""
+    return [FIRST, b"".join(sent(n, topic) for topic in ("first", "second") for n in range(4))]
+
+
+def both_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+    reads: Sequence[bytes],
+    properties: dict[str, str] | None = None,
+    prepare: Callable[[SimCluster], None] = lambda _: None,
+) -> Outcome:
+    """Feed and wait, both ways, and return what the compiled one left: the same."""
+    segments = [warm(), [FIRST, *reads]]
+    pure, compiled = both_ways(monkeypatch, segments, properties, prepare, LATER_S)
+    assert_same(pure, compiled)
+    return compiled
+
+
+def some_reads(rng: random.Random, odd: float, count: int = 300) -> list[bytes]:
+    """Messages of level 1 of any kind."""
+    frames = []
+    for number in range(count):
+        topic = "first" if rng.random() < 0.7 else rng.choice(("second", "%RETRY%group"))
+        text = delay_properties(rng, number, odd).replace("DELAY\x0118\x02", "DELAY\x011\x02")
+        body = rng.randbytes(rng.choice((0, 1, 8, 100, 3_000)))
+        frames.append(frame(310, ext_of(topic, rng.randrange(4), text), body, number))
+    return [b"".join(frames[at : at + 20]) for at in range(0, count, 20)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("odd", [0.0, 0.3])
+def test_any_messages_that_are_due(monkeypatch: pytest.MonkeyPatch, seed: int, odd: float) -> None:
+    compiled = both_delivered(monkeypatch, some_reads(random.Random(seed), odd))
+    assert compiled.due_in_runs > 40
+    assert compiled.delivered[1] > 150
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {
+            "mappedFileSizeCommitLog": str(96 << 10),
+            "mappedFileSizeConsumeQueue": "400",
+            "maxHashSlotNum": "7",
+            "maxIndexNum": "23",
+        },
+        {"messageIndexEnable": "false"},
+        {"flushDiskType": "SYNC_FLUSH"},
+        {"sendMessageThreadPoolNums": "4"},
+    ],
+)
+def test_stores_and_settings(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]) -> None:
+    compiled = both_delivered(monkeypatch, some_reads(random.Random(10), 0.05), properties)
+    assert compiled.due_in_runs > 20
+    assert compiled.delivered[1] > 150
+
+
+@pytest.mark.parametrize("seed", range(20, 23))
+def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The reader stays before the first message that found no room."""
+    rng = random.Random(seed)
+    left_bytes = rng.randrange(100_000, 300_000)
+
+    def little_space(cluster: SimCluster) -> None:
+        files = cluster.brokers[0].files
+        files.capacity_bytes = files.used_bytes + left_bytes
+
+    both_delivered(monkeypatch, some_reads(rng, 0.0), None, little_space)
+
+
+def test_a_run_is_told_once_and_counted_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = [
+        b"".join(delayed(n, pairs="TAGS\x01a\x02") for n in range(at, at + 8)) for at in (0, 8)
+    ]
+    compiled = both_delivered(monkeypatch, reads)
+    assert compiled.due_in_runs == 16
+    assert compiled.counts["first"][0] == 16, "what was sent was counted a second before"
+    assert compiled.store[0] == WARM_PUTS + 2 * 16
+    told = [each for each in compiled.arrivals if each[0] == "first" and each[3]]
+    assert sorted(each[1:3] for each in told) == [(n, 5) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    ["CLUSTER\x01mine\x02", "REAL_QID\x0199\x02", "PGROUP\x01g\x02", "TAGS\x01a b\x02"],
+)
+def test_properties_of_senders(monkeypatch: pytest.MonkeyPatch, pairs: str) -> None:
+    compiled = both_delivered(monkeypatch, [delayed(1), delayed(2, pairs=pairs), delayed(3)])
+    assert compiled.delivered[1] == 3
+    assert compiled.due_in_runs == 3
+
+
+def test_a_topic_that_is_deleted_takes_nothing_and_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before it is due, and between the look at it and the append lock."""
+
+    def deleted_soon(cluster: SimCluster) -> None:
+        parts = cluster.brokers[0].broker.parts
+        begin = parts.store.direct.begin
+
+        def delete(topic: str) -> None:
+            if parts.topics.get(topic) is not None:
+                parts.topics.delete(topic)
+                parts.store.delete_topics([topic])
+
+        def begin_without(places: Any, *others: Any) -> Any:
+            if any(topic == "first" for topic, *_ in places) and len(places) == 2:
+                delete("first")
+            return begin(places, *others)
+
+        parts.store.direct.begin = begin_without  # type: ignore[method-assign,assignment]
+
+    monkeypatch.delenv("ROCKETPY_PURE", raising=False)
+    reads = [delayed(1), delayed(5, "second"), delayed(9), delayed(13, "second")]
+    found = outcome_of([warm(), [FIRST, *reads]], None, deleted_soon, LATER_S)
+    assert found.delivered[1] == 4
+    assert found.store[0] == WARM_PUTS + 4 + 2, "those of the other topic"
+
+
+def test_a_damaged_message_is_passed_over_and_those_around_it_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ROCKETPY_PURE", raising=False)
+    body = b"here it is, and long enough to be found"
+
+    def damaged(cluster: SimCluster) -> None:
+        files = cluster.brokers[0].files
+
+        def spoil() -> None:
+            for path, node in files._names.items():
+                if node is not None and "commitlog" in Path(path).parts:
+                    at = bytes(node.memory).find(body)
+                    if at >= 0:
+                        node.memory[at - 40] ^= 0xFF
+
+        cluster.loop.call_later(0.5, spoil)
+
+    text = f"UNIQ_KEY\x01{UNIQ_KEY.format(9)}\x02DELAY\x011\x02"
+    bad = frame(310, ext_of("first", 1, text), body, 9)
+    found = outcome_of([warm(), [FIRST, delayed(1), bad, delayed(2)]], None, damaged, LATER_S)
+    assert found.delivered[1] == 3
+    assert found.due_in_runs >= 1
+
+
+def test_a_listener_that_fails_delivers_twice_rather_than_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The level is tried again at the same place, ten seconds later."""
+    monkeypatch.delenv("ROCKETPY_PURE", raising=False)
+
+    def failing(cluster: SimCluster) -> None:
+        store = cluster.brokers[0].broker.parts.store
+        told = store.on_arrival
+        assert told is not None
+        failed: list[str] = []
+
+        def fail_once(topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+            if topic == "first" and next_offset > 1 and not failed:
+                failed.append(topic)
+                raise OSError("as told")
+            told(topic, queue_id, next_offset, tags_code)
+
+        store.on_arrival = fail_once
+
+    found = outcome_of([warm(), [FIRST, delayed(1), delayed(2)]], None, failing, 12.0)
+    assert found.delivered[1] == 2
+    assert found.store[0] == WARM_PUTS + 2 + 2 * 2
