@@ -79,24 +79,38 @@ class SystemQueue:
         """Queue offset after the last visible message."""
         return self._store.max_offset(self.topic, self.queue_id)
 
-    def read(self, offset: int, max_count: int = 32, max_bytes: int = 1 << 20) -> SystemRead:
+    def read(
+        self,
+        offset: int,
+        max_count: int = 32,
+        max_bytes: int = 1 << 20,
+        wanted: MessageFilter | None = None,
+    ) -> SystemRead:
         """Read messages from `offset` on; a damaged one is passed over and logged.
 
         Args:
             offset: queue offset.
             max_count: messages at most; the store's transfer limits hold as well.
             max_bytes: bytes at most; one message is read whatever its size.
+            wanted: decides what is left out; None takes all.
         """
-        return SystemRead(*self._read(offset, max_count, max_bytes, _decoded))
+        return SystemRead(*self._read(offset, max_count, max_bytes, _decoded, wanted))
 
     def read_raw(self, offset: int, max_count: int = 32, max_bytes: int = 1 << 20) -> RawRead:
         """Read messages as `read` does, without decoding them."""
         return RawRead(*self._read(offset, max_count, max_bytes, split_record))
 
     def _read(
-        self, offset: int, max_count: int, max_bytes: int, decode: Callable[[memoryview], _T]
+        self,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        decode: Callable[[memoryview], _T],
+        wanted: MessageFilter | None = None,
     ) -> tuple[list[_T], int]:
-        found = self._store.get_message(self.topic, self.queue_id, offset, max_count, max_bytes)
+        found = self._store.get_message(
+            self.topic, self.queue_id, offset, max_count, max_bytes, wanted
+        )
         messages = []
         for record in found.buffers:
             try:

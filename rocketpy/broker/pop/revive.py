@@ -8,15 +8,16 @@ back twice, and none stays away.
 
 A retry topic that takes nothing for long holds up those behind it for a while only: see `SetAside`.
 
-While a queue has `MAX_PENDING` check points in memory, further ones are passed over; acks are still
-looked for, and when there is room again reading goes on at the first that was passed over.
+While a queue has `MAX_PENDING` check points in memory, further ones are passed over, by the tags in
+their queue entries alone; acks are still looked for, and when there is room again reading goes on
+at the first that was passed over.
 
 Source: PopReviveService.java (5.4.0).
 """
 
 import collections
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -49,6 +50,7 @@ from rocketpy.proto.properties import (
     PROPERTY_TIMER_DELIVER_MS,
     encode_properties,
 )
+from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
@@ -87,6 +89,26 @@ class ReviveStore(MessageReader, Protocol):
     def dispatch_behind_bytes(self) -> int:
         """How much of it no queue knows yet."""
         ...
+
+
+class _NoPoints:
+    """Leaves check points out."""
+
+    _CODE: Final = tags_code(CHECK_POINT_TAG)
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        return tags_code != self._CODE
+
+    def matches_record(self, _record: memoryview) -> bool:
+        return True
+
+    def match_records(
+        self, _view: memoryview, _positions: Sequence[int], _sizes: Sequence[int]
+    ) -> None:
+        return None
+
+
+_NO_POINTS: Final = _NoPoints()
 
 
 class _Done(NamedTuple):
@@ -292,7 +314,8 @@ class ReviveQueue:
             if self._read_offset >= self._queue.max_offset:
                 self._reached_end()
                 return False
-            found = self._queue.read(self._read_offset)
+            wanted = None if self._passed_over is None else _NO_POINTS
+            found = self._queue.read(self._read_offset, wanted=wanted)
             for message in found.messages:
                 self._take(message)
             if found.next_offset <= self._read_offset:
@@ -360,24 +383,26 @@ class ReviveQueue:
         # Early messages (there are none from the timer) must not make others due.
         now_ms = self._clock.time_ms()
         end_ms = min(self._end_ms, now_ms)
-        dealt_with = 0
-        for key, point in list(self._points.items()):
+        due: list[PopKey] = []
+        for key, point in self._points.items():
             over_ms = point.pop_time_ms + point.invisible_ms
             if over_ms > now_ms + _AHEAD_MS:
                 continue  # its acks wait for the same time; those behind it do not wait for it
             if end_ms - over_ms <= DUE_AFTER_MS or over_ms >= self._complete_ms:
-                return False
-            if dealt_with == _POINTS_PER_STEP:
-                return True
+                break
+            due.append(key)
+            if len(due) > _POINTS_PER_STEP:
+                break
+        for key in due[:_POINTS_PER_STEP]:
+            point = self._points[key]
             if not self._reviver.revive(point):
                 return False
-            dealt_with += 1
             del self._points[key]
             # What was given back is in the log by now, whatever failed in between, and so is its
             # own place in the queue: one that a power cut takes is another one's next time.
             first = min(self._acked_from.pop(key, point.revive_offset), point.revive_offset)
             self._done.append(_Done(first, point.revive_offset, self._store.max_phy_offset))
-        return False
+        return len(due) > _POINTS_PER_STEP
 
     def _commit(self) -> None:
         """Commit the last offset whose messages are on disk, and those of all before it."""

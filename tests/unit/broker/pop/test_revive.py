@@ -12,7 +12,8 @@ from rocketpy.broker.system_queue import SystemRead
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.proto.message import MessageExt, decode_messages
 from rocketpy.proto.pop import REVIVE_GROUP
-from rocketpy.store.results import PutMessage
+from rocketpy.proto.tags import tags_code
+from rocketpy.store.results import MessageFilter, PutMessage
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 from tests.unit.broker.pop.kit import Popper, after, send, simulate
@@ -26,14 +27,24 @@ class Queue:
 
     def __init__(self) -> None:
         self.messages: list[MessageExt] = []
+        self.read_count = 0
 
     @property
     def max_offset(self) -> int:
         return len(self.messages)
 
-    def read(self, offset: int) -> SystemRead:
+    def read(self, offset: int, *, wanted: MessageFilter | None = None) -> SystemRead:
         found = self.messages[offset : offset + 32]
-        return SystemRead(found, offset + len(found))
+        end = offset + len(found)
+        if wanted is not None:
+            codes = [tags_code(each.properties["TAGS"]) for each in found]
+            found = [
+                each
+                for each, code in zip(found, codes, strict=True)
+                if wanted.matches_tags_code(code)
+            ]
+        self.read_count += len(found)
+        return SystemRead(found, end)
 
     def put(self, body: bytes, tag: str, deliver_ms: int) -> None:
         properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(deliver_ms)}
@@ -239,6 +250,19 @@ def test_a_million_would_be_read_in_parts(acked: bool) -> None:
     assert [start for start, _ in seen] == list(range(35))
     assert all(left == ([] if acked else [0]) for _, left in seen)
     assert kit.committed == 34
+
+
+def test_check_points_that_are_passed_over_are_not_read() -> None:
+    kit = Kit(max_pending=10)
+    for start in range(200):
+        kit.check_point(start)
+    kit.clock.now_ms += 10_000
+    seen = []
+    for _ in range(30):
+        seen += kit.run()
+        kit.clock.now_ms += 5_000
+    assert [start for start, _ in seen] == list(range(200))
+    assert kit.queue.read_count <= 20 * 32, "a read for each ten, not all that follow them"
 
 
 def test_what_cannot_be_read_is_passed_over() -> None:
