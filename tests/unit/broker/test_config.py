@@ -22,6 +22,16 @@ def test_the_defaults_are_apaches() -> None:
     assert (config.broker_permission, config.default_topic_queue_nums) == (6, 8)
     assert (config.transaction_time_out, config.transaction_check_max) == (6_000, 15)
     assert (config.revive_queue_num, config.pop_polling_size) == (8, 1_024)
+    waits_ms = {
+        "send": config.wait_time_mills_in_send_queue,
+        "pull": config.wait_time_mills_in_pull_queue,
+        "lite pull": config.wait_time_mills_in_lite_pull_queue,
+        "heartbeat": config.wait_time_mills_in_heartbeat_queue,
+        "admin": config.wait_time_mills_in_admin_broker_queue,
+    }
+    assert waits_ms == {
+        "send": 200, "pull": 5_000, "lite pull": 5_000, "heartbeat": 31_000, "admin": 5_000,
+    }  # fmt: skip
     assert config.broker_name, "the machine's name"
 
 

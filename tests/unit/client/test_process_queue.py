@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.process_queue import CacheTotal, Limits, ProcessQueue
 from rocketpy.errors import ClosedError
@@ -64,6 +65,12 @@ def test_the_lag_counts_what_is_unfinished_and_what_was_not_pulled() -> None:
     assert queue.lag == 4
     queue.broker_max_offset = 3
     assert queue.lag == 0, "the broker's report may be older than the messages"
+
+
+def test_the_limits_are_those_of_apaches_clients() -> None:
+    config = ConsumerConfig("t", group="c")
+    assert (config.max_cached_messages, config.max_span) == (1_000, 2_000)
+    assert config.max_cached_bytes == 100 << 20
 
 
 def test_each_limit_forbids_pulling_once_it_is_exceeded() -> None:

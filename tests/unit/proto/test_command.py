@@ -20,8 +20,11 @@ def test_a_request():
     assert not request.is_oneway
 
 
-def test_a_oneway_request():
-    assert make_request(15, oneway=True).is_oneway
+@pytest.mark.parametrize("oneway", [False, True])
+def test_a_oneway_request(oneway):
+    request = decode_command(encode_command(make_request(15, oneway=oneway)))
+    assert (request.is_oneway, request.is_response) == (oneway, False)
+    assert request.flag == (2 if oneway else 0), "bit 1; bit 0 is a response's"
 
 
 @pytest.mark.parametrize("serialize_type", [0, 1, 2])

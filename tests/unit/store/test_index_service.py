@@ -349,15 +349,28 @@ def test_expired_files_go_but_never_the_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uniq_key", "keys", "tags", "count"),
-    [(None, None, None, 0), ("u", None, None, 1), ("u", " a  b ", "t", 4), (None, "a", "", 1)],
+    ("uniq_key", "keys", "tags", "count", "found"),
+    [
+        (None, None, None, 0, ""),
+        ("u", None, None, 1, "u"),
+        ("u", " a  b ", "t", 4, "uab"),
+        (None, "a", "", 1, "a"),
+    ],
 )
 def test_which_keys_are_put(
-    tmp_path: Path, uniq_key: str | None, keys: str | None, tags: str | None, count: int
+    tmp_path: Path,
+    uniq_key: str | None,
+    keys: str | None,
+    tags: str | None,
+    count: int,
+    found: str,
 ) -> None:
     index = open_index(tmp_path)
     index.put("T", uniq_key, keys, tags, 0, 1)
     assert index.headers[0].index_count - 1 == count
+    for key in "uab":
+        assert index.query("T", key, 9, 0, FOREVER).phy_offsets == [0] * (key in found)
+        assert index.query("Other", key, 9, 0, FOREVER).phy_offsets == []
 
 
 def test_only_full_files_that_were_flushed_are_vouched_for(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ def test_a_shortage_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_lasting_append_makes_the_store_busy_whatever_the_wall_clock_does() -> None:
-    kit = Kit(os_page_cache_busy_time_out_mills=1_000)
+    kit = Kit()
+    assert kit.config.os_page_cache_busy_time_out_mills == 1_000
     kit.clock.advance(5_000)
     store = kit.open()
     real = store._writer._log.append
