@@ -12,8 +12,10 @@ Example:
 """
 
 import asyncio
+import heapq
+import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
@@ -23,17 +25,23 @@ from rocketpy.app.application import App, Subscription
 from rocketpy.client.checks import checked_subscription
 from rocketpy.client.config import ConsumerConfig, ProducerConfig
 from rocketpy.client.consume_service import handled
+from rocketpy.client.durations import Duration, to_ms, to_s
 from rocketpy.client.handlers import make_invoke
+from rocketpy.client.later import LEVELS_MS
 from rocketpy.client.message import Message, ReceivedMessage
+from rocketpy.client.middleware import Sending, surrounded
 from rocketpy.client.outcomes import DEAD_LETTER
-from rocketpy.client.outgoing import build_outgoing, check_send_topic, unpacked
+from rocketpy.client.outgoing import Outgoing, build_outgoing, check_send_topic, unpacked
 from rocketpy.client.producer import Producer
-from rocketpy.client.send_options import SendOptions
+from rocketpy.client.redelivery import FIRST_RETRY_LEVEL
+from rocketpy.client.send_options import SendOptions, check_options
 from rocketpy.client.send_result import SendResult, SendStatus
-from rocketpy.errors import ClientError
+from rocketpy.client.surrounded_producer import make_sending
+from rocketpy.errors import ClientError, RequestTimeoutError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.properties import PROPERTY_DELAY_TIME_LEVEL, parse_properties
+from rocketpy.runtime.clock import SystemClock
 from rocketpy.sql92.condition import compile_condition
 
 MAX_DELIVERIES: Final = 10_000
@@ -44,7 +52,7 @@ _MAX_RETRIES: Final = 16
 class _Line:
     """What one handler has to do, and what became of what it has done."""
 
-    def __init__(self, app: App, subscription: Subscription) -> None:
+    def __init__(self, app: App, subscription: Subscription, later: "_Later") -> None:
         self.subscription = subscription
         self.config: ConsumerConfig = app.effective(subscription)
         self.group = self.config.group or app.client.config.group
@@ -54,6 +62,7 @@ class _Line:
         self._tags = set() if self.config.sql else wanted.tags_set
         self._condition = compile_condition(self.config.sql) if self.config.sql else None
         self._levels: dict[int, int | None] = {}
+        self._later = later
         self.waiting: deque[ReceivedMessage] = deque()
         self.acked: list[ReceivedMessage] = []
         self.retried: list[ReceivedMessage] = []
@@ -99,7 +108,10 @@ class _Line:
             self.retried.append(message)
             again = self.received(message.ext)
             again.retries = message.retries + 1
-            self.waiting.append(again)
+            delay_ms = level_ms(level or FIRST_RETRY_LEVEL + message.retries)
+            if self.config.is_ordered:
+                delay_ms = to_ms(self.config.ordered_retry_pause)
+            self._later.add(delay_ms, lambda: self.waiting.append(again))
 
     # ---- what messages report to
 
@@ -115,22 +127,67 @@ class _Line:
         """Do nothing: time stands still."""
 
 
-class _TestProducer(Producer):
-    """Keeps what is sent; fails when it was told to."""
+def level_ms(level: int) -> int:
+    """Return how long a delay level is on a broker with the default levels."""
+    return LEVELS_MS[min(level, len(LEVELS_MS)) - 1]
 
-    def __init__(self, app: App) -> None:
+
+class _Later:
+    """What is to happen at a time of its own, in simulated time or, without one, at once.
+
+    Args:
+        is_simulated: whether anything waits.
+
+    Attributes:
+        now_ms: the time since the test began.
+    """
+
+    def __init__(self, *, is_simulated: bool) -> None:
+        self.now_ms = 0
+        self.is_simulated = is_simulated
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def add(self, delay_ms: int, work: Callable[[], None]) -> None:
+        """Do something after a time; at once when there is no time, or none is to pass."""
+        if not self.is_simulated or delay_ms <= 0:
+            work()
+        else:
+            heapq.heappush(self._due, (self.now_ms + delay_ms, next(self._numbers), work))
+
+    def run_next(self, until_ms: int) -> bool:
+        """Do what is due next, until some time; returns False when there is nothing."""
+        if not self._due or self._due[0][0] > until_ms:
+            return False
+        at_ms, _, work = heapq.heappop(self._due)
+        self.now_ms = max(self.now_ms, at_ms)
+        work()
+        return True
+
+
+class _TestProducer(Producer):
+    """Keeps what is sent; fails, or takes its time, when it was told to."""
+
+    def __init__(self, app: App, later: _Later) -> None:
         self.config = ProducerConfig(serializer=app.serializer, compress_over_bytes=0)
         self.failure: Exception | None = None
+        self.slow_ms = 0
+        self.is_frozen = False
         self.exts: list[MessageExt] = []
         self.fresh: deque[MessageExt] = deque()
+        self._app = app
+        self._later = later
+        self._timeout_s = to_s(self.config.timeout)
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     def _keep(
         self, topic: str | Message, body: object, options: SendOptions, *, may_fail: bool = True
     ) -> SendResult:
-        if may_fail and self.failure is not None:
-            raise self.failure
         topic, body, options = unpacked(topic, body, options)
         check_send_topic(topic)
+        if may_fail:
+            check_options(options)
+            self._meet_faults(topic, int(self._time_of(options) * 1000))
         number = len(self.exts)
         built = build_outgoing(body, options, self.config, f"{number:032X}")
         ext = MessageExt(
@@ -141,9 +198,45 @@ class _TestProducer(Producer):
             queue_offset=number,
         )
         self.exts.append(ext)
-        self.fresh.append(ext)
+        self._later.add(self._delay_ms(built), lambda: self.fresh.append(ext))
         queue = MessageQueue(topic, "test", 0)
         return SendResult(SendStatus.SEND_OK, built.msg_id, "", queue, number)
+
+    def _meet_faults(self, topic: str, timeout_ms: int) -> None:
+        if self.failure is not None:
+            raise self.failure
+        took_ms = timeout_ms if self.is_frozen else min(self.slow_ms, timeout_ms)
+        self._later.now_ms += took_ms
+        if self.is_frozen or self.slow_ms > timeout_ms:
+            raise RequestTimeoutError(f"no answer to a send to {topic} within {timeout_ms} ms")
+
+    @staticmethod
+    def _delay_ms(built: Outgoing) -> int:
+        if built.moment is not None and built.moment.delay_ms is not None:
+            return built.moment.delay_ms
+        if built.moment is not None and built.moment.deliver_ms is not None:
+            return built.moment.deliver_ms - SystemClock().time_ms()
+        level = parse_properties(built.properties).get(PROPERTY_DELAY_TIME_LEVEL)
+        return level_ms(int(level)) if level else 0
+
+    async def _through(
+        self, kind: str, topic: str | Message, body: object, options: SendOptions
+    ) -> Any:  # noqa: ANN401
+        """Send through the app's middlewares."""
+
+        async def last(given: Sending) -> Any:  # noqa: ANN401
+            if given.kind != "batch":
+                return self._keep(given.topic, given.body, given.options)
+            return [
+                self._keep(each, None, given.options)
+                if isinstance(each, Message)
+                else self._keep(given.topic, each, given.options)
+                for each in given.body
+            ]
+
+        return await surrounded(self._app.around_sends, last)(
+            make_sending(kind, topic, body, options)
+        )
 
     def publish(self, topic: str | Message, body: object, options: SendOptions) -> SendResult:
         """Keep a message of the test's own."""
@@ -155,7 +248,8 @@ class _TestProducer(Producer):
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> SendResult:
-        return self._keep(topic, body, options)
+        result: SendResult = await self._through("send", topic, body, options)
+        return result
 
     def send_nowait(
         self,
@@ -163,9 +257,13 @@ class _TestProducer(Producer):
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> asyncio.Future[SendResult]:
-        future = asyncio.get_running_loop().create_future()
-        future.set_result(self._keep(topic, body, options))
-        return future
+        return self._task(self._through("send", topic, body, options))
+
+    def _task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def send_oneway(
         self,
@@ -173,7 +271,8 @@ class _TestProducer(Producer):
         body: Any = None,  # noqa: ANN401
         **options: Unpack[SendOptions],
     ) -> None:
-        self._keep(topic, body, options)
+        check_options(options)
+        self._task(self._through("oneway", topic, body, options)).add_done_callback(_forget)
 
     async def send_batch(
         self,
@@ -181,36 +280,52 @@ class _TestProducer(Producer):
         bodies: Iterable[Any],
         **options: Unpack[SendOptions],
     ) -> list[SendResult]:
-        return [
-            self._keep(each, None, options)
-            if isinstance(each, Message)
-            else self._keep(topic, each, options)
-            for each in bodies
-        ]
+        results: list[SendResult] = await self._through("batch", topic, list(bodies), options)
+        return results
 
     async def ready(self) -> None:
         return None
 
     async def flush(self) -> None:
-        return None
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Nobody asks how a one-way send ended."""
+    if not task.cancelled():
+        task.exception()
 
 
 class TestApp:
-    """Runs an app's handlers in the test's own loop: no client, no broker, no time.
+    """Runs an app's handlers in the test's own loop: no client, no broker, no waiting.
 
-    Filters, conditions, serializers, batches, retries and error handlers are the client's own.
-    Delayed messages come at once, and so do retries. What handlers send is published too.
+    Filters, conditions, serializers, batches, retries, error handlers and middlewares are the
+    client's own. What handlers send is published too. Delayed messages and retries come at once, or
+    with `simulated_time` when `pass_time` says that it is time.
 
     Args:
         app: not started; one `TestApp` at a time.
+        simulated_time: have delays and pauses before retries, as brokers with default levels have.
+
+    Example:
+        ::
+
+            async with TestApp(app, simulated_time=True) as test:
+                await test.publish("reminders", "o1", delay=3600)
+                await test.pass_time(3599)
+                assert test.acked("mail") == []
+                await test.pass_time(1)
+                assert len(test.acked("mail")) == 1
     """
 
     __test__ = False  # pytest collects classes of such names
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, *, simulated_time: bool = False) -> None:
         self._app = app
-        self._lines = [_Line(app, each) for each in app.subscriptions]
-        self._producer = _TestProducer(app)
+        self._later = _Later(is_simulated=simulated_time)
+        self._lines = [_Line(app, each, self._later) for each in app.subscriptions]
+        self._producer = _TestProducer(app, self._later)
         self._stack = ExitStack()
         self._executor = ThreadPoolExecutor(1, "rocketpy-test-app")
 
@@ -247,13 +362,14 @@ class TestApp:
         return self._producer.publish(topic, body, options)
 
     async def run_until_idle(self) -> int:
-        """Call handlers until nothing is left to do; returns how many messages they got.
+        """Call handlers until nothing is left to do now; returns how many messages they got.
 
         Raises:
             ClientError: after 10,000 messages; they seem to go on for ever.
         """
         count = 0
         while True:
+            await self._producer.flush()
             while self._producer.fresh:
                 ext = self._producer.fresh.popleft()
                 for line in self._lines:
@@ -266,9 +382,46 @@ class TestApp:
             if count > MAX_DELIVERIES:
                 raise ClientError(f"handlers got {count} messages and there are more")
 
+    async def pass_time(self, duration: Duration) -> int:
+        """Let simulated time pass, and call handlers with what becomes due, in its order.
+
+        Args:
+            duration: seconds, or a timedelta.
+
+        Returns:
+            How many messages they got.
+
+        Raises:
+            ClientError: there is no simulated time, or see `run_until_idle`.
+        """
+        if not self._later.is_simulated:
+            raise ClientError("time passes with TestApp(app, simulated_time=True) only")
+        until_ms = self._later.now_ms + to_ms(duration)
+        count = await self.run_until_idle()
+        while self._later.run_next(until_ms):
+            count += await self.run_until_idle()
+        self._later.now_ms = max(self._later.now_ms, until_ms)
+        return count
+
+    @property
+    def elapsed_s(self) -> float:
+        """Simulated seconds since the beginning; slow and frozen sends take some, too."""
+        return self._later.now_ms / 1000
+
     def fail_sends(self, error: Exception | None) -> None:
         """Have what handlers send fail with this from now on; None ends that."""
         self._producer.failure = error
+
+    def freeze_sends(self, *, frozen: bool = True) -> None:
+        """Have nobody answer what handlers send: it takes its timeout, and raises that it is over.
+
+        The time is simulated; nothing is stored.
+        """
+        self._producer.is_frozen = frozen
+
+    def slow_sends(self, duration: Duration) -> None:
+        """Have each send of handlers take so much simulated time; over its timeout, it fails."""
+        self._producer.slow_ms = to_ms(duration)
 
     def sent(self, topic: str = "") -> list[ReceivedMessage]:
         """Return what was published and sent, of one topic or of all, the oldest first."""

@@ -1,13 +1,15 @@
 """An app's handlers without a broker."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import rocketpy
 from rocketpy import App, Headers, Message, Producer, ReceivedMessage, Retry, ToDLQ
-from rocketpy.errors import ClientError, IllegalMessageError
+from rocketpy.errors import ClientError, IllegalMessageError, RequestTimeoutError
 from rocketpy.testing.app import TestApp
 
 
@@ -116,6 +118,111 @@ async def test_hooks_error_handlers_and_all_ways_to_send_are_the_app_s() -> None
         await test.run_until_idle()
         assert len(test.acked("g")) == 4, "who handles errors has decided"
     assert events == [rocketpy.SendStatus.SEND_OK, KeyError, "stop"]
+
+
+async def test_delays_and_retries_have_their_time_when_it_is_simulated() -> None:
+    app = App("nowhere:1", group="g")
+    seen: list[tuple[float, Any]] = []
+
+    @app.subscribe("t")
+    async def handle(body: Any, message: ReceivedMessage) -> None:
+        seen.append((test.elapsed_s, body))
+        if body == "fails twice" and message.retries < 2:
+            raise KeyError(body)
+        if body == "asks" and not message.retries:
+            raise Retry(5)
+
+    async with TestApp(app, simulated_time=True) as test:
+        await test.publish("t", "in an hour", delay=3600)
+        await test.publish("t", "level 2", delay_level=2)
+        await test.publish("t", "fails twice")
+        await test.publish("t", "asks")
+        moment = datetime.now(UTC) + timedelta(days=1)
+        await test.publish("t", "tomorrow", deliver_at=moment)
+        assert await test.run_until_idle() == 2
+        assert await test.pass_time(4.999) == 0
+        assert await test.pass_time(timedelta(seconds=100)) == 4
+        assert await test.pass_time(3600) == 1
+        assert await test.pass_time(timedelta(days=1)) == 1
+    assert seen[:-1] == [
+        (0, "fails twice"),
+        (0, "asks"),
+        (5, "level 2"),
+        (10, "fails twice"),
+        (40, "fails twice"),
+        (60, "asks"),
+        (3600, "in an hour"),
+    ]
+    assert seen[-1][1] == "tomorrow"
+    assert 82_000 < seen[-1][0] < 86_401
+
+
+async def test_time_passes_in_simulated_time_only() -> None:
+    async with TestApp(shop()) as test:
+        with pytest.raises(ClientError, match="simulated_time"):
+            await test.pass_time(1)
+
+
+async def test_sends_are_slow_or_frozen_on_demand() -> None:
+    app = App("nowhere:1", group="g")
+    errors: list[str] = []
+
+    @app.subscribe("t", max_retries=0)
+    async def handle(body: Any, producer: Producer) -> None:
+        try:
+            await producer.send("u", body, timeout=2)
+        except RequestTimeoutError as error:
+            errors.append(str(error))
+            raise
+
+    async with TestApp(app, simulated_time=True) as test:
+        test.slow_sends(1.5)
+        await test.publish("t", 1)
+        await test.run_until_idle()
+        assert (test.elapsed_s, len(test.sent("u"))) == (1.5, 1)
+        test.slow_sends(2.5)
+        await test.publish("t", 2)
+        await test.run_until_idle()
+        test.slow_sends(0)
+        test.freeze_sends()
+        await test.publish("t", 3)
+        await test.run_until_idle()
+        assert (test.elapsed_s, len(test.sent("u"))) == (5.5, 1)
+        assert errors == ["no answer to a send to u within 2000 ms"] * 2
+        test.freeze_sends(frozen=False)
+        await test.publish("t", 4)
+        await test.run_until_idle()
+        assert [each.decode() for each in test.sent("u")] == [1, 4]
+        assert len(test.dead("g")) == 2
+
+
+async def test_middlewares_are_those_of_the_app() -> None:
+    app = App("nowhere:1", group="g")
+    events: list[Any] = []
+
+    @app.middleware
+    async def around(messages: Sequence[ReceivedMessage], handle: rocketpy.Handle) -> None:
+        events.append(messages[0].topic)
+        await handle(messages)
+
+    @app.send_middleware
+    async def stamp(sending: rocketpy.Sending, proceed: rocketpy.Proceed) -> Any:
+        sending.add_headers({"kind": sending.kind})
+        return await proceed(sending)
+
+    @app.subscribe("t")
+    async def handle(body: Any, producer: Producer) -> None:
+        await producer.send("u", body)
+        producer.send_oneway("u", body)
+        await producer.send_batch("u", [body])
+        await producer.send_nowait("u", body)
+
+    async with TestApp(app) as test:
+        await test.publish("t", 1)
+        await test.run_until_idle()
+        kinds = [each.headers["kind"] for each in test.sent("u")]
+    assert events == ["t"]
+    assert sorted(kinds) == ["batch", "oneway", "send", "send"]
 
 
 async def test_what_cannot_be_sent_or_goes_on_for_ever_is_told() -> None:
