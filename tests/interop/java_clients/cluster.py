@@ -27,6 +27,9 @@ from rocketpy.testing.cluster import SMALL_STORE
 
 T = TypeVar("T")
 _LIMIT_S = 120
+PATIENT = {"waitTimeMillsInSendQueue": "30000", "osPageCacheBusyTimeOutMills": "30000"}
+"""On a busy machine a send waits longer than the usual 200 ms. One-way ones would be lost then, and
+the client of 4.9 does not try the others again."""
 
 
 class Servers:
@@ -53,7 +56,7 @@ class Servers:
     ) -> None:
         self._directory = directory
         self._counts = name_servers, brokers
-        self._properties = {**SMALL_STORE, **(properties or {})}
+        self._properties = {**SMALL_STORE, **PATIENT, **(properties or {})}
         self._server = RemotingServerConfig(bind_address="127.0.0.1", listen_port=0)
         self._client = RemotingClientConfig()
         if tls is not None:
