@@ -6,7 +6,7 @@ corrupt is damaged here.
 
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,13 @@ from rocketpy.arrow.fast_rows import NEED_PROPERTIES, FastRows
 from rocketpy.arrow.gather import Int64s, is_utf8, not_utf8
 from rocketpy.arrow.heads import Heads, Mask
 from rocketpy.arrow.properties import Pairs
-from rocketpy.arrow.schema import RowSchema
+from rocketpy.arrow.schema import Damaged, RowSchema
 from rocketpy.arrow.slow_rows import slow_rows
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.record import ReadBuffer
 from rocketpy.proto.sys_flag import COMPRESSED
 
-Damaged = Literal["fail", "skip"]
 _CRC_MASK = 0x7FFFFFFF
 INFLATED_BYTES: Final = 16 << 20
 """`RecordDecoder.batches` ends a batch once its inflated bodies have so many bytes."""

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 Style = Literal["rocketmq", "kafka"]
 ValueFormat = Literal["binary", "string"]
+Damaged = Literal["fail", "skip"]
+"""What is done about a damaged record."""
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 PROPERTIES: Final = pa.map_(pa.string(), pa.string())

@@ -7,19 +7,22 @@ without a row is one whose message is gone, unless a filter may have left it out
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketpy.arrow import RecordDecoder, RowSchema, record_positions
+from rocketpy.arrow import RowSchema
 from rocketpy.arrow.lost_rows import lost_rows
-from rocketpy.arrow.positions import whole_record_positions
+from rocketpy.arrow.positions import record_positions, whole_record_positions
 from rocketpy.errors import BadBodyError, CorruptRecordError, DataLossError
 from rocketpy.spark.fetch import Pulled
 from rocketpy.spark.offsets import QueueRange
 from rocketpy.spark.read_options import DataLoss
+
+if TYPE_CHECKING:
+    from rocketpy.arrow import RecordDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class BatchMaker:
         self,
         wanted: QueueRange,
         schema: RowSchema,
-        decoder: RecordDecoder,
+        decoder: "RecordDecoder",
         *,
         is_filtered: bool,
         policy: DataLoss,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from rocketpy.arrow import RecordDecoder, RowSchema
+from rocketpy.arrow import RowSchema
 from rocketpy.arrow.lost_rows import lost_rows
 from rocketpy.proto.namespace import unwrap_namespace, wrap_namespace
 from rocketpy.proto.subscription import build_subscription
@@ -194,6 +194,8 @@ def _fetcher(
 
 
 def _maker(wanted: QueueRange, options: ReadOptions, schema: RowSchema) -> BatchMaker:
+    from rocketpy.arrow import RecordDecoder  # noqa: PLC0415 - planners do without it
+
     subscription = build_subscription("", options.sub_expression, options.expression_type)
     decoder = RecordDecoder(
         schema,

@@ -1,23 +1,18 @@
-"""What Spark asks of the format: a schema, and a reader that fits the options."""
+"""What Spark asks of the format: a schema, and a reader that fits the options.
 
-from collections.abc import Iterable, Mapping
+What reads is imported where it is used: Spark asks for the schema in a process of its own, first.
+"""
 
-from pyspark.sql.datasource import DataSourceReader, Filter
+# ruff: noqa: PLC0415 - see above
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.schema import arrow_schema_to_spark, row_schema_to_spark, rows_of
 from rocketpy.spark.store_source.options import StoreOptions
-from rocketpy.spark.store_source.reader import StoreReader
-from rocketpy.spark.store_source.tables import TableReader, table_schema
-
-
-class NarrowingReader(StoreReader):
-    """The same, which takes conditions: Spark refuses that unless it is set up for it."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take conditions, and return those that Spark has to apply itself."""
-        return list(self.conditions.take(filters))
 
 
 def store_schema(options: Mapping[str, str]) -> StructType:
@@ -28,6 +23,8 @@ def store_schema(options: Mapping[str, str]) -> StructType:
     """
     parsed = parse_options(options, StoreOptions)
     if parsed.table != "messages":
+        from rocketpy.spark.store_source.tables import table_schema
+
         return arrow_schema_to_spark(table_schema(parsed.table))
     return row_schema_to_spark(rows_of(parsed))
 
@@ -40,5 +37,9 @@ def store_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
     """
     parsed = parse_options(options, StoreOptions)
     if parsed.table != "messages":
+        from rocketpy.spark.store_source.tables import TableReader
+
         return TableReader(parsed, schema)
+    from rocketpy.spark.store_source.reader import NarrowingReader, StoreReader
+
     return NarrowingReader(options, schema) if parsed.pushdown else StoreReader(options, schema)

@@ -1,10 +1,10 @@
 """`spark.read.format("rocketmq.store").load(directory)`: planned once, read by tasks."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketpy.errors import CorruptRecordError
@@ -61,6 +61,14 @@ class StoreReader(DataSourceReader):
             directory = StoreDirectory(task.root, self.options.commit_log)
             batches = read(directory, task.wanted, task.piece, _report)
             yield from self.conditions.filtered(ahead(batches))
+
+
+class NarrowingReader(StoreReader):
+    """The same, which takes conditions: Spark refuses that unless it is set up for it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take conditions, and return those that Spark has to apply itself."""
+        return list(self.conditions.take(filters))
 
 
 def _report(error: CorruptRecordError) -> None:

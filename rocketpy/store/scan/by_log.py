@@ -5,12 +5,12 @@ told of with its place; what is broken before none is the end.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s, gather
 from rocketpy.arrow.heads import Heads, Mask
 from rocketpy.proto.record_check import RecordState
@@ -18,6 +18,9 @@ from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.log import Log, MappedLog
 from rocketpy.store.scan.log_walk import stretches
 from rocketpy.store.scan.wanted import Wanted
+
+if TYPE_CHECKING:
+    from rocketpy.arrow import RecordDecoder
 
 
 class Chosen:
@@ -90,7 +93,7 @@ def _with_odd(
 
 
 def read(
-    log: Log, chosen: Chosen, wanted: Wanted, decoder: RecordDecoder, start: int, end: int
+    log: Log, chosen: Chosen, wanted: Wanted, decoder: "RecordDecoder", start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records that begin from one physical offset to before another, in one file."""
     number = log.file_number(start)

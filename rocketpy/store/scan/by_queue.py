@@ -1,12 +1,11 @@
 """Record batches of a queue's messages: entries, then tags by hash, then the records."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s
 from rocketpy.arrow.heads import Mask
 from rocketpy.arrow.lost_rows import lost_rows
@@ -16,11 +15,14 @@ from rocketpy.store.scan.queues import Queue
 from rocketpy.store.scan.tails import LOST_SIZE
 from rocketpy.store.scan.wanted import QueueName, Wanted
 
+if TYPE_CHECKING:
+    from rocketpy.arrow import RecordDecoder
+
 _ENTRIES_AT_ONCE: Final = 100_000
 
 
 def read(
-    log: Log, queue: Queue, wanted: Wanted, decoder: RecordDecoder, start: int, end: int
+    log: Log, queue: Queue, wanted: Wanted, decoder: "RecordDecoder", start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a queue from one queue offset to before another."""
     name = QueueName(queue.topic, queue.queue_id)
@@ -75,7 +77,7 @@ def _leads_back(places: Int64s, sizes: Int64s) -> Mask:
 
 
 def read_places(
-    log: Log, wanted: Wanted, decoder: RecordDecoder, phy_offsets: Sequence[int]
+    log: Log, wanted: Wanted, decoder: "RecordDecoder", phy_offsets: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records at physical offsets, which ascend."""
     places = np.array(phy_offsets, np.int64)
@@ -90,7 +92,7 @@ def read_places(
 def _records(
     log: Log,
     wanted: Wanted,
-    decoder: RecordDecoder,
+    decoder: "RecordDecoder",
     places: Int64s,
     sizes: Int64s,
     gone: Callable[[int, int], Iterator[pa.RecordBatch]],

@@ -1,16 +1,18 @@
 """Following the log of one file from record to record, over damage, to where it ends."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rocketpy.arrow import RecordDecoder
 from rocketpy.arrow.gather import Int64s
 from rocketpy.arrow.positions import candidates, chain
 from rocketpy.errors import CorruptRecordError
 from rocketpy.proto.record_check import RecordState
 from rocketpy.store.scan.log import Log, MappedLog
+
+if TYPE_CHECKING:
+    from rocketpy.arrow import RecordDecoder
 
 _FOLLOWED_AT_ONCE: Final = 8 << 20
 
@@ -40,7 +42,7 @@ class Quiet:
 
 
 def stretches(
-    log: Log, mapped: MappedLog, start: int, end: int, told: RecordDecoder | Quiet
+    log: Log, mapped: MappedLog, start: int, end: int, told: "RecordDecoder | Quiet"
 ) -> Iterator[Int64s]:
     """Yield positions of records, some at a time, passing over damage."""
     raw = np.frombuffer(mapped.data, np.uint8)
@@ -80,7 +82,7 @@ def stretches(
         position = following - mapped.base
 
 
-def _tell_of_damage(log: Log, phy_offset: int, told: RecordDecoder | Quiet) -> None:
+def _tell_of_damage(log: Log, phy_offset: int, told: "RecordDecoder | Quiet") -> None:
     """Report what follows the last whole record, unless it is torn."""
     if log.is_damage(phy_offset):
         told.report(CorruptRecordError(phy_offset, "it is no record"))

@@ -4,17 +4,20 @@ import fnmatch
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
-from rocketpy.arrow import RecordDecoder, RowSchema, row_schema
-from rocketpy.arrow.decoder import Damaged
+from rocketpy.arrow import RowSchema, row_schema
 from rocketpy.arrow.gather import Int64s
+from rocketpy.arrow.schema import Damaged
 from rocketpy.errors import CorruptRecordError, DataLossError
 from rocketpy.proto.subscription import SUB_ALL, build_subscription
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, is_system_topic
+
+if TYPE_CHECKING:
+    from rocketpy.arrow import RecordDecoder
 
 ScanBy = Literal["queue", "log", "index"]
 DataLoss = Literal["fail", "skip", "mark"]
@@ -81,8 +84,10 @@ class Wanted:
         """
         return frozenset(build_subscription("", self.tags).tags_set)
 
-    def decoder(self, on_damaged: Callable[[CorruptRecordError], None] | None) -> RecordDecoder:
+    def decoder(self, on_damaged: Callable[[CorruptRecordError], None] | None) -> "RecordDecoder":
         """Return a decoder of the rows wanted."""
+        from rocketpy.arrow import RecordDecoder  # noqa: PLC0415 - plans do without it
+
         return RecordDecoder(
             self.schema,
             check_crc=self.check_crc,

@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rocketpy.spark.store_source.format import NarrowingReader, store_reader, store_schema
+from rocketpy.spark.store_source.format import store_reader, store_schema
+from rocketpy.spark.store_source.reader import NarrowingReader
 from tests.unit.store.scan.kit import Written
 
 
