@@ -60,6 +60,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = StreamPlanner(self.options)
         return self._planner
 
+    @property
+    def tells_of_cuts(self) -> bool:
+        """Whether a batch has a partition that tells of offsets which a broker gives again."""
+        return self.options.data_loss == "mark"
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new stream begins."""
         return to_json(self.planner.initial())
@@ -105,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             QueuePartition(each, brokers.get(each.broker_name, {})) for each in ranges
         ]
         cut = ranges_cut(first.offsets, last.offsets)
-        if cut and options.data_loss == "mark":
+        if cut and self.tells_of_cuts:
             found.append(MarkPartition(cut))
         return found
 

@@ -122,6 +122,26 @@ def test_a_restart_goes_on_where_the_checkpoint_is(stream: Stream, cluster: Clus
     assert stream.rows() == stored(cluster, "Restart")
 
 
+def test_a_trigger_by_time_reads_what_comes_while_it_runs(
+    stream: Stream, cluster: ClusterThread
+) -> None:
+    fill(cluster, "Timed", queues=2, count=20)
+    query = stream.start({"processingTime": "50 milliseconds"}, subscribe="Timed",
+                         maxOffsetsPerTrigger=7)  # fmt: skip
+    query.processAllAvailable()
+    assert stream.rows() == stored(cluster, "Timed")
+    fill(cluster, "Timed", queues=2, count=15, first=20)
+    query.processAllAvailable()
+    query.stop()
+
+    batches = [json.loads(each.json) for each in query.recentProgress]
+    assert chained(batches)
+    rows = [batch["numInputRows"] for batch in batches]
+    assert sum(rows) == 35
+    assert max(rows) <= 7
+    assert stream.rows() == stored(cluster, "Timed")
+
+
 def test_a_replay_of_the_last_batch_has_the_same_rows(
     stream: Stream, cluster: ClusterThread, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ from rocketpy.spark.executor import MarkPartition, QueuePartition, read_partitio
 from rocketpy.spark.jobs.archive_files import ArchiveFile, Piece, check_names, write_pieces
 from rocketpy.spark.jobs.archive_log import STAGING, archived_ends
 from rocketpy.spark.offsets import from_json, to_json
-from rocketpy.spark.planning import ranges_cut
 from rocketpy.spark.schema import default_schema
 from rocketpy.spark.stream import StreamReader
 
@@ -94,6 +93,11 @@ class ArchiveReader(StreamReader):
         if self.options.data_loss == "mark":
             raise ConfigError("an archive has no rows for what is lost: skip it", key="onDataLoss")
 
+    @property
+    def tells_of_cuts(self) -> bool:
+        """Always: files of such offsets are told apart by their names."""
+        return True
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Return where the archive ends, for the queues it has; where options say, for others."""
         position = from_json(super().initialOffset())
@@ -109,12 +113,6 @@ class ArchiveReader(StreamReader):
         end = super().latestOffset(start, limit)
         check_names(from_json(end).offsets)
         return end
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of a batch, and the queues that were cut."""
-        found = super().partitions(start, end)
-        cut = ranges_cut(from_json(start).offsets, from_json(end).offsets)
-        return [*found, MarkPartition(cut)] if cut else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Write one partition's messages; yield what was written."""
