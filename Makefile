@@ -76,8 +76,8 @@ fuzz: gcc setup ## damaged frames into the compiled send path under AddressSanit
 test-long: setup ## 20,000 seeds of the store, 1,000 of each other world, with progress; SEEDS=n runs fewer
 	$(BIN)/python -m tests.simulation $(or $(SEEDS),20000)
 
-test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a topic streams into Parquet; KILLS=n times, JOB=archive
-	$(BIN)/python -m tests.spark.kills $(or $(KILLS),20) --job $(or $(JOB),example)
+test-kills: setup-spark jdk ## kill -9 of Spark's driver and executors while a topic streams into Parquet; KILLS=n times, JOB=archive, BROKER=apache
+	$(BIN)/python -m tests.spark.kills $(or $(KILLS),20) --job $(or $(JOB),example) --broker $(or $(BROKER),ours)
 
 bench: setup jdk ## ours, also without its compiled parts, beside Apache 5.4.0, interleaved, ratios (about 11 minutes); ROWS=key,... a part
 	@$(BIN)/python -m bench --rows "$(ROWS)"

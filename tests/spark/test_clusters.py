@@ -16,7 +16,7 @@ import pytest
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import fill
 from tests.spark.fill import stored as rows_in_store
-from tests.spark.kills import QUEUES, TOPIC, in_store, written
+from tests.spark.kills import QUEUES, TOPIC, written
 from tests.spark.local_spark import ARCHIVE, Program, connect_server, make_home, standalone
 from tests.spark.sink_kit import assert_equal_ids_are_equal_rows, stored
 from tests.spark.speculation import ROWS
@@ -85,7 +85,7 @@ def check(job: Program, cluster: ClusterThread, counts: str, directory: Path) ->
     said = job.text.splitlines()  # between lines of Spark's log, where that is on the console
     assert f"archived {COUNT} rows" in said
     assert f"counted {2 * QUEUES} queues" in said
-    assert written(directory / "parquet") == in_store(cluster)
+    assert written(directory / "parquet") == rows_in_store(cluster, TOPIC)
     counted = {message.keys[0]: int(message.body) for message in stored(cluster, counts)}
     assert counted == {
         f"{broker}:{queue}": COUNT // 4
@@ -168,4 +168,4 @@ def test_spark_connect_reads_batches_and_registered_streams(
         assert f"FOUND {COUNT}\n" in program.text
     files = [pq.ParquetFile(each).read() for each in (tmp_path / "out").glob("*.parquet")]
     found = Counter(tuple(row.values()) for table in files for row in table.to_pylist())
-    assert found == Counter(row[:3] for row in in_store(cluster))
+    assert found == Counter(row[:3] for row in rows_in_store(cluster, TOPIC))
