@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rocketpy.spark.jobs.archive_log import ArchiveLog
 
-BATCH_ROWS: Final = 1_000_000
+BATCH_ROWS: Final = 2_000_000
 _QUERY_ID: Final = "sql.streaming.queryId"
 _DELTA: Final = "io.delta:delta-spark_2.13"
 _OTHER_SPARK: Final = re.compile(
