@@ -67,6 +67,7 @@ delay_field = topic_field(SCHEDULE_TOPIC)
 cdef enum:
     MAX_HEADER_BYTES = 65536
     MOST_KEPT_BYTES = 2097152
+    MOST_DUE_BYTES = 1048576  # of a run that is due: more would hold the loop for long
 
 
 cdef uint8_t* enlarged(uint8_t* buffer, Py_ssize_t* room, Py_ssize_t wanted) except NULL:
@@ -416,15 +417,18 @@ cdef class PlainSends:
         cdef Ends* ends = &self.run.ends
         cdef Stored due
         cdef int topic_number
-        cdef int64_t phy_offset, size
+        cdef int64_t phy_offset, size, left = MOST_DUE_BYTES
         view, ends.base_offset, written_end = part
         PyObject_GetBuffer(view, &self.log_view, PyBUF_SIMPLE)
         self.has_log_view = True
         ends.log = <uint8_t*>self.log_view.buf
         ends.visible = min(<int64_t>written_end - ends.base_offset, <int64_t>self.log_view.len)
         for phy_offset, size, _ in entries:
+            if self.run.send_count and size > left:
+                break
             if not read_due(&self.run, phy_offset, size, queue_offset, &due):
                 break
+            left -= size
             topic_number = self.find_topic(&due.found.real_topic)
             if topic_number < 0 or not add_stored(&self.run, &due, topic_number, 0):
                 break

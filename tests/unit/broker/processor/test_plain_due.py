@@ -64,7 +64,7 @@ def some_reads(rng: random.Random, odd: float, count: int = 300) -> list[bytes]:
 @pytest.mark.parametrize("odd", [0.0, 0.3])
 def test_any_messages_that_are_due(monkeypatch: pytest.MonkeyPatch, seed: int, odd: float) -> None:
     compiled = both_delivered(monkeypatch, some_reads(random.Random(seed), odd))
-    assert compiled.due_in_runs > 40
+    assert sum(compiled.due_in_runs) > 40
     assert compiled.delivered[1] > 150
 
 
@@ -84,7 +84,7 @@ def test_any_messages_that_are_due(monkeypatch: pytest.MonkeyPatch, seed: int, o
 )
 def test_stores_and_settings(monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]) -> None:
     compiled = both_delivered(monkeypatch, some_reads(random.Random(10), 0.05), properties)
-    assert compiled.due_in_runs > 20
+    assert sum(compiled.due_in_runs) > 20
     assert compiled.delivered[1] > 150
 
 
@@ -106,7 +106,7 @@ def test_a_run_is_told_once_and_counted_for_each(monkeypatch: pytest.MonkeyPatch
         b"".join(delayed(n, pairs="TAGS\x01a\x02") for n in range(at, at + 8)) for at in (0, 8)
     ]
     compiled = both_delivered(monkeypatch, reads)
-    assert compiled.due_in_runs == 16
+    assert sum(compiled.due_in_runs) == 16
     assert compiled.counts["first"][0] == 16, "what was sent was counted a second before"
     assert compiled.store[0] == WARM_PUTS + 2 * 16
     told = [each for each in compiled.arrivals if each[0] == "first" and each[3]]
@@ -120,7 +120,7 @@ def test_a_run_is_told_once_and_counted_for_each(monkeypatch: pytest.MonkeyPatch
 def test_properties_of_senders(monkeypatch: pytest.MonkeyPatch, pairs: str) -> None:
     compiled = both_delivered(monkeypatch, [delayed(1), delayed(2, pairs=pairs), delayed(3)])
     assert compiled.delivered[1] == 3
-    assert compiled.due_in_runs == 3
+    assert sum(compiled.due_in_runs) == 3
 
 
 def test_a_topic_that_is_deleted_takes_nothing_and_holds_up_nobody(
@@ -173,7 +173,7 @@ def test_a_damaged_message_is_passed_over_and_those_around_it_delivered(
     bad = frame(310, ext_of("first", 1, text), body, 9)
     found = outcome_of([warm(), [FIRST, delayed(1), bad, delayed(2)]], None, damaged, LATER_S)
     assert found.delivered[1] == 3
-    assert found.due_in_runs >= 1
+    assert sum(found.due_in_runs) >= 1
 
 
 def test_a_listener_that_fails_delivers_twice_rather_than_not(
@@ -199,3 +199,15 @@ def test_a_listener_that_fails_delivers_twice_rather_than_not(
     found = outcome_of([warm(), [FIRST, delayed(1), delayed(2)]], None, failing, 12.0)
     assert found.delivered[1] == 2
     assert found.store[0] == WARM_PUTS + 2 + 2 * 2
+
+
+def test_no_run_holds_the_loop_for_more_than_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is larger is a run of its own."""
+    sizes = [100, 400_000, 400_000, 400_000, 2_000_000, 100, 100]
+    reads = [
+        frame(310, ext_of("first", 0, f"UNIQ_KEY\x01U{n}\x02DELAY\x011\x02"), bytes(size), n)
+        for n, size in enumerate(sizes)
+    ]
+    large = {"mappedFileSizeCommitLog": str(16 << 20), "maxMessageSize": str(4 << 20)}
+    compiled = both_delivered(monkeypatch, reads, large)
+    assert compiled.due_in_runs == [3, 1, 1, 2]
