@@ -6,6 +6,8 @@ from typing import Final, Protocol
 from rocketpy.runtime.clock import Clock
 
 RESOLUTION_MS: Final = 50
+_STALLED_SLOTS: Final = 4
+"""A timer that comes so late was kept waiting by this process, not by a broker."""
 
 
 class Watched(Protocol):
@@ -19,14 +21,15 @@ class Watched(Protocol):
 class AttemptWatch:
     """Attempts by the time at which their share is over, in steps of `RESOLUTION_MS`.
 
-    Most attempts end long before: one costs two changes of a dict and no timer.
+    Most attempts end long before: one costs two changes of a dict and no timer. After a time in
+    which the loop itself could not run, the answers that came meanwhile are read first.
 
     Args:
         loop: runs the timer.
         clock: for monotonic times.
     """
 
-    __slots__ = ("_armed_for", "_clock", "_loop", "_slots", "_timer")
+    __slots__ = ("_armed_for", "_clock", "_has_waited", "_loop", "_slots", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
@@ -34,6 +37,7 @@ class AttemptWatch:
         self._slots: dict[int, dict[Watched, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
+        self._has_waited = False
 
     def __len__(self) -> int:
         """Count of attempts that are watched."""
@@ -77,6 +81,11 @@ class AttemptWatch:
     def _fire(self) -> None:
         self._timer = None
         reached = self._clock.monotonic_ms() // RESOLUTION_MS
+        if reached - self._armed_for >= _STALLED_SLOTS and not self._has_waited:
+            self._has_waited = True
+            self._timer = self._loop.call_later(RESOLUTION_MS / 1000, self._fire)
+            return
+        self._has_waited = False
         for slot in sorted(slot for slot in self._slots if slot <= reached):
             for watched in self._slots.pop(slot):
                 watched.share_over()

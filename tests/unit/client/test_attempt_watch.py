@@ -72,3 +72,30 @@ def test_who_is_told_may_begin_another_attempt() -> None:
     kit.pass_time(5)
     assert len(again.told_ms) == 3
     assert again.told_ms[-1] <= 3 * (100 + RESOLUTION_MS)
+
+
+class StalledClock(LoopClock):
+    """One that goes on while the loop stands still."""
+
+    stalled_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.stalled_ms
+
+
+def test_answers_that_came_while_the_loop_stood_still_are_read_first() -> None:
+    kit = Kit()
+    clock = kit.clock = StalledClock(kit.loop)
+    kit.watch = AttemptWatch(kit.loop, clock)
+    answered, slot = kit.attempt(1000)
+    silent, _ = kit.attempt(1000)
+    kit.pass_time(0.9)
+    clock.stalled_ms = 2000
+    kit.loop.call_later(0.16, kit.watch.discard, answered, slot)
+    kit.pass_time(1)
+    assert answered.told_ms == []
+    (told_ms,) = silent.told_ms
+    assert 3000 + RESOLUTION_MS <= told_ms <= 3000 + 3 * RESOLUTION_MS
+    later, _ = kit.attempt(100)
+    kit.pass_time(1)
+    assert later.told_ms[0] <= 100 + RESOLUTION_MS, "the loop runs again"
