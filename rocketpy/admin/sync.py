@@ -11,31 +11,19 @@ Example:
 """
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import ParamSpec
 
 from rocketpy.admin.admin import Admin as AsyncAdmin
 from rocketpy.admin.admin import connect as connect_async
+from rocketpy.client.blocking_face import Face, awaited
 from rocketpy.client.loop_thread import LoopThread
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
-def _blocking(
-    method: Callable[Concatenate[AsyncAdmin, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate["Admin", P], R]:
-    """Make a method that waits for one of the asynchronous admin."""
-
-    @functools.wraps(method)
-    def call(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._run(method(self._wrapped, *args, **kwargs))
-
-    return call
-
-
-class Admin:
+class Admin(Face[AsyncAdmin]):
     """mqadmin's operations as methods that block; see `rocketpy.admin.Admin`.
 
     Safe to use from several threads. A process that forks must connect again in the child.
@@ -44,16 +32,6 @@ class Admin:
         thread: where the operations run; closed by `close`.
         wrapped: the operations.
     """
-
-    def __init__(self, thread: LoopThread, wrapped: AsyncAdmin) -> None:
-        self._thread = thread
-        self._wrapped = wrapped
-
-    def _run(self, work: Coroutine[Any, Any, R]) -> R:
-        return self._thread.run(work)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,
@@ -68,70 +46,70 @@ class Admin:
         if self._thread.is_of_parent or not self._thread.is_alive:
             return
         try:
-            self._run(self._wrapped.close())
+            super().close()
         finally:
             self._thread.close()
 
-    invoke = _blocking(AsyncAdmin.invoke)
-    cluster_info = _blocking(AsyncAdmin.cluster_info)
-    broker_addresses = _blocking(AsyncAdmin.broker_addresses)
-    broker_names = _blocking(AsyncAdmin.broker_names)
-    topic_route = _blocking(AsyncAdmin.topic_route)
-    topics = _blocking(AsyncAdmin.topics)
-    topic_configs = _blocking(AsyncAdmin.topic_configs)
-    topic_config = _blocking(AsyncAdmin.topic_config)
-    topic_groups = _blocking(AsyncAdmin.topic_groups)
-    topic_status = _blocking(AsyncAdmin.topic_status)
-    topic_statistics = _blocking(AsyncAdmin.topic_statistics)
-    create_topic = _blocking(AsyncAdmin.create_topic)
-    update_topic = _blocking(AsyncAdmin.update_topic)
-    put_topic_config = _blocking(AsyncAdmin.put_topic_config)
-    delete_topic = _blocking(AsyncAdmin.delete_topic)
-    order_conf = _blocking(AsyncAdmin.order_conf)
-    set_order_conf = _blocking(AsyncAdmin.set_order_conf)
-    delete_order_conf = _blocking(AsyncAdmin.delete_order_conf)
-    topic_exists = _blocking(AsyncAdmin.topic_exists)
-    group_configs = _blocking(AsyncAdmin.group_configs)
-    group_config = _blocking(AsyncAdmin.group_config)
-    create_group = _blocking(AsyncAdmin.create_group)
-    update_group = _blocking(AsyncAdmin.update_group)
-    delete_group = _blocking(AsyncAdmin.delete_group)
-    groups = _blocking(AsyncAdmin.groups)
-    group_lag = _blocking(AsyncAdmin.group_lag)
-    queue_owners = _blocking(AsyncAdmin.queue_owners)
-    consumer_connection = _blocking(AsyncAdmin.consumer_connection)
-    group_members = _blocking(AsyncAdmin.group_members)
-    producer_connection = _blocking(AsyncAdmin.producer_connection)
-    producers = _blocking(AsyncAdmin.producers)
-    running_info = _blocking(AsyncAdmin.running_info)
-    reset_offset = _blocking(AsyncAdmin.reset_offset)
-    clone_offsets = _blocking(AsyncAdmin.clone_offsets)
-    set_offsets = _blocking(AsyncAdmin.set_offsets)
-    message_by_offset_id = _blocking(AsyncAdmin.message_by_offset_id)
-    message_by_unique_id = _blocking(AsyncAdmin.message_by_unique_id)
-    message_by_id = _blocking(AsyncAdmin.message_by_id)
-    messages_by_key = _blocking(AsyncAdmin.messages_by_key)
-    message_at = _blocking(AsyncAdmin.message_at)
-    peek = _blocking(AsyncAdmin.peek)
-    trace = _blocking(AsyncAdmin.trace)
-    brokers = _blocking(AsyncAdmin.brokers)
-    broker_runtime = _blocking(AsyncAdmin.broker_runtime)
-    broker_stats = _blocking(AsyncAdmin.broker_stats)
-    ping_namesrv = _blocking(AsyncAdmin.ping_namesrv)
-    ping_broker = _blocking(AsyncAdmin.ping_broker)
-    wipe_write_permission = _blocking(AsyncAdmin.wipe_write_permission)
-    add_write_permission = _blocking(AsyncAdmin.add_write_permission)
-    broker_config = _blocking(AsyncAdmin.broker_config)
-    update_broker_config = _blocking(AsyncAdmin.update_broker_config)
-    namesrv_config = _blocking(AsyncAdmin.namesrv_config)
-    update_namesrv_config = _blocking(AsyncAdmin.update_namesrv_config)
-    clean_expired_queues = _blocking(AsyncAdmin.clean_expired_queues)
-    clean_unused_topics = _blocking(AsyncAdmin.clean_unused_topics)
-    delete_expired_log = _blocking(AsyncAdmin.delete_expired_log)
-    kv_get = _blocking(AsyncAdmin.kv_get)
-    kv_list = _blocking(AsyncAdmin.kv_list)
-    kv_put = _blocking(AsyncAdmin.kv_put)
-    kv_delete = _blocking(AsyncAdmin.kv_delete)
+    invoke = awaited(AsyncAdmin.invoke)
+    cluster_info = awaited(AsyncAdmin.cluster_info)
+    broker_addresses = awaited(AsyncAdmin.broker_addresses)
+    broker_names = awaited(AsyncAdmin.broker_names)
+    topic_route = awaited(AsyncAdmin.topic_route)
+    topics = awaited(AsyncAdmin.topics)
+    topic_configs = awaited(AsyncAdmin.topic_configs)
+    topic_config = awaited(AsyncAdmin.topic_config)
+    topic_groups = awaited(AsyncAdmin.topic_groups)
+    topic_status = awaited(AsyncAdmin.topic_status)
+    topic_statistics = awaited(AsyncAdmin.topic_statistics)
+    create_topic = awaited(AsyncAdmin.create_topic)
+    update_topic = awaited(AsyncAdmin.update_topic)
+    put_topic_config = awaited(AsyncAdmin.put_topic_config)
+    delete_topic = awaited(AsyncAdmin.delete_topic)
+    order_conf = awaited(AsyncAdmin.order_conf)
+    set_order_conf = awaited(AsyncAdmin.set_order_conf)
+    delete_order_conf = awaited(AsyncAdmin.delete_order_conf)
+    topic_exists = awaited(AsyncAdmin.topic_exists)
+    group_configs = awaited(AsyncAdmin.group_configs)
+    group_config = awaited(AsyncAdmin.group_config)
+    create_group = awaited(AsyncAdmin.create_group)
+    update_group = awaited(AsyncAdmin.update_group)
+    delete_group = awaited(AsyncAdmin.delete_group)
+    groups = awaited(AsyncAdmin.groups)
+    group_lag = awaited(AsyncAdmin.group_lag)
+    queue_owners = awaited(AsyncAdmin.queue_owners)
+    consumer_connection = awaited(AsyncAdmin.consumer_connection)
+    group_members = awaited(AsyncAdmin.group_members)
+    producer_connection = awaited(AsyncAdmin.producer_connection)
+    producers = awaited(AsyncAdmin.producers)
+    running_info = awaited(AsyncAdmin.running_info)
+    reset_offset = awaited(AsyncAdmin.reset_offset)
+    clone_offsets = awaited(AsyncAdmin.clone_offsets)
+    set_offsets = awaited(AsyncAdmin.set_offsets)
+    message_by_offset_id = awaited(AsyncAdmin.message_by_offset_id)
+    message_by_unique_id = awaited(AsyncAdmin.message_by_unique_id)
+    message_by_id = awaited(AsyncAdmin.message_by_id)
+    messages_by_key = awaited(AsyncAdmin.messages_by_key)
+    message_at = awaited(AsyncAdmin.message_at)
+    peek = awaited(AsyncAdmin.peek)
+    trace = awaited(AsyncAdmin.trace)
+    brokers = awaited(AsyncAdmin.brokers)
+    broker_runtime = awaited(AsyncAdmin.broker_runtime)
+    broker_stats = awaited(AsyncAdmin.broker_stats)
+    ping_namesrv = awaited(AsyncAdmin.ping_namesrv)
+    ping_broker = awaited(AsyncAdmin.ping_broker)
+    wipe_write_permission = awaited(AsyncAdmin.wipe_write_permission)
+    add_write_permission = awaited(AsyncAdmin.add_write_permission)
+    broker_config = awaited(AsyncAdmin.broker_config)
+    update_broker_config = awaited(AsyncAdmin.update_broker_config)
+    namesrv_config = awaited(AsyncAdmin.namesrv_config)
+    update_namesrv_config = awaited(AsyncAdmin.update_namesrv_config)
+    clean_expired_queues = awaited(AsyncAdmin.clean_expired_queues)
+    clean_unused_topics = awaited(AsyncAdmin.clean_unused_topics)
+    delete_expired_log = awaited(AsyncAdmin.delete_expired_log)
+    kv_get = awaited(AsyncAdmin.kv_get)
+    kv_list = awaited(AsyncAdmin.kv_list)
+    kv_put = awaited(AsyncAdmin.kv_put)
+    kv_delete = awaited(AsyncAdmin.kv_delete)
 
 
 def _blocking_connect(function: Callable[P, AsyncAdmin]) -> Callable[P, Admin]:

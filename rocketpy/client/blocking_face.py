@@ -1,21 +1,41 @@
-"""The blocking face of an object: its methods run on the client's own thread."""
+"""The blocking face of an object: its methods run on a thread that has the event loop."""
 
 import functools
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from rocketpy.client.life import Closes
 from rocketpy.client.loop_thread import LoopThread
 
-A_co = TypeVar("A_co", bound=Closes, covariant=True)
-A = TypeVar("A", bound=Closes)
+
+class Closable(Protocol):
+    """What a face is of."""
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    async def close(self) -> None:
+        """Finish what is in hand and close."""
+        ...
+
+
+A_co = TypeVar("A_co", bound=Closable, covariant=True)
+A = TypeVar("A", bound=Closable)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Face(Generic[A_co]):
-    """The blocking face of one of the client's objects."""
+    """The blocking face of an object.
+
+    Args:
+        thread: where its methods run.
+        wrapped: the object.
+    """
 
     def __init__(self, thread: LoopThread, wrapped: A_co) -> None:
         self._thread = thread
@@ -43,12 +63,12 @@ class Face(Generic[A_co]):
 
 
 def awaited(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Face[A], P], T]:
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Face[Any], P], T]:
     """Return a method that runs a coroutine method of the wrapped object on the loop's thread."""
 
     @functools.wraps(method)
-    def call(self: Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Face[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         of_wrapped = getattr(self._wrapped, method.__name__)
         result: T = self._thread.run(of_wrapped(*args, **kwargs))
         return result

@@ -14,7 +14,8 @@ Example:
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from inspect import isawaitable
+from typing import Any, Literal, TypeVar, cast
 
 from rocketpy.client.message import Message, ReceivedMessage
 from rocketpy.client.send_options import SendOptions
@@ -81,6 +82,10 @@ def _layer(
     inner: Callable[[T], Awaitable[R]],
 ) -> Callable[[T], Awaitable[R]]:
     def call(given: T) -> Awaitable[R]:
-        return middleware(given, inner)
+        work: object = middleware(given, inner)
+        if not isawaitable(work):
+            reason = f"{middleware!r} is to be a coroutine function: it returned {work!r}"
+            raise TypeError(reason)
+        return cast("Awaitable[R]", work)
 
     return call

@@ -304,6 +304,20 @@ def test_what_is_no_middleware_is_refused_at_the_call(wrong: Any) -> None:
     run_sim(main)
 
 
+def test_one_that_cannot_be_awaited_is_named() -> None:
+    async def main(cluster: Cluster) -> None:
+        def plain(_sending: Sending, _proceed: Proceed) -> None:
+            return None
+
+        async with cluster.client() as client:
+            producer = client.producer(middlewares=[plain])  # type: ignore[list-item]
+            with pytest.raises(TypeError, match=r"plain.* is to be a coroutine function"):
+                await producer.send("t", b"x")
+            assert producer.in_flight == 0
+
+    run_sim(main)
+
+
 def test_an_app_s_are_around_those_of_a_subscription() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"1")
