@@ -19,6 +19,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.processor.plain_sends import ServesPlainSends, compiled_sends, send_path
+from rocketpy.broker.processor.pull_runs import PullRuns
 from rocketpy.broker.request_table import Guard
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StoreError
@@ -221,11 +222,11 @@ class Broker:
             work()
 
     async def _listen(self) -> None:
-        runs = self._compiled_path(self._configs.server)
+        runs = self._compiled_path(self._configs.server, None)
         for feature in self._parts.features:
             if runs is not None and feature.use_runs is not None:
                 feature.use_runs(runs)
-        main = self._build_server(self._configs.server, "broker")
+        main = self._build_server(self._configs.server, "broker", self._pull_runs())
         self.requests.register_on(main)
         await main.start()
         # No connection is served before the loop turns again, so nobody sees the old address.
@@ -235,7 +236,7 @@ class Broker:
         parts.store.store_host = parts.identity.store_host
         if self._configs.broker.fast_listen_enable:
             config = replace(self._configs.server, listen_port=main.port - _VIP_PORT_DISTANCE)
-            fast = self._build_server(config, "broker-vip")
+            fast = self._build_server(config, "broker-vip", None)
             self.requests.register_on(fast, without=_NOT_ON_VIP_PORT)
             await fast.start()
 
@@ -243,7 +244,9 @@ class Broker:
         await asyncio.gather(*(server.stop() for server in self._servers))
         self._servers.clear()
 
-    def _build_server(self, config: RemotingServerConfig, name: str) -> RemotingServer:
+    def _build_server(
+        self, config: RemotingServerConfig, name: str, pulls: PullRuns | None
+    ) -> RemotingServer:
         server = RemotingServer(config, clock=self._clock, name=name, network=self._network)
         parts = self._parts
         listeners: list[ChannelListener] = [parts.clients, parts.pulls]
@@ -251,20 +254,30 @@ class Broker:
             listeners += feature.listeners
         for listener in listeners:
             server.add_listener(listener)
-        sends = self._compiled_path(config)
+        sends = self._compiled_path(config, pulls)
         if sends is not None and self.send_path == "compiled":
             server.set_byte_handler(sends, sends.look_ahead)
         self._servers.append(server)
         return server
 
-    def _compiled_path(self, config: RemotingServerConfig) -> ServesPlainSends | None:
-        """Return what serves sends that need no look at each, and stores what is due; if any."""
+    def _pull_runs(self) -> PullRuns | None:
+        """What begins and ends pulls for the compiled path; None when pools take requests."""
+        parts = self._parts
+        if parts.pools["pull"].runs_inline and parts.pools["litePull"].runs_inline:
+            return PullRuns(parts.pulls.operation, parts.store.reader)
+        return None
+
+    def _compiled_path(
+        self, config: RemotingServerConfig, pulls: PullRuns | None
+    ) -> ServesPlainSends | None:
+        """Return what serves requests that need no look at each, and stores what is due; if any."""
         parts = self._parts
         make = compiled_sends()
         if make is None:
             return None
         transactions = next(each.runs for each in parts.features if each.runs is not None)
-        return make(parts.sends, parts.store.direct, config.max_frame_bytes, transactions)
+        limit = config.max_frame_bytes
+        return make(parts.sends, parts.store.direct, limit, transactions, pulls)
 
 
 def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSettings:

@@ -55,7 +55,7 @@ class MessageStore:
         self._append_lock, self._gate, self._offsets = parts.append_lock, parts.gate, parts.offsets
         self._log, self._table, self._index = parts.log, parts.table, parts.index
         self._writer, self._stats, self.direct = parts.writer, parts.stats, parts.direct
-        self.recent_part = parts.reader.recent_part
+        self.reader, self.recent_part = parts.reader, parts.reader.recent_part
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
         self.recovery = RecoveryReport()
@@ -278,7 +278,7 @@ class MessageStore:
             max_bytes: bytes of records at most, for all but the first.
             filter: decides what to leave out; None takes all.
         """
-        return self._parts.reader.get(topic, queue_id, queue_offset, max_count, max_bytes, filter)
+        return self.reader.get(topic, queue_id, queue_offset, max_count, max_bytes, filter)
 
     def look_message(self, phy_offset: int) -> memoryview | None:
         """Return the whole record that begins exactly at an offset; None when none does.
@@ -374,7 +374,7 @@ class MessageStore:
             queue_offset: of the first.
             max_count: at most; perhaps fewer, but none only where none is.
         """
-        return self._parts.reader.entries(topic, queue_id, queue_offset, max_count)
+        return self.reader.entries(topic, queue_id, queue_offset, max_count)
 
     # -- maintenance -----------------------------------------------------------------------
 

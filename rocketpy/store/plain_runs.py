@@ -13,6 +13,34 @@ from typing import NamedTuple
 from rocketpy.store.queue_entry import ENTRY
 
 
+class PlainPart(NamedTuple):
+    """Where a read begins whose records can be taken by whoever asks, with no look at any of them.
+
+    Attributes:
+        entries: of the queue, whole ones.
+        view: the log file that the first record is in.
+        base: physical offset of its first byte.
+        end: physical offset where what is written of it ends.
+        first: physical offset of the first entry's record; none before it is plain.
+        low: first offset of the queue.
+        high: offset after the last of the queue.
+        messages: to be taken at most.
+        size_bytes: of them at most, but one is always taken.
+        began_ms: monotonic time at which the read began.
+    """
+
+    entries: memoryview
+    view: memoryview
+    base: int
+    end: int
+    first: int
+    low: int
+    high: int
+    messages: int
+    size_bytes: int
+    began_ms: int
+
+
 class PlainRun(NamedTuple):
     """Leading entries of a window.
 

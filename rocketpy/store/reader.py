@@ -34,7 +34,7 @@ from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.plain_runs import plain_run
+from rocketpy.store.plain_runs import PlainPart, plain_run
 from rocketpy.store.proven_reads import ProvenReads
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.read_ahead import ReadAhead
@@ -124,6 +124,57 @@ class MessageReader:
             )
         self._stats.got(result.count, self._clock.monotonic_ms() - begin_ms)
         return result
+
+    def begin_plain(
+        self, topic: str, queue_id: int, queue_offset: int, max_count: int, max_bytes: int
+    ) -> PlainPart | None:
+        """Return where a read begins, for who takes its records without `get`.
+
+        What `get` takes of it: entry by entry, those that a filter of tags leaves, until there is
+        as much as may be taken or no entry is left. All that holds as long as each record is plain:
+        its size is above 0, it is not before `first`, it ends where the written part of the file
+        does, or before, and it begins behind the end of the one taken before. When one is not, or
+        none is left by the filter, `get` is to be asked instead.
+
+        Returns:
+            None when `get` is to be asked anyway.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        began_ms = self._clock.monotonic_ms()
+        queue, log = self._table.get(topic, queue_id), self._log
+        if queue is None:
+            return None
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high:
+            return None
+        window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
+        if window is None:
+            return None
+        phy_offset: int = ENTRY.unpack_from(window)[0]
+        file = self.recent_part(phy_offset)
+        if file is None or phy_offset < log.verified_from:
+            return None
+        limit = _least(_Limit(max_count, max_bytes), self._recent)
+        return PlainPart(window, *file, phy_offset, low, high, *limit, began_ms)
+
+    def end_plain(
+        self, part: PlainPart, next_offset: int, count: int, size_bytes: int
+    ) -> GetMessageResult:
+        """Count a read that was made after `begin_plain`; return what there is to say of it.
+
+        Args:
+            part: where it began.
+            next_offset: queue offset of the first entry that was not looked at.
+            count: records taken, 1 at least.
+            size_bytes: of all of them.
+        """
+        self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
+        return GetMessageResult(
+            GetMessageStatus.FOUND, next_offset, part.low, part.high, [], count, size_bytes
+        )
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame
+from tests.unit.broker.processor.plain_pull_kit import some_pull
 from tests.unit.broker.processor.plain_send_kit import TOPICS, UNIQ_KEY, cuts, some_send
 from tests.unit.broker.processor.transaction_frames import answers_in, some_end
 
@@ -43,7 +44,9 @@ def case_of(seed: int) -> Case:
     rng = random.Random(seed)
     segments = []
     for part in range(rng.choice((6, 12, 24))):
-        make = rng.choice((_odd_frames, _reframed, _reframed, _reframed, _damaged, _extreme))
+        make = rng.choice(
+            (_odd_frames, _reframed, _reframed, _reframed, _damaged, _extreme, _pulls)
+        )
         data = make(rng, part * 1_000)
         segments.append([_HEARTBEAT, _plain(part), *_cuts(rng, data)])
     left_bytes = rng.randrange(4_096, 400_000) if rng.random() < 0.1 else 0
@@ -97,6 +100,21 @@ def _reframed(rng: random.Random, first: int) -> bytes:
     frames = []
     for number in range(first, first + rng.choice((2, 5, 20))):
         whole = some_send(rng, number, 0.05)
+        frames.append(_with_right_lengths(rng, whole) if rng.random() < 0.5 else whole)
+    return b"".join(frames)
+
+
+def _pulls(rng: random.Random, first: int) -> bytes:
+    """Pulls of what the sends among them stored, half of them damaged within."""
+    frames = []
+    odd = rng.choice((0.0, 0.1, 0.5))
+    for number in range(first, first + rng.choice((5, 30))):
+        if rng.random() < 0.5:
+            frames.append(_plain(number))
+            continue
+        offset = str(rng.randrange(20))
+        fields = {"topic": TOPICS[0], "queueOffset": offset, "sysFlag": "5", "subscription": "*"}
+        whole = some_pull(rng, number, odd, **fields)
         frames.append(_with_right_lengths(rng, whole) if rng.random() < 0.5 else whole)
     return b"".join(frames)
 

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.filters import ConsumerFilter, TagFilter
+from rocketpy.broker.filters import ConsumerFilter, SqlFilter, TagFilter
 from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.pull_request import (
     PullForbidden,
@@ -279,6 +279,34 @@ class PullOperation:
             if self._suspend(kept, message_filter, owner, resume):
                 return None
         return self._result(wanted, code, read, topic, group)
+
+    def begin_plain(
+        self, wanted: PullRequest
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig, TagFilter | None] | None:
+        """Check a pull that somebody else reads for; None when `pull` is to be asked instead.
+
+        Returns:
+            Group and topic for `end_plain`, and what is to be taken.
+        """
+        try:
+            group, topic = self._check_names(wanted)
+            message_filter = self._filters.of(wanted, group)
+        except PullRefused:
+            return None
+        if isinstance(message_filter, SqlFilter) or self._offsets.has_reset(*wanted[:3]):
+            return None
+        return group, topic, message_filter
+
+    def end_plain(
+        self,
+        wanted: PullRequest,
+        group: SubscriptionGroupConfig,
+        topic: TopicConfig,
+        read: GetMessageResult,
+    ) -> PullResult:
+        """Do what follows a read that has found something."""
+        self._commit(wanted, read.next_begin_offset)
+        return self._result(wanted, _code_of(read, wanted.queue_offset), read, topic, group)
 
     def go_on(self, pull: SuspendedPull) -> PullOutcome:
         """Read for a pull that was resumed.

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Plain sends among received bytes, served in one call: the compiled path of docs/decisions/0008.
+"""Plain sends and pulls among received bytes, served in one call: docs/decisions/0008.
 
 It does for leading frames what Python does one by one, and nothing else; whatever it does not know
 ends the run, and Python serves it; `look_ahead` says where the next run begins. The parts beside it
@@ -11,6 +11,7 @@ name what they mirror:
     _plain_sends_transactions.pxi  halves, and the commits of those that are in the log
     _plain_sends_delays.pxi   messages that wait for a delay level, and those that are due
     _plain_sends_write.pxi    records, queue entries, index entries, responses
+    _plain_sends_pulls.pxi    pulls, which come where no send is first
 
 Three steps: leading frames are read and checked without touching anything (`plan`); the store makes
 room under its append lock (`DirectAppend.begin`), where whatever can fail fails; then bytes are
@@ -48,6 +49,7 @@ include "_plain_sends_plan.pxi"
 include "_plain_sends_transactions.pxi"
 include "_plain_sends_delays.pxi"
 include "_plain_sends_write.pxi"
+include "_plain_sends_pulls.pxi"
 
 new_tuple = tuple.__new__
 named = (
@@ -65,7 +67,6 @@ half_field = topic_field(TRANS_HALF_TOPIC)
 delay_field = topic_field(SCHEDULE_TOPIC)
 
 cdef enum:
-    MAX_HEADER_BYTES = 65536
     MOST_KEPT_BYTES = 2097152
     MOST_DUE_BYTES = 1048576  # of a run that is due: more would hold the loop for long
 
@@ -139,6 +140,8 @@ cdef class PlainSends:
         max_frame_bytes: limit of a whole frame.
         transactions: takes part in halves and commits
             (`rocketpy.broker.transaction.runs.TransactionRuns`).
+        pulls: begins and ends pulls (`rocketpy.broker.processor.pull_runs.PullRuns`); None takes
+            none.
     """
 
     cdef object processor, direct, rules, transactions
@@ -154,6 +157,7 @@ cdef class PlainSends:
     cdef bint has_log_view
     cdef list claimed  # places of the halves that the run commits
     cdef Text half_name
+    cdef Pulls pulls
     cdef Run run
 
     def __cinit__(self, *_arguments):
@@ -170,7 +174,7 @@ cdef class PlainSends:
         free(self.run.arena)
         free(self.run.out)
 
-    def __init__(self, processor, direct, Py_ssize_t max_frame_bytes, transactions):
+    def __init__(self, processor, direct, Py_ssize_t max_frame_bytes, transactions, pulls=None):
         self.processor = processor
         self.direct = direct
         self.transactions = transactions
@@ -180,6 +184,7 @@ cdef class PlainSends:
         self.run.rules.has_index = direct.has_index
         self.run.rules.is_sync_flush = direct.is_sync_flush
         self.max_frame_size = max_frame_bytes
+        self.pulls = None if pulls is None else Pulls(pulls)
         self.rules = None
 
     def __call__(self, channel, bytes data not None):
@@ -193,9 +198,11 @@ cdef class PlainSends:
             self.end()
 
     def look_ahead(self, bytes data not None):
-        """Return where the first plain send begins; 0 when it is the first frame, or nowhere."""
+        """Return where the first plain send or, behind the first frame, any pull begins; else 0."""
         cdef Bytes base = <Bytes>PyBytes_AsString(data)
         cdef Py_ssize_t position = 0, following, end = PyBytes_Size(data)
+        cdef uint32_t kind = 0
+        cdef Header header
         if self.is_busy or self.rules is None:
             return 0
         self.begin()
@@ -206,6 +213,10 @@ cdef class PlainSends:
                     return 0
                 if self.plan_frame(base, position, following, end):
                     return position
+                if position and self.pulls is not None:
+                    if read_frame(base, position, following, &kind, &header) != NULL:
+                        if is_pull(header.code):
+                            return position
                 position = following
         finally:
             self.end()
@@ -286,7 +297,7 @@ cdef class PlainSends:
             self.take(rules)
         self.plan(<Bytes>PyBytes_AsString(data), PyBytes_Size(data))
         if run.send_count == 0:
-            return 0, b""
+            return self.serve_pulls(data)
         run.out = enlarged(run.out, &run.out_room, run.out_bound)
         done = self.store(born_host, &phy_end)
         if done == 0:
@@ -298,6 +309,28 @@ cdef class PlainSends:
             self.answer_later(channel, phy_end, responses, done)
             return following, b""
         return following, responses
+
+    cdef tuple serve_pulls(self, bytes data):
+        """Serve leading pulls; return how many bytes that was and their responses."""
+        cdef Bytes base = <Bytes>PyBytes_AsString(data)
+        cdef Py_ssize_t position = 0, following, end = PyBytes_Size(data)
+        cdef uint32_t kind = 0
+        cdef Header header
+        if self.pulls is None:
+            return 0, b""
+        try:
+            while self.pulls.has_room():
+                following = self.frame_end(base, position, end)
+                if following == 0:
+                    break
+                if read_frame(base, position, following, &kind, &header) == NULL:
+                    break
+                if not self.pulls.serve(&header, kind):
+                    break
+                position = following
+            return position, self.pulls.responses()
+        finally:
+            self.pulls.forget()
 
     cdef int take(self, given) except -1:
         """Take over rules that changed."""
@@ -369,18 +402,14 @@ cdef class PlainSends:
     ) except -1:
         """Add a whole frame to the run; False when it is no plain send."""
         cdef Run* run = &self.run
-        cdef uint32_t word = get_int(base + position + 4)
-        cdef uint32_t kind = word >> 24
-        cdef Py_ssize_t header_size = <Py_ssize_t>(word & 0xFFFFFF)
+        cdef uint32_t kind = 0
         cdef int topic_number, half_topic = -1
         cdef int64_t sys_flag = 0
         cdef bint is_planned
         cdef Header header
-        cdef Bytes header_at = base + position + 8
         cdef Text body
-        if header_size > MAX_HEADER_BYTES or header_size > following - position - 8:
-            return False
-        if not read_header(kind, header_at, header_at + header_size, &header):
+        body.at, body.escaped = read_frame(base, position, following, &kind, &header), False
+        if body.at == NULL or is_pull(header.code):
             return False
         if header.code == end_code:
             return self.plan_end(&header, following)
@@ -392,8 +421,7 @@ cdef class PlainSends:
         if ext(&header, c"i").escaped:
             # What is read of all frames has room: no text is longer than its escaped form.
             run.arena = enlarged(run.arena, &run.arena_room, end)
-        body.at, body.escaped = header_at + header_size, False
-        body.size = following - position - 8 - header_size
+        body.size = base + following - body.at
         is_planned = plan_send(run, &header, kind, topic_number, half_topic, &body, following)
         if run.topic_count > len(self.names):
             self.name_own_topic(SCHEDULE_TOPIC, delay_field)

@@ -1,4 +1,5 @@
-# Reading a request's header in its three forms, for _plain_sends.pyx: what a send's or an end's says.
+# Reading a request's header in its three forms, for _plain_sends.pyx: what a send's, an end's or a
+# pull's says.
 #
 #     read_json_header     proto/json_header.py     decode_json_header
 #     read_binary_header   proto/binary_header.py   decode_binary_header
@@ -10,15 +11,34 @@ cdef enum:
     MSGPACK = 2
     MAX_EXT_FIELDS = 64
     BINARY_FIXED_BYTES = 17
+    PULL_FIELDS = 12
+    MAX_HEADER_BYTES = 65536
+
+cdef enum:  # the fields of a pull
+    PULL_GROUP
+    PULL_TOPIC
+    PULL_QUEUE_ID
+    PULL_QUEUE_OFFSET
+    PULL_MAX_COUNT
+    PULL_SYS_FLAG
+    PULL_COMMIT_OFFSET
+    PULL_SUSPEND_MS
+    PULL_EXPRESSION
+    PULL_EXPRESSION_TYPE
+    PULL_SUB_VERSION
+    PULL_MAX_BYTES
 
 cdef int64_t send_code = RequestCode.SEND_MESSAGE_V2
 cdef int64_t batch_code = RequestCode.SEND_BATCH_MESSAGE
 cdef int64_t end_code = RequestCode.END_TRANSACTION
+cdef int64_t pull_code = RequestCode.PULL_MESSAGE
+cdef int64_t lite_pull_code = RequestCode.LITE_PULL_MESSAGE
 
 cdef struct Header:
     int64_t code, flag, opaque
     Text ext[26]  # by letter
     Text group, half_offset, phy_offset, decision, msg_id  # of a transaction's end
+    Text pull[PULL_FIELDS]
 
 
 cdef inline Text* ext(Header* header, char letter) noexcept nogil:
@@ -36,13 +56,41 @@ cdef Text* end_field(Header* header, Text* name) noexcept nogil:
         return &header.decision
     return &header.msg_id if equals(name, "msgId", 5) else NULL
 
+cdef int pull_field(Text* name) noexcept nogil:
+    """Return the number of a field of a pull; -1 for any other."""
+    if equals(name, "consumerGroup", 13):
+        return PULL_GROUP
+    if equals(name, "topic", 5):
+        return PULL_TOPIC
+    if equals(name, "queueId", 7):
+        return PULL_QUEUE_ID
+    if equals(name, "queueOffset", 11):
+        return PULL_QUEUE_OFFSET
+    if equals(name, "maxMsgNums", 10):
+        return PULL_MAX_COUNT
+    if equals(name, "sysFlag", 7):
+        return PULL_SYS_FLAG
+    if equals(name, "commitOffset", 12):
+        return PULL_COMMIT_OFFSET
+    if equals(name, "suspendTimeoutMillis", 20):
+        return PULL_SUSPEND_MS
+    if equals(name, "subscription", 12):
+        return PULL_EXPRESSION
+    if equals(name, "expressionType", 14):
+        return PULL_EXPRESSION_TYPE
+    if equals(name, "subVersion", 10):
+        return PULL_SUB_VERSION
+    return PULL_MAX_BYTES if equals(name, "maxMsgBytes", 11) else -1
+
 cdef bint take_ext(Header* header, Text* name, Text* value) noexcept nogil:
-    """Note an ext field that has one letter for a name, or is an end's; False when it was there."""
+    """Note an ext field of a send (one letter), an end or a pull; False when it was there."""
+    cdef int field
     cdef Text* found
     if name.size == 1 and c'a' <= name.at[0] <= c'z':
         found = ext(header, <char>name.at[0])
     else:
-        found = end_field(header, name)
+        field = pull_field(name)
+        found = &header.pull[field] if field >= 0 else end_field(header, name)
     if found != NULL:
         if found.at != NULL:
             return False
@@ -59,12 +107,17 @@ cdef inline bint ext_number(Header* header, char letter, int64_t* value) noexcep
     """Read an ext field that is a number and nothing else; False when it is absent or not one."""
     return text_number(ext(header, letter), value)
 
+cdef inline bint is_pull(int64_t code) noexcept nogil:
+    return code == pull_code or code == lite_pull_code
+
 cdef inline bint is_taken(int64_t code) noexcept nogil:
-    return code == send_code or code == batch_code or code == end_code
+    return code == send_code or code == batch_code or code == end_code or is_pull(code)
 
 cdef bint read_header(uint32_t kind, Bytes p, Bytes end, Header* header) noexcept nogil:
-    """Read the header of a plain send, a batch or an end; False when it is anything else."""
-    cdef int letter
+    """Read the header of a send, a batch, an end or a pull; False when it is anything else."""
+    cdef int letter, field
+    for field in range(PULL_FIELDS):
+        header.pull[field].at = NULL
     for letter in range(26):
         header.ext[letter].at = NULL
     header.group.at = header.half_offset.at = header.phy_offset.at = NULL
@@ -74,6 +127,20 @@ cdef bint read_header(uint32_t kind, Bytes p, Bytes end, Header* header) noexcep
     if kind == ROCKETMQ:
         return read_binary_header(p, end, header)
     return kind == MSGPACK and read_msgpack_header(p, end, header)
+
+cdef Bytes read_frame(
+    Bytes base, Py_ssize_t position, Py_ssize_t following, uint32_t* kind, Header* header
+) noexcept nogil:
+    """Read a whole frame's header; return where its body begins, NULL when it is not taken."""
+    cdef uint32_t word = get_int(base + position + 4)
+    cdef Py_ssize_t size = <Py_ssize_t>(word & 0xFFFFFF)
+    cdef Bytes header_at = base + position + 8
+    kind[0] = word >> 24
+    if size > MAX_HEADER_BYTES or size > following - position - 8:
+        return NULL
+    if not read_header(kind[0], header_at, header_at + size, header):
+        return NULL
+    return header_at + size
 
 
 # ---- JSON

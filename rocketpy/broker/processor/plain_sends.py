@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rocketpy.broker.operation.part_in_runs import PartInRuns, StoresDue
 from rocketpy.broker.operation.send_admission import TopicSendPolicy
+from rocketpy.broker.processor.pull_runs import PullRuns
 from rocketpy.errors import StartError
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
@@ -76,9 +77,11 @@ class ServesPlainSends(StoresDue, Protocol):
         ...
 
 
-MakeHandler: TypeAlias = Callable[[KnowsRules, DirectAppend, int, PartInRuns], ServesPlainSends]
-"""Of the rules, where records are written, the limit of a frame in bytes, and who takes part in
-halves and commits."""
+MakeHandler: TypeAlias = Callable[
+    [KnowsRules, DirectAppend, int, PartInRuns, PullRuns | None], ServesPlainSends
+]
+"""Of the rules, where records are written, the limit of a frame in bytes, who takes part in halves
+and commits, and who begins and ends pulls; None takes no pulls."""
 
 
 def compiled_sends() -> MakeHandler | None:

@@ -37,10 +37,13 @@ class PullMessageProcessor:
     Args:
         pulls: carries them out.
         resumption: where resumed pulls run.
+
+    Attributes:
+        operation: carries them out.
     """
 
     def __init__(self, pulls: PullOperation, resumption: Resumption) -> None:
-        self._pulls = pulls
+        self.operation = pulls
         self._resumption = resumption
 
     def process(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | bytes | None:
@@ -51,10 +54,8 @@ class PullMessageProcessor:
         """
         wanted = read_pull(request)
         # What waits must not keep the request: it may have a large body.
-        head = RemotingCommand(
-            request.code, 0, 0, request.opaque, 0, None, _NO_FIELDS, b"", request.serialize_type
-        )
-        outcome = self._pulls.pull(wanted, channel, partial(self._resume, channel, head))
+        head = head_of(request.code, request.opaque, request.serialize_type)
+        outcome = self.operation.pull(wanted, channel, partial(self._resume, channel, head))
         if outcome is not None:
             return _response(head, outcome)
         if not channel.is_open:  # it was lost meanwhile, and is not reported again
@@ -63,7 +64,7 @@ class PullMessageProcessor:
 
     def topic_deleted(self, topic: TopicConfig) -> None:
         """Answer the pulls that wait for messages of a topic that was deleted."""
-        self._pulls.topic_deleted(topic)
+        self.operation.topic_deleted(topic)
 
     def on_open(self, channel: Channel) -> None:
         """Nothing to do."""
@@ -73,7 +74,7 @@ class PullMessageProcessor:
 
     def on_close(self, channel: Channel) -> None:
         """Forget the pulls of a lost connection."""
-        self._pulls.forget(channel)
+        self.operation.forget(channel)
         self._resumption.forget(channel)
 
     def _resume(self, channel: Channel, head: RemotingCommand, pull: SuspendedPull) -> None:
@@ -82,11 +83,16 @@ class PullMessageProcessor:
     def _go_on(self, head: RemotingCommand, pull: SuspendedPull) -> bytes:
         response: RemotingCommand | bytes
         try:
-            response = _response(head, self._pulls.go_on(pull))
+            response = _response(head, self.operation.go_on(pull))
         except Exception as error:  # noqa: BLE001 - nobody above would answer the client
             remark = f"{type(error).__name__}: {error}"
             response = make_response(head, ResponseCode.SYSTEM_ERROR, remark)
         return encode_command(response) if isinstance(response, RemotingCommand) else response
+
+
+def head_of(code: int, opaque: int, serialize_type: int) -> RemotingCommand:
+    """Return of a request what its response needs."""
+    return RemotingCommand(code, 0, 0, opaque, 0, None, _NO_FIELDS, b"", serialize_type)
 
 
 def read_pull(request: RemotingCommand) -> PullRequest:
@@ -96,21 +102,52 @@ def read_pull(request: RemotingCommand) -> PullRequest:
         HeaderFieldError: a field is missing, no number, or out of its type's range.
     """
     header = PullMessageRequestHeader.from_ext(request.ext_fields)
-    sys_flag = header.sys_flag
-    max_bytes = header.max_msg_bytes or 0
-    return PullRequest(
+    return pull_request(
+        request.code,
         header.consumer_group,
         header.topic,
         header.queue_id,
         header.queue_offset,
-        max(1, min(header.max_msg_nums, MAX_PULL_COUNT)),
-        min(max_bytes, MAX_PULL_BYTES) if max_bytes > 0 else MAX_PULL_BYTES,
-        header.commit_offset if sys_flag & PULL_COMMIT_OFFSET else None,
-        header.suspend_timeout_millis if sys_flag & PULL_SUSPEND else None,
-        header.subscription or "" if sys_flag & PULL_SUBSCRIPTION else None,
+        header.max_msg_nums,
+        header.sys_flag,
+        header.commit_offset,
+        header.suspend_timeout_millis,
+        header.subscription,
         header.expression_type,
         header.sub_version,
-        request.code == _LITE_PULL,
+        header.max_msg_bytes,
+    )
+
+
+def pull_request(  # noqa: PLR0913, PLR0917 - the fields of a header
+    code: int,
+    group: str,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    max_count: int,
+    sys_flag: int,
+    commit_offset: int,
+    suspend_ms: int,
+    expression: str | None,
+    expression_type: str | None,
+    sub_version: int,
+    max_bytes: int | None,
+) -> PullRequest:
+    """Say what the fields of a pull's header ask for."""
+    return PullRequest(
+        group,
+        topic,
+        queue_id,
+        queue_offset,
+        max(1, min(max_count, MAX_PULL_COUNT)),
+        min(max_bytes, MAX_PULL_BYTES) if max_bytes and max_bytes > 0 else MAX_PULL_BYTES,
+        commit_offset if sys_flag & PULL_COMMIT_OFFSET else None,
+        suspend_ms if sys_flag & PULL_SUSPEND else None,
+        expression or "" if sys_flag & PULL_SUBSCRIPTION else None,
+        expression_type,
+        sub_version,
+        code == _LITE_PULL,
     )
 
 

@@ -41,9 +41,41 @@ def pull_frame(
         topic_sys_flag: of the topic.
         group_sys_flag: of the group.
     """
-    remark = result.status.value
     buffers = result.buffers
-    body_bytes = result.size_bytes if buffers else 0
+    head = pull_head(
+        request,
+        code,
+        result,
+        body_bytes=result.size_bytes if buffers else 0,
+        suggested_broker_id=suggested_broker_id,
+        topic_sys_flag=topic_sys_flag,
+        group_sys_flag=group_sys_flag,
+    )
+    return b"".join((head, *buffers))
+
+
+def pull_head(
+    request: RemotingCommand,
+    code: int,
+    result: GetMessageResult,
+    *,
+    body_bytes: int,
+    suggested_broker_id: int,
+    topic_sys_flag: int,
+    group_sys_flag: int,
+) -> bytes:
+    """The answer up to the bodies; see `pull_frame`.
+
+    Args:
+        request: gives the opaque and the header type.
+        code: of the response.
+        result: offsets; its records follow.
+        body_bytes: of the records.
+        suggested_broker_id: whom to ask next, 0 the master.
+        topic_sys_flag: of the topic.
+        group_sys_flag: of the group.
+    """
+    remark = result.status.value
     if request.serialize_type == _JSON:
         header = _TEMPLATE % (
             code,
@@ -57,8 +89,7 @@ def pull_frame(
             remark.encode(),
         )
         size = len(header)
-        head = _PREFIX.pack(4 + size + body_bytes, size)
-        return b"".join((head, header, *buffers))
+        return _PREFIX.pack(4 + size + body_bytes, size) + header
     ext_fields = {
         "groupSysFlag": str(group_sys_flag),
         "maxOffset": str(result.max_offset),
@@ -67,5 +98,4 @@ def pull_frame(
         "suggestWhichBrokerId": str(suggested_broker_id),
         "topicSysFlag": str(topic_sys_flag),
     }
-    head = encode_head(make_response(request, code, remark, ext_fields), body_bytes)
-    return b"".join((head, *buffers))
+    return encode_head(make_response(request, code, remark, ext_fields), body_bytes)

@@ -69,7 +69,7 @@ def get(
 def with_little_memory(store: MessageStore, memory_bytes: int) -> MessageStore:
     """A machine in whose memory only the end of the log is."""
     parts = store._parts
-    parts.reader = MessageReader(
+    store.reader = MessageReader(
         store.config, parts.table, parts.log, parts.stats, store._clock, memory_bytes=memory_bytes
     )
     return store

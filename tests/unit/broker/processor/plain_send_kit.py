@@ -157,7 +157,7 @@ def cuts(rng: random.Random, data: bytes) -> list[bytes]:
     return reads
 
 
-async def _feed(connection: Connection, reads: Sequence[bytes]) -> bytes:
+async def feed(connection: Connection, reads: Sequence[bytes]) -> bytes:
     transport = FakeTransport()
     connection.connection_made(cast("asyncio.BaseTransport", transport))
     for read in reads:
@@ -245,7 +245,7 @@ def outcome_of(
         runs = None if delivery._runs is None else _CountedRuns(delivery._runs)
         delivery._runs = runs
         prepare(cluster)
-        responses = [await _feed(selector.new_connection("10.0.0.7"), each) for each in segments]
+        responses = [await feed(selector.new_connection("10.0.0.7"), each) for each in segments]
         never = asyncio.get_running_loop().create_future()
         await asyncio.wait([never], timeout=later_s)  # in simulated time
         counts = {

@@ -1,0 +1,232 @@
+# Pulls of records that lie as usual, for _plain_sends.pyx: one after the other, each asked for and
+# told of in Python (processor/pull_runs.py); its header, its queue entries and its records in C.
+#
+#     read_pull     processor/pull_message.py  read_pull
+#     take_entries  store/reader.py            MessageReader.begin_plain says what is taken
+
+cdef enum:
+    MOST_PULLS = 64  # a call
+    MOST_PULLED_BYTES = 1048576  # after which no other pull is begun
+    MOST_TAKEN = 1024
+    MOST_CODES = 8
+
+cdef struct Wanted:  # of a pull
+    int64_t queue_id, queue_offset, max_count, sys_flag, commit_offset, suspend_ms, sub_version
+    int64_t max_bytes
+
+cdef struct Part:  # of the store, where a pull reads
+    Bytes entries
+    Py_ssize_t entry_count
+    int64_t base, end, first  # physical offsets: of the file, where it is written to, of plain ones
+    int64_t most, most_bytes
+    int64_t codes[MOST_CODES]
+    int code_count  # -1: all tags are taken
+
+cdef struct Taken:
+    int count, looked_at
+    int64_t size
+    int64_t at[MOST_TAKEN]  # position of each record in its file
+    int32_t sizes[MOST_TAKEN]
+
+
+cdef bint read_pull(Header* header, Wanted* wanted) noexcept nogil:
+    """Read the fields of a pull; False when one is absent, odd or out of range."""
+    cdef Text* fields = header.pull
+    if not is_pull(header.code) or header.flag != 0:
+        return False
+    if fields[PULL_GROUP].at == NULL or fields[PULL_GROUP].escaped:
+        return False
+    if fields[PULL_TOPIC].at == NULL or fields[PULL_TOPIC].escaped:
+        return False
+    if fields[PULL_EXPRESSION].at != NULL and fields[PULL_EXPRESSION].escaped:
+        return False
+    if fields[PULL_EXPRESSION_TYPE].at != NULL and fields[PULL_EXPRESSION_TYPE].escaped:
+        return False
+    wanted.max_bytes = 0
+    if fields[PULL_MAX_BYTES].at != NULL:
+        if not text_number(&fields[PULL_MAX_BYTES], &wanted.max_bytes):
+            return False
+    return (
+        text_number(&fields[PULL_QUEUE_ID], &wanted.queue_id)
+        and text_number(&fields[PULL_QUEUE_OFFSET], &wanted.queue_offset)
+        and text_number(&fields[PULL_MAX_COUNT], &wanted.max_count)
+        and text_number(&fields[PULL_SYS_FLAG], &wanted.sys_flag)
+        and text_number(&fields[PULL_COMMIT_OFFSET], &wanted.commit_offset)
+        and text_number(&fields[PULL_SUSPEND_MS], &wanted.suspend_ms)
+        and text_number(&fields[PULL_SUB_VERSION], &wanted.sub_version)
+        and is_int(wanted.queue_id)
+        and is_int(wanted.max_count)
+        and is_int(wanted.sys_flag)
+        and is_int(wanted.max_bytes)
+    )
+
+cdef inline bint takes_code(Part* part, int64_t code) noexcept nogil:
+    cdef int number
+    for number in range(part.code_count):
+        if part.codes[number] == code:
+            return True
+    return part.code_count < 0
+
+cdef bint take_entries(Part* part, Taken* taken) noexcept nogil:
+    """Take what entries point to until there is enough; False when one is not plain, or none is."""
+    cdef Py_ssize_t number
+    cdef Bytes entry = part.entries
+    cdef int64_t place, size, last_end = part.base
+    taken.count = taken.looked_at = 0
+    taken.size = 0
+    for number in range(part.entry_count):
+        place, size = get_long(entry), <int32_t>get_int(entry + 8)
+        if taken.count > 0 and (
+            taken.count >= part.most or taken.size + size > part.most_bytes
+        ):
+            break
+        if place < part.first:
+            return False
+        if takes_code(part, get_long(entry + 12)):
+            if size <= 0 or place < last_end or place > part.end or size > part.end - place:
+                return False
+            if taken.count == MOST_TAKEN:
+                return False
+            taken.at[taken.count], taken.sizes[taken.count] = place - part.base, <int32_t>size
+            taken.count += 1
+            taken.size += size
+            last_end = place + size
+        taken.looked_at += 1
+        entry += QUEUE_ENTRY_BYTES
+    return taken.count > 0
+
+cdef object text_or_none(Text* text):
+    if text.at == NULL:
+        return None
+    return PyBytes_FromStringAndSize(<char*>text.at, text.size).decode()
+
+
+cdef class Pulls:
+    """Serves plain pulls, and keeps their responses until all of a call are made.
+
+    Args:
+        runs: begins and ends each (`rocketpy.broker.processor.pull_runs.PullRuns`).
+    """
+
+    cdef object runs
+    cdef int count
+    cdef uint8_t* out
+    cdef Py_ssize_t out_size, out_room
+    cdef Taken taken
+
+    def __init__(self, runs):
+        self.runs = runs
+
+    def __dealloc__(self):
+        free(self.out)
+
+    cdef bint has_room(self) noexcept:
+        """Whether another pull may be served in this call."""
+        return self.count < MOST_PULLS and self.out_size < MOST_PULLED_BYTES
+
+    cdef bytes responses(self):
+        """Return the responses so far."""
+        return PyBytes_FromStringAndSize(<char*>self.out, self.out_size) if self.count else b""
+
+    cdef int forget(self) except -1:
+        """Begin anew, and give back much memory."""
+        self.count = 0
+        self.out_size = 0
+        if self.out_room > MOST_KEPT_BYTES:
+            free(self.out)
+            self.out = NULL
+            self.out_room = 0
+        return 0
+
+    cdef bint serve(self, Header* header, uint32_t kind) except -1:
+        """Answer one pull; False when it is no plain one: nothing was touched then."""
+        cdef Wanted wanted
+        cdef Py_buffer entries, file
+        cdef bint has_entries = False, has_file = False
+        if not read_pull(header, &wanted):
+            return False
+        begun = self.runs.begin(
+            header.code,
+            text_or_none(&header.pull[PULL_GROUP]),
+            text_or_none(&header.pull[PULL_TOPIC]),
+            wanted.queue_id,
+            wanted.queue_offset,
+            wanted.max_count,
+            wanted.sys_flag,
+            wanted.commit_offset,
+            wanted.suspend_ms,
+            text_or_none(&header.pull[PULL_EXPRESSION]),
+            text_or_none(&header.pull[PULL_EXPRESSION_TYPE]),
+            wanted.sub_version,
+            wanted.max_bytes,
+        )
+        if begun is None:
+            return False
+        part, codes = begun[0], begun[1]
+        try:
+            PyObject_GetBuffer(part.entries, &entries, PyBUF_SIMPLE)
+            has_entries = True
+            PyObject_GetBuffer(part.view, &file, PyBUF_SIMPLE)
+            has_file = True
+            if not self.take(part, codes, &entries, file.len):
+                return False
+            head = self.runs.end(
+                begun,
+                header.opaque,
+                kind,
+                self.taken.looked_at,
+                self.taken.count,
+                self.taken.size,
+            )
+            self.answer(head, <Bytes>file.buf)
+        finally:
+            if has_file:
+                PyBuffer_Release(&file)
+            if has_entries:
+                PyBuffer_Release(&entries)
+        self.count += 1
+        return True
+
+    cdef bint take(self, given, codes, Py_buffer* entries, Py_ssize_t file_size) except -1:
+        """Choose the records; False when they are not plain."""
+        cdef Part part
+        part.entries, part.entry_count = <Bytes>entries.buf, entries.len // QUEUE_ENTRY_BYTES
+        part.base, part.end, part.first = given.base, given.end, given.first
+        part.most, part.most_bytes = given.messages, given.size_bytes
+        if part.base < 0 or part.end < part.base or part.end - part.base > file_size:
+            return False
+        part.code_count = -1
+        if codes is not None:
+            if len(codes) > MOST_CODES:
+                return False
+            part.code_count = 0
+            for code in codes:
+                part.codes[part.code_count] = code
+                part.code_count += 1
+        return take_entries(&part, &self.taken)
+
+    cdef int answer(self, bytes head, Bytes file) except -1:
+        """Add the response: head and records."""
+        cdef Py_ssize_t head_size = PyBytes_Size(head), room
+        cdef int number = 0, following
+        cdef int64_t at, size
+        cdef uint8_t* p
+        room = self.out_size + head_size + <Py_ssize_t>self.taken.size
+        if room > self.out_room:
+            room += room // 2
+            p = <uint8_t*>realloc(self.out, room)
+            if p == NULL:
+                raise MemoryError
+            self.out, self.out_room = p, room
+        p = add(self.out + self.out_size, <Bytes>PyBytes_AsString(head), head_size)
+        while number < self.taken.count:
+            # Records one behind the other are copied together.
+            at, size = self.taken.at[number], self.taken.sizes[number]
+            following = number + 1
+            while following < self.taken.count and self.taken.at[following] == at + size:
+                size += self.taken.sizes[following]
+                following += 1
+            p = add(p, file + at, size)
+            number = following
+        self.out_size = p - self.out
+        return 0

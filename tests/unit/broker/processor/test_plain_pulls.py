@@ -1,0 +1,252 @@
+"""The compiled path of pulls gives the responses that Python gives, and counts as it does."""
+
+import random
+from typing import Any
+
+import pytest
+
+from rocketpy.broker.broker import Broker
+from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.errors import ResourceShortError
+from rocketpy.proto.codes import ResponseCode
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.frame import CommandReader
+from rocketpy.proto.message import decode_messages
+from rocketpy.remoting.business import BusinessPool
+from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame
+from tests.unit.broker.processor.plain_pull_kit import (
+    QUEUES,
+    SUB_VERSION,
+    TOPIC,
+    PullOutcome,
+    assert_same_pulls,
+    fill,
+    heartbeat,
+    pull_outcome_of,
+    pulled_both_ways,
+    some_pull,
+)
+from tests.unit.broker.processor.plain_send_kit import cuts
+
+needs_compiled = pytest.mark.skipif(
+    not is_compiled(), reason="the compiled path is not installed, or switched off"
+)
+FIRST = heartbeat()
+
+
+def plain(number: int, queue_offset: int = 0, **fields: str) -> bytes:
+    ext = {
+        "consumerGroup": "all",
+        "topic": TOPIC,
+        "queueId": "0",
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": "32",
+        "sysFlag": "3",
+        "commitOffset": "5",
+        "suspendTimeoutMillis": "15000",
+        "subVersion": str(SUB_VERSION),
+        "expressionType": "TAG",
+    }
+    return frame(11, ext | fields, b"", number)
+
+
+def some_segments(rng: random.Random, count: int = 60) -> list[list[bytes]]:
+    """Frames on four connections, from hardly odd to very."""
+    segments = []
+    for part, odd in enumerate((0.0, 0.05, 0.3, 1.0)):
+        frames = [some_pull(rng, number, odd) for number in range(part * count, (part + 1) * count)]
+        segments.append([FIRST, *cuts(rng, b"".join(frames))])
+    return segments
+
+
+def answers(outcome: PullOutcome) -> list[RemotingCommand]:
+    found = [CommandReader().feed(data.removesuffix(b"!")) for data in outcome.responses]
+    return [answer for each in found for answer in each if answer.ext_fields.get("maxOffset")]
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(8))
+def test_any_pulls_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    segments = some_segments(random.Random(seed))
+    pure, compiled = pulled_both_ways(
+        monkeypatch, segments, prepare=lambda broker: fill(broker, seed)
+    )
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes > 10_000
+    assert pure.reads[0] > 50
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_records_in_many_small_files(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """A pull that goes on in the next file of the log is served by Python."""
+    small = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "400"}
+    segments = some_segments(random.Random(seed))
+    pure, compiled = pulled_both_ways(
+        monkeypatch, segments, small, lambda broker: fill(broker, seed)
+    )
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes > 1_000
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(200, 203))
+def test_queues_that_begin_later_and_entries_on_disk(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Deleted files move the beginning of a queue; what was flushed is read from its files."""
+
+    def prepare(broker: Broker) -> None:
+        fill(broker, seed, 600)
+        store: Any = broker.parts.store
+        for queue_id in range(QUEUES):
+            queue = store._table.get(TOPIC, queue_id)
+            queue.flush()
+            queue.settle()
+            queue.min_offset = min(40, queue.max_offset)
+        fill(broker, seed + 1, 100)
+
+    segments = some_segments(random.Random(seed))
+    pure, compiled = pulled_both_ways(monkeypatch, segments, prepare=prepare)
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes > 5_000
+    assert any(answer.code == ResponseCode.PULL_OFFSET_MOVED for answer in answers(pure))
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"maxTransferCountOnMessageInMemory": "5"},
+        {"maxTransferBytesOnMessageInMemory": "1000"},
+        {"brokerPermission": "2"},
+        {"litePullMessageEnable": "false"},
+        {"accessMessageInMemoryMaxRatio": "0"},
+        {"autoCreateSubscriptionGroup": "false"},
+    ],
+    ids=str,
+)
+def test_settings(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
+    segments = some_segments(random.Random(3), 30)
+    assert_same_pulls(*pulled_both_ways(monkeypatch, segments, settings))
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(300, 306))
+def test_damaged_frames(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    rng = random.Random(seed)
+    segments = []
+    for part in range(40):
+        data = bytearray(b"".join(some_pull(rng, part * 10 + n, 0.05) for n in range(6)))
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            at = rng.randrange(rng.choice((40, 400, len(data))))
+            data[at : at + 1] = rng.choice((b"", bytes((rng.randrange(256),)), rng.randbytes(9)))
+        segments.append([FIRST, *cuts(rng, bytes(data))])
+    assert_same_pulls(*pulled_both_ways(monkeypatch, segments))
+
+
+@needs_compiled
+def test_a_whole_queue_in_pulls_of_many_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = pull_outcome_of([[FIRST, plain(0)]])
+    high = int(answers(outcome)[0].ext_fields["maxOffset"])
+    pulls_at = range(0, high, 7)
+    pulls = [plain(at, at, maxMsgNums="7", commitOffset=str(at)) for at in pulls_at]
+    pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, *pulls[:3], b"".join(pulls[3:])]])
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes == sum(map(len, pulls))
+    found = [message for answer in answers(compiled) for message in decode_messages(answer.body)]
+    assert [message.queue_offset for message in found] == list(range(high))
+    assert compiled.offsets["offsetTable"][f"{TOPIC}@all"][0] == pulls_at[-1]
+
+
+@needs_compiled
+@pytest.mark.parametrize("write", [frame, binary_frame, msgpack_frame])
+def test_each_form_of_a_header(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+    command = CommandReader().feed(plain(0))[0]
+    pull = write(11, command.ext_fields, b"", 9)
+    pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, pull]])
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes == len(pull)
+
+
+@needs_compiled
+def test_what_waits_for_a_message_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = [plain(n, 5_000) for n in range(3)]
+    pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, plain(7), b"".join(behind), plain(8)]])
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes == len(plain(7)) + len(plain(8))
+
+
+@needs_compiled
+def test_a_reset_is_delivered_by_python_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(broker: Broker) -> None:
+        fill(broker, 1)
+        broker.parts.offsets.assign_reset("all", TOPIC, 0, 3)
+
+    segments = [[FIRST, plain(1, 9), plain(2, 3), plain(3, 4)]]
+    pure, compiled = pulled_both_ways(
+        monkeypatch, segments, {"useServerSideResetOffset": "true"}, prepare
+    )
+    assert_same_pulls(pure, compiled)
+    assert [answer.code for answer in answers(compiled)][:2] == [ResponseCode.PULL_OFFSET_MOVED, 0]
+    assert compiled.served_bytes == len(plain(2, 3)) + len(plain(3, 4))
+
+
+@needs_compiled
+def test_damaged_and_unchecked_records_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(broker: Broker) -> None:
+        fill(broker, 1)
+        log: Any = broker.parts.store._log
+        log.damaged.add(broker.parts.store.queue_entry(TOPIC, 0, 2)[0])  # type: ignore[index]
+
+    def unchecked(broker: Broker) -> None:
+        fill(broker, 1)
+        store: Any = broker.parts.store
+        store._log.verified_from = store.queue_entry(TOPIC, 0, 10)[0]
+
+    pulls = [[FIRST, plain(1), plain(2, 1), plain(3, 10), plain(4, 11)]]
+    pure, compiled = pulled_both_ways(monkeypatch, pulls, None, prepare)
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes == 0
+    pure, compiled = pulled_both_ways(monkeypatch, pulls, None, unchecked)
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes == len(plain(3, 10)) + len(plain(4, 11))
+
+
+@needs_compiled
+def test_a_read_that_fails_is_told_of_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(broker: Broker) -> None:
+        fill(broker, 1)
+
+        def fails(*_: object) -> None:
+            raise ResourceShortError("no descriptor")
+
+        store: Any = broker.parts.store
+        store.reader._ahead.window = fails
+
+    pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, plain(1), plain(2)]], None, prepare)
+    assert_same_pulls(pure, compiled)
+    assert b"ResourceShortError" in compiled.responses[0]
+
+
+@needs_compiled
+def test_one_call_serves_so_many_pulls_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulls = b"".join(plain(n, n % 20) for n in range(150))
+    pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, pulls]])
+    assert_same_pulls(pure, compiled)
+    assert len(pulls) * 9 // 10 < compiled.served_bytes < len(pulls), (
+        "the one behind each 64 is not"
+    )
+    assert len(answers(compiled)) == 150
+
+
+@pytest.mark.parametrize("pool", ["pull", "litePull"])
+def test_pools_with_threads_take_requests(pool: str) -> None:
+    async def scenario(cluster: SimCluster) -> tuple[bool, bool]:
+        broker = cluster.brokers[0].broker
+        before = broker._pull_runs()
+        broker.parts.pools = {**broker.parts.pools, pool: BusinessPool(pool, 1, 100, 0)}
+        return before is not None, broker._pull_runs() is None
+
+    assert run_simulation(scenario) == (True, True)
