@@ -397,3 +397,45 @@ def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> 
     assert kit.bodies() == []
     found = kit.store.get_message("T", 0, 0, 1, 1 << 20)
     assert [decode_message(each).body for each in found.buffers] == [b"x"]
+
+
+class _Runs:
+    """Stands where the compiled path stands: stores as many as it is told to."""
+
+    def __init__(self, kit: Kit, counts: list[int]) -> None:
+        self.kit = kit
+        self.counts = counts
+        self.asked: list[tuple[int, int]] = []
+
+    def deliver(
+        self, _topic_of: object, _part: object, entries: list[tuple[int, int, int]], offset: int, /
+    ) -> tuple[int, int]:
+        self.asked.append((offset, len(entries)))
+        count = min(self.counts.pop(0) if self.counts else 0, len(entries))
+        for number in range(count):
+            self.kit.store.put_message(PutMessage("T", 2, b"%d" % (offset + number), b""))
+        return count, self.kit.store.max_phy_offset if count else 0
+
+
+def test_runs_go_on_where_one_ended_and_what_they_leave_is_delivered_one_by_one() -> None:
+    kit = Kit()
+    runs = _Runs(kit, [128, 10, 0, 3, 0])
+    kit.delivery.use_runs(runs)
+    for number in range(200):
+        kit.send(b"%d" % number, 1)
+    kit.run(3_000)
+    assert kit.bodies() == [b"%d" % number for number in range(200)]
+    assert runs.asked == [(0, 128), (128, 72), (138, 62), (170, 30), (173, 27)]
+    assert kit.offsets.of_level(1).position == 200
+
+
+def test_a_run_is_passed_for_good_when_the_disk_has_it() -> None:
+    kit = Kit()
+    kit.delivery.use_runs(_Runs(kit, [3]))
+    for number in range(3):
+        kit.send(b"%d" % number, 1)
+    kit.run(3_000)
+    progress = kit.offsets.of_level(1)
+    assert (progress.position, progress.durable) == (3, 0)
+    kit.store.flush_log()
+    assert progress.durable == 3

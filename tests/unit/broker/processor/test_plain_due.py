@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.delay_frames import UNIQ_KEY, delay_properties
 from tests.unit.broker.processor.frames import ext_of, frame
@@ -211,3 +212,34 @@ def test_no_run_holds_the_loop_for_more_than_a_mebibyte(monkeypatch: pytest.Monk
     large = {"mappedFileSizeCommitLog": str(16 << 20), "maxMessageSize": str(4 << 20)}
     compiled = both_delivered(monkeypatch, reads, large)
     assert compiled.due_in_runs == [3, 1, 1, 2]
+
+
+def test_a_topic_that_takes_nothing_holds_up_the_runs_of_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run with its messages makes no room; they are tried one by one, then set aside."""
+    monkeypatch.delenv("ROCKETPY_PURE", raising=False)
+
+    def failing(cluster: SimCluster) -> None:
+        store = cluster.brokers[0].broker.parts.store
+        begin, put = store.direct.begin, store.put_message
+
+        def begin_without(places: Any, *others: Any) -> Any:
+            return (
+                None if any(topic == "second" for topic, *_ in places) else begin(places, *others)
+            )
+
+        def put_without(message: PutMessage) -> PutMessageResult:
+            if message.topic == "second":
+                return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
+            return put(message)
+
+        store.direct.begin = begin_without  # type: ignore[method-assign,assignment]
+        store.put_message = put_without  # type: ignore[method-assign]
+
+    bad = [delayed(n, "second") for n in (2, 4)]
+    reads = [delayed(1), bad[0], delayed(3), bad[1], *(delayed(n) for n in range(5, 45))]
+    found = outcome_of([warm(), [FIRST, b"".join(reads)]], None, failing, 20.0)
+    assert found.delivered[1] == 44
+    assert sum(found.due_in_runs) == 11, "those behind the batch of the last one that failed"
+    assert found.store[0] == WARM_PUTS + 44 + 42 + 2, "two wait again"
