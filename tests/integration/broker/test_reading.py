@@ -27,22 +27,26 @@ async def test_a_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> 
     """What it has read stays readable until its response is made."""
     broker, peer = await started(tmp_path, file_reserved_time=0)
     store: Any = broker.parts.store
-    read = store.get_message
     (retention,) = (one for one in store.services if one.name == "CleanCommitLogService")
 
-    def read_then_delete(*args: Any) -> Any:
-        result = read(*args)
-        store.delete_expired_files()
-        now_ms = time.monotonic_ns() // 1_000_000
-        while store.min_phy_offset == 0:
-            now_ms = max(retention.step(now_ms), now_ms + 1)
-        return result
+    def then_delete(read: Any) -> Any:
+        def read_then_delete(*args: Any) -> Any:
+            result = read(*args)
+            store.delete_expired_files()
+            now_ms = time.monotonic_ns() // 1_000_000
+            while store.min_phy_offset == 0:
+                now_ms = max(retention.step(now_ms), now_ms + 1)
+            return result
+
+        return read_then_delete
 
     try:
         bodies = [bytes([65 + number]) * 400_000 for number in range(6)]
         for body in bodies:
             assert (await peer.send(body)).code == 0
-        store.get_message = read_then_delete
+        # With the compiled path and without it.
+        store.reader.begin_plain = then_delete(store.reader.begin_plain)
+        store.get_message = then_delete(store.get_message)
         response = await peer.pull(0)
         assert response.code == 0
         found = [one.body for one in decode_messages(response.body)]
