@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from click.testing import CliRunner
 from rocketpy.cli.main import COMMANDS, command
 from rocketpy.testing.cluster import ClusterThread
 
-README = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 APPS = [code for code in PYTHON if "TestApp(" in code]
@@ -90,3 +92,14 @@ def test_command_is_there(call: str) -> None:
             break
         words.pop()
     assert words, f"no such command: {call}"
+
+
+PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_section_stands_twice(page: Path) -> None:
+    """As it does where two changes of a page were merged line by line."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    titles = Counter(line for line in lines if line.startswith("## "))
+    assert [title for title, count in titles.items() if count > 1] == []
