@@ -12,7 +12,7 @@ from rocketpy.proto.tags import tags_code
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame
-from tests.unit.broker.processor.plain_send_kit import feed
+from tests.unit.broker.processor.plain_send_kit import count_served, feed
 
 TOPIC, SPARSE, QUEUES = "pulled", "sparse", 3
 TAGS = ("", "red", "green", "blue")
@@ -124,16 +124,7 @@ def pull_outcome_of(
         broker = cluster.brokers[0].broker
         prepare(broker)
         server: Any = broker._servers[0]
-        handler = server._table.byte_handler
-        served = [0]
-
-        def counted(channel: Any, data: bytes) -> tuple[int, bytes]:
-            served_bytes, response = handler(channel, data)
-            served[0] += served_bytes
-            return served_bytes, response
-
-        if handler is not None:
-            server._table.byte_handler = counted
+        served = count_served(server)
         selector = server._selectors[0]
         responses = [await feed(selector.new_connection("10.0.0.7"), each) for each in segments]
         parts = broker.parts

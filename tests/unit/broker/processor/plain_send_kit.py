@@ -170,6 +170,31 @@ async def feed(connection: Connection, reads: Sequence[bytes]) -> bytes:
     return b"".join(transport.writes) + b"!" * transport.is_closing()
 
 
+def count_served(server: Any) -> list[int]:
+    """Return one number: the bytes that the compiled path serves from now on, if there is one."""
+    handler = server._table.byte_handler
+    served = [0]
+
+    def counted(channel: Any, data: bytes) -> tuple[int, bytes]:
+        served_bytes, response = handler(channel, data)
+        served[0] += served_bytes
+        return served_bytes, response
+
+    if handler is not None:
+        server._table.byte_handler = counted
+    return served
+
+
+def space_of(left_bytes: int) -> Callable[[SimCluster], None]:
+    """Return what leaves the first broker's disk so much space."""
+
+    def leave(cluster: SimCluster) -> None:
+        files = cluster.brokers[0].files
+        files.capacity_bytes = files.used_bytes + left_bytes
+
+    return leave
+
+
 def transactions_of(broker: Broker) -> dict[str, object]:
     """What a broker knows of transactions: decided halves, op messages, how many are open."""
     runs: Any = next(each.runs for each in broker.parts.features if each.runs is not None)
@@ -231,16 +256,7 @@ def outcome_of(
         counts: dict[str, tuple[int, int]] = {}
         server: Any = broker._servers[0]
         selector = server._selectors[0]
-        handler = server._table.byte_handler
-        served = [0]
-
-        def counted(channel: Any, data: bytes) -> tuple[int, bytes]:
-            served_bytes, response = handler(channel, data)
-            served[0] += served_bytes
-            return served_bytes, response
-
-        if handler is not None:
-            server._table.byte_handler = counted
+        served = count_served(server)
         delivery = _delivery_of(broker)
         runs = None if delivery._runs is None else _CountedRuns(delivery._runs)
         delivery._runs = runs

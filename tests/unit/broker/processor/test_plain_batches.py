@@ -9,7 +9,6 @@ import pytest
 from rocketpy.broker.processor.plain_sends import is_compiled
 from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import BatchItem, encode_batch
-from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
@@ -19,6 +18,7 @@ from tests.unit.broker.processor.plain_send_kit import (
     both_ways,
     cuts,
     outcome_of,
+    space_of,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -91,10 +91,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     rng = random.Random(seed)
     left_bytes = rng.randrange(4_096, 150_000)
 
-    def little_space(cluster: SimCluster) -> None:
-        files = cluster.brokers[0].files
-        files.capacity_bytes = files.used_bytes + left_bytes
-
+    little_space = space_of(left_bytes)
     segments = [[FIRST, *cuts(rng, random_batches(rng, 200, 0.01))]]
     pure, compiled = both_ways(monkeypatch, segments, None, little_space)
     assert_same(pure, compiled)

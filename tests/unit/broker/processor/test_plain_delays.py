@@ -5,10 +5,15 @@ import random
 import pytest
 
 from rocketpy.broker.processor.plain_sends import is_compiled
-from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.delay_frames import LEVELS, UNIQ_KEY, some_delayed
 from tests.unit.broker.processor.frames import ext_of, frame
-from tests.unit.broker.processor.plain_send_kit import assert_same, both_ways, cuts, some_send
+from tests.unit.broker.processor.plain_send_kit import (
+    assert_same,
+    both_ways,
+    cuts,
+    some_send,
+    space_of,
+)
 
 pytestmark = pytest.mark.skipif(
     not is_compiled(), reason="the compiled path is not installed, or switched off"
@@ -77,10 +82,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     rng = random.Random(seed)
     left_bytes = rng.randrange(40_000, 200_000)
 
-    def little_space(cluster: SimCluster) -> None:
-        files = cluster.brokers[0].files
-        files.capacity_bytes = files.used_bytes + left_bytes
-
+    little_space = space_of(left_bytes)
     pure, compiled = both_ways(monkeypatch, segments_of(rng), None, little_space)
     assert_same(pure, compiled)
 

@@ -12,7 +12,13 @@ from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatu
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.delay_frames import UNIQ_KEY, delay_properties
 from tests.unit.broker.processor.frames import ext_of, frame
-from tests.unit.broker.processor.plain_send_kit import Outcome, assert_same, both_ways, outcome_of
+from tests.unit.broker.processor.plain_send_kit import (
+    Outcome,
+    assert_same,
+    both_ways,
+    outcome_of,
+    space_of,
+)
 
 pytestmark = pytest.mark.skipif(
     not is_compiled(), reason="the compiled path is not installed, or switched off"
@@ -95,10 +101,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     rng = random.Random(seed)
     left_bytes = rng.randrange(100_000, 300_000)
 
-    def little_space(cluster: SimCluster) -> None:
-        files = cluster.brokers[0].files
-        files.capacity_bytes = files.used_bytes + left_bytes
-
+    little_space = space_of(left_bytes)
     both_delivered(monkeypatch, some_reads(rng, 0.0), None, little_space)
 
 

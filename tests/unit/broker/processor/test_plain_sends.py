@@ -19,6 +19,7 @@ from tests.unit.broker.processor.plain_send_kit import (
     cuts,
     outcome_of,
     some_send,
+    space_of,
 )
 
 needs_compiled = pytest.mark.skipif(
@@ -100,10 +101,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     rng = random.Random(seed)
     left_bytes = rng.randrange(4_096, 400_000)
 
-    def little_space(cluster: SimCluster) -> None:
-        files = cluster.brokers[0].files
-        files.capacity_bytes = files.used_bytes + left_bytes
-
+    little_space = space_of(left_bytes)
     pure, compiled = both_ways(monkeypatch, some_segments(rng), None, little_space)
     assert_same(pure, compiled)
     assert pure.store[2] > 50, "messages that were refused"

@@ -15,6 +15,7 @@ from tests.unit.broker.processor.plain_send_kit import (
     both_ways,
     cuts,
     some_send,
+    space_of,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -69,10 +70,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     rng = random.Random(seed)
     left_bytes = rng.randrange(4_096, 200_000)
 
-    def little_space(cluster: SimCluster) -> None:
-        files = cluster.brokers[0].files
-        files.capacity_bytes = files.used_bytes + left_bytes
-
+    little_space = space_of(left_bytes)
     pure, compiled = both_ways(monkeypatch, segments(rng), SYNC, little_space)
     assert_same(pure, compiled)
     assert pure.store[2] > 20, "messages that were refused"

@@ -16,6 +16,7 @@ from tests.unit.broker.processor.plain_send_kit import (
     cuts,
     outcome_of,
     some_send,
+    space_of,
 )
 from tests.unit.broker.processor.transaction_frames import (
     answers_in,
@@ -131,10 +132,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch, seed: int) -> Non
     rng = random.Random(seed)
     left_bytes = rng.randrange(40_000, 200_000)
 
-    def little_space(cluster: SimCluster) -> None:
-        files = cluster.brokers[0].files
-        files.capacity_bytes = files.used_bytes + left_bytes
-
+    little_space = space_of(left_bytes)
     segments = with_ends(monkeypatch, rng, None, little_space)
     pure, compiled = both_ways(monkeypatch, segments, None, little_space)
     assert_same(pure, compiled)
