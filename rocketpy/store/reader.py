@@ -130,11 +130,11 @@ class MessageReader:
     ) -> PlainPart | None:
         """Return where a read begins, for who takes its records without `get`.
 
-        What `get` takes of it: entry by entry, those that a filter of tags leaves, until there is
-        as much as may be taken or no entry is left. All that holds as long as each record is plain:
-        its size is above 0, it is not before `first`, it ends where the written part of the file
-        does, or before, and it begins behind the end of the one taken before. When one is not, or
-        none is left by the filter, `get` is to be asked instead.
+        What `get` takes of it: entry by entry, those that a filter leaves, until there is as much
+        as may be taken or no entry is left. All that holds as long as each record that tags do not
+        leave out is plain: its size is above 0, it is not before `first`, it ends where the written
+        part of the file does, or before, and it begins behind the end of the one before; and as
+        long as a condition does not turn down more than 4 MiB of them. Else `get` is to be asked.
 
         Returns:
             None when `get` is to be asked anyway.
@@ -162,19 +162,25 @@ class MessageReader:
 
     def end_plain(
         self, part: PlainPart, next_offset: int, count: int, size_bytes: int
-    ) -> GetMessageResult:
+    ) -> GetMessageResult | None:
         """Count a read that was made after `begin_plain`; return what there is to say of it.
 
         Args:
             part: where it began.
             next_offset: queue offset of the first entry that was not looked at.
-            count: records taken, 1 at least.
+            count: records taken.
             size_bytes: of all of them.
+
+        Returns:
+            None when none was taken and `get` would look at more entries: nothing is counted then.
         """
+        status = GetMessageStatus.FOUND
+        if not count:
+            if next_offset < part.high and len(part.entries) < self._scan_count * ENTRY_BYTES:
+                return None
+            status = GetMessageStatus.NO_MATCHED_MESSAGE
         self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
-        return GetMessageResult(
-            GetMessageStatus.FOUND, next_offset, part.low, part.high, [], count, size_bytes
-        )
+        return GetMessageResult(status, next_offset, part.low, part.high, [], count, size_bytes)
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int

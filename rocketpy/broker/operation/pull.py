@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
-from rocketpy.broker.filters import ConsumerFilter, SqlFilter, TagFilter
+from rocketpy.broker.filters import ConsumerFilter, TagFilter
 from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.pull_request import (
     PullForbidden,
@@ -282,7 +282,7 @@ class PullOperation:
 
     def begin_plain(
         self, wanted: PullRequest
-    ) -> tuple[SubscriptionGroupConfig, TopicConfig, TagFilter | None] | None:
+    ) -> tuple[SubscriptionGroupConfig, TopicConfig, ConsumerFilter | None] | None:
         """Check a pull that somebody else reads for; None when `pull` is to be asked instead.
 
         Returns:
@@ -293,7 +293,7 @@ class PullOperation:
             message_filter = self._filters.of(wanted, group)
         except PullRefused:
             return None
-        if isinstance(message_filter, SqlFilter) or self._offsets.has_reset(*wanted[:3]):
+        if self._offsets.has_reset(*wanted[:3]):
             return None
         return group, topic, message_filter
 
@@ -304,7 +304,7 @@ class PullOperation:
         topic: TopicConfig,
         read: GetMessageResult,
     ) -> PullResult:
-        """Do what follows a read that has found something."""
+        """Do what follows a read that is not to be waited for."""
         self._commit(wanted, read.next_begin_offset)
         return self._result(wanted, _code_of(read, wanted.queue_offset), read, topic, group)
 

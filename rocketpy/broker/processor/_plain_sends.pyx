@@ -11,6 +11,7 @@ name what they mirror:
     _plain_sends_transactions.pxi  halves, and the commits of those that are in the log
     _plain_sends_delays.pxi   messages that wait for a delay level, and those that are due
     _plain_sends_write.pxi    records, queue entries, index entries, responses
+    _plain_sends_conditions.pxi  what pulls by an SQL92 condition take
     _plain_sends_pulls.pxi    pulls, which come where no send is first
 
 Three steps: leading frames are read and checked without touching anything (`plan`); the store makes
@@ -24,6 +25,8 @@ tests/unit/broker/processor/test_plain_sends.py holds both ways to the same byte
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize, PyBytes_Size
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SetItem
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy
@@ -38,7 +41,9 @@ from rocketpy.proto.properties import (
     PROPERTY_WAIT_STORE_MSG_OK,
 )
 from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MAGIC_V2, topic_field
-from rocketpy.proto.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED
+from rocketpy.proto.sys_flag import (
+    BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_PREPARED,
+)
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.direct_append import AppendedRun
@@ -49,6 +54,7 @@ include "_plain_sends_plan.pxi"
 include "_plain_sends_transactions.pxi"
 include "_plain_sends_delays.pxi"
 include "_plain_sends_write.pxi"
+include "_plain_sends_conditions.pxi"
 include "_plain_sends_pulls.pxi"
 
 new_tuple = tuple.__new__

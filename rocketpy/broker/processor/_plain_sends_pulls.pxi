@@ -3,10 +3,13 @@
 #
 #     read_pull     processor/pull_message.py  read_pull
 #     take_entries  store/reader.py            MessageReader.begin_plain says what is taken
+#
+# What a condition takes is chosen in _plain_sends_conditions.pxi.
 
 cdef enum:
     MOST_PULLS = 64  # a call
     MOST_PULLED_BYTES = 1048576  # after which no other pull is begun
+    MOST_LOOKED_AT = 1024  # records that conditions are asked about, after which none is begun
     MOST_TAKEN = 1024
     MOST_CODES = 8
 
@@ -67,33 +70,42 @@ cdef inline bint takes_code(Part* part, int64_t code) noexcept nogil:
             return True
     return part.code_count < 0
 
+cdef inline bint is_enough(Part* part, Taken* taken, int64_t size) noexcept nogil:
+    """Whether a record of a size, and all behind it, is left to the next pull."""
+    return taken.count > 0 and (taken.count >= part.most or taken.size + size > part.most_bytes)
+
+cdef inline bint is_plain(Part* part, int64_t place, int64_t size, int64_t last_end) noexcept nogil:
+    return size > 0 and last_end <= place <= part.end and size <= part.end - place
+
+cdef inline bint take_one(Taken* taken, int64_t at, int64_t size) noexcept nogil:
+    """Take a record; False when there is no room for it."""
+    if taken.count == MOST_TAKEN:
+        return False
+    taken.at[taken.count], taken.sizes[taken.count] = at, <int32_t>size
+    taken.count += 1
+    taken.size += size
+    return True
+
 cdef bint take_entries(Part* part, Taken* taken) noexcept nogil:
-    """Take what entries point to until there is enough; False when one is not plain, or none is."""
+    """Take what entries point to until there is enough; False when one is not plain."""
     cdef Py_ssize_t number
     cdef Bytes entry = part.entries
     cdef int64_t place, size, last_end = part.base
-    taken.count = taken.looked_at = 0
-    taken.size = 0
     for number in range(part.entry_count):
         place, size = get_long(entry), <int32_t>get_int(entry + 8)
-        if taken.count > 0 and (
-            taken.count >= part.most or taken.size + size > part.most_bytes
-        ):
+        if is_enough(part, taken, size):
             break
         if place < part.first:
             return False
         if takes_code(part, get_long(entry + 12)):
-            if size <= 0 or place < last_end or place > part.end or size > part.end - place:
+            if not is_plain(part, place, size, last_end):
                 return False
-            if taken.count == MOST_TAKEN:
+            if not take_one(taken, place - part.base, size):
                 return False
-            taken.at[taken.count], taken.sizes[taken.count] = place - part.base, <int32_t>size
-            taken.count += 1
-            taken.size += size
             last_end = place + size
         taken.looked_at += 1
         entry += QUEUE_ENTRY_BYTES
-    return taken.count > 0
+    return True
 
 cdef object text_or_none(Text* text):
     if text.at == NULL:
@@ -113,16 +125,22 @@ cdef class Pulls:
     cdef uint8_t* out
     cdef Py_ssize_t out_size, out_room
     cdef Taken taken
+    cdef Matcher matcher
 
     def __init__(self, runs):
         self.runs = runs
+        self.matcher = Matcher()
 
     def __dealloc__(self):
         free(self.out)
 
     cdef bint has_room(self) noexcept:
         """Whether another pull may be served in this call."""
-        return self.count < MOST_PULLS and self.out_size < MOST_PULLED_BYTES
+        return (
+            self.count < MOST_PULLS
+            and self.out_size < MOST_PULLED_BYTES
+            and self.matcher.looked_at < MOST_LOOKED_AT
+        )
 
     cdef bytes responses(self):
         """Return the responses so far."""
@@ -132,6 +150,7 @@ cdef class Pulls:
         """Begin anew, and give back much memory."""
         self.count = 0
         self.out_size = 0
+        self.matcher.looked_at = 0
         if self.out_room > MOST_KEPT_BYTES:
             free(self.out)
             self.out = NULL
@@ -162,13 +181,13 @@ cdef class Pulls:
         )
         if begun is None:
             return False
-        part, codes = begun[0], begun[1]
+        part, codes, condition = begun[0], begun[1], begun[2]
         try:
             PyObject_GetBuffer(part.entries, &entries, PyBUF_SIMPLE)
             has_entries = True
             PyObject_GetBuffer(part.view, &file, PyBUF_SIMPLE)
             has_file = True
-            if not self.take(part, codes, &entries, file.len):
+            if not self.take(part, codes, condition, &entries, &file):
                 return False
             head = self.runs.end(
                 begun,
@@ -178,6 +197,8 @@ cdef class Pulls:
                 self.taken.count,
                 self.taken.size,
             )
+            if head is None:
+                return False
             self.answer(head, <Bytes>file.buf)
         finally:
             if has_file:
@@ -187,14 +208,20 @@ cdef class Pulls:
         self.count += 1
         return True
 
-    cdef bint take(self, given, codes, Py_buffer* entries, Py_ssize_t file_size) except -1:
+    cdef bint take(
+        self, given, codes, condition, Py_buffer* entries, Py_buffer* file
+    ) except -1:
         """Choose the records; False when they are not plain."""
         cdef Part part
         part.entries, part.entry_count = <Bytes>entries.buf, entries.len // QUEUE_ENTRY_BYTES
         part.base, part.end, part.first = given.base, given.end, given.first
         part.most, part.most_bytes = given.messages, given.size_bytes
-        if part.base < 0 or part.end < part.base or part.end - part.base > file_size:
+        if part.base < 0 or part.end < part.base or part.end - part.base > file.len:
             return False
+        self.taken.count = self.taken.looked_at = 0
+        self.taken.size = 0
+        if condition is not None:
+            return self.matcher.take(&part, <Bytes>file.buf, &self.taken, condition)
         part.code_count = -1
         if codes is not None:
             if len(codes) > MOST_CODES:

@@ -7,6 +7,7 @@ the response's head are asked for here, so that each rule exists once.
 
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from rocketpy.broker.filters import SqlFilter
 from rocketpy.broker.operation.pull import PullOperation
 from rocketpy.broker.operation.pull_request import PullRequest
 from rocketpy.broker.processor.pull_message import head_of, pull_request
@@ -14,6 +15,7 @@ from rocketpy.broker.processor.pull_response import pull_head
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.sql92.condition import Condition
 from rocketpy.store.plain_runs import PlainPart
 from rocketpy.store.results import GetMessageResult
 
@@ -37,8 +39,8 @@ class ReadsPlain(Protocol):
 
     def end_plain(
         self, part: PlainPart, next_offset: int, count: int, size_bytes: int
-    ) -> GetMessageResult:
-        """Count a read that was made."""
+    ) -> GetMessageResult | None:
+        """Count a read that was made; None when it has to go on."""
         ...
 
 
@@ -47,7 +49,8 @@ class BegunPull(NamedTuple):
 
     Attributes:
         part: where it reads.
-        codes: of the tags it takes; None takes everything.
+        codes: of the tags it takes; None takes any.
+        condition: what it takes has to meet; None takes everything.
         wanted: what it asks for.
         group: whose it is.
         topic: that it reads.
@@ -55,6 +58,7 @@ class BegunPull(NamedTuple):
 
     part: PlainPart
     codes: frozenset[int] | None
+    condition: Condition | None
     wanted: PullRequest
     group: SubscriptionGroupConfig
     topic: TopicConfig
@@ -87,13 +91,19 @@ class PullRuns:
             if begun is None:
                 return None
             group, topic, message_filter = begun
-            codes = None if message_filter is None else message_filter.codes
-            if codes is not None and len(codes) > _MAX_CODES:
-                return None
+            codes, condition = None, None
+            if isinstance(message_filter, SqlFilter):
+                condition = message_filter.condition
+            elif message_filter is not None:
+                codes = message_filter.codes
+                if len(codes) > _MAX_CODES:
+                    return None
             part = self._reader.begin_plain(wanted[1], *wanted[2:6])
         except (RocketPyError, OSError):
             return None
-        return None if part is None else BegunPull(part, codes, wanted, group, topic)
+        if part is None:
+            return None
+        return BegunPull(part, codes, condition, wanted, group, topic)
 
     def end(
         self,
@@ -103,7 +113,7 @@ class PullRuns:
         looked_at: int,
         count: int,
         size_bytes: int,
-    ) -> bytes:
+    ) -> bytes | None:
         """Commit and count what was read; return the response up to its records.
 
         Args:
@@ -113,10 +123,16 @@ class PullRuns:
             looked_at: entries that were.
             count: records that were taken.
             size_bytes: of them.
+
+        Returns:
+            None when none was taken and the read has to go on: nothing is committed or counted
+            then, and the request is to go the ordinary way.
         """
-        part, _, wanted, group, topic = begun
+        part, _, _, wanted, group, topic = begun
         next_offset = wanted.queue_offset + looked_at
         read = self._reader.end_plain(part, next_offset, count, size_bytes)
+        if read is None:
+            return None
         result = self._pulls.end_plain(wanted, group, topic, read)
         return pull_head(
             head_of(0, opaque, serialize_type),
