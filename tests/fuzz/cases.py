@@ -15,6 +15,23 @@ _HEARTBEAT = frame(34, {"clientID": "x"}, b"{}", 0)
 _WIDE_QUEUES = 100
 _ODD_INTS = (0, 1, 3, 4, 21, 0x7F, 0xFF, 0x100, 0xFFFF, 0x10000, 0xFFFFFF, 0x7FFFFFFF, -1, -(2**31))
 _ODD_BYTES = (0, 1, 2, 32, 34, 44, 45, 48, 57, 58, 92, 117, 123, 125, 127, 128, 255)
+_PROPERTIES = (
+    "",
+    "a\x011\x02",
+    "a\x01\x02",
+    "a\x012\x02b\x01x\x02",
+    "b\x01y\x02a\x013",
+    "ab\x011\x02",
+)
+_CONDITIONS = (
+    "a > 1",
+    "a IS NULL",
+    "a = 2 AND b = 'x'",
+    "b IN ('x', 'y')",
+    "a < 0",
+    "1 = 1",
+    "a <",
+)
 _STORES: tuple[dict[str, str], ...] = (
     {},
     {},
@@ -105,17 +122,25 @@ def _reframed(rng: random.Random, first: int) -> bytes:
 
 
 def _pulls(rng: random.Random, first: int) -> bytes:
-    """Pulls of what the sends among them stored, half of them damaged within."""
-    frames = []
-    odd = rng.choice((0.0, 0.1, 0.5))
-    for number in range(first, first + rng.choice((5, 30))):
-        if rng.random() < 0.5:
-            frames.append(_plain(number))
-            continue
-        offset = str(rng.randrange(20))
+    """Pulls behind or among the sends that stored what they find, some of them damaged within."""
+    count = rng.choice((5, 30))
+    sends = [
+        _plain(4 * number, properties=rng.choice(_PROPERTIES))
+        for number in range(first, first + count)
+    ]
+    pulls = []
+    odd, damaged = rng.choice((0.0, 0.1, 0.5)), rng.choice((0.0, 0.1, 0.5))
+    for number in range(first + count, first + 2 * count):
+        offset = str(rng.randrange(count))
         fields = {"topic": TOPICS[0], "queueOffset": offset, "sysFlag": "5", "subscription": "*"}
+        fields["queueId"] = rng.choice("0000123")
+        if rng.random() < 0.7:
+            fields |= {"expressionType": "SQL92", "subscription": rng.choice(_CONDITIONS)}
         whole = some_pull(rng, number, odd, **fields)
-        frames.append(_with_right_lengths(rng, whole) if rng.random() < 0.5 else whole)
+        pulls.append(_with_right_lengths(rng, whole) if rng.random() < damaged else whole)
+    frames = sends + pulls
+    if rng.random() < 0.5:
+        rng.shuffle(frames)
     return b"".join(frames)
 
 
