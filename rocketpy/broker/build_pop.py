@@ -21,6 +21,7 @@ from rocketpy.broker.pop.pop import MakeFilter, PopOperation
 from rocketpy.broker.pop.positions import PopPositions, RecentMessages
 from rocketpy.broker.pop.queue_locks import PopLocks
 from rocketpy.broker.pop.queues import PopQueues
+from rocketpy.broker.pop.retry_topics import RetryTopics
 from rocketpy.broker.pop.revive import ReviveQueue, Reviver, ReviveService
 from rocketpy.broker.pop.revive_log import ReviveLog, Timer
 from rocketpy.broker.pop.take import QueueTaker
@@ -131,7 +132,7 @@ def build_pop(
 
     return Feature(
         name="pop",
-        services=(order, buffer, positions, _revive_service(needs, revive_log.topic)),
+        services=(order, buffer, positions, _revive_service(needs, revive_log)),
         loop_services=(pop_waits, notification_waits),
         states=(order, buffer, positions),
         listeners=(messages,),
@@ -253,23 +254,23 @@ def _acks(
     )
 
 
-def _revive_service(needs: PopNeeds, topic: str) -> ReviveService:
+def _revive_service(needs: PopNeeds, revive_log: ReviveLog) -> ReviveService:
     config, store = needs.config, needs.store
     reviver = Reviver(
         store,
         needs.put,
         needs.aside,
+        revive_log,
+        retry_topics=RetryTopics(needs.topics, needs.offsets, is_v2=config.enable_retry_topic_v2),
         topics=needs.topics,
         groups=needs.groups,
-        offsets=needs.offsets,
-        is_retry_v2=config.enable_retry_topic_v2,
         clock=needs.clock,
     )
 
     def queues() -> list[ReviveQueue]:
         return [
             ReviveQueue(
-                SystemQueue(store, topic, queue_id),
+                SystemQueue(store, revive_log.topic, queue_id),
                 store,
                 reviver,
                 offsets=needs.offsets,

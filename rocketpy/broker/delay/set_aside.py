@@ -27,8 +27,9 @@ _log = structlog.get_logger(__name__)
 
 HOLD_MS: Final = 10_000
 """How long deliveries fail before one is set aside."""
-_WAIT_MS: Final = 30_000
-_FORGET_MS: Final = 2 * _WAIT_MS
+WAIT_MS: Final = 30_000
+"""How long it waits then, at least."""
+_FORGET_MS: Final = 2 * WAIT_MS
 """After so long without a failure, the next one is held for `HOLD_MS` again."""
 
 
@@ -49,10 +50,21 @@ class SetAside:
     ) -> None:
         self._put = put
         self._delay = delay
-        long_enough = (at for at, each in enumerate(delays_ms, 1) if each >= _WAIT_MS)
+        long_enough = (at for at, each in enumerate(delays_ms, 1) if each >= WAIT_MS)
         self._level = next(long_enough, len(delays_ms))
         self._since_ms = 0
         self._failed_ms: int | None = None
+
+    def fails_long(self, now_ms: int) -> bool:
+        """Note a failure; whether there were some for so long that others are to pass.
+
+        Args:
+            now_ms: monotonic time.
+        """
+        if self._failed_ms is None or now_ms - self._failed_ms > _FORGET_MS:
+            self._since_ms = now_ms
+        self._failed_ms = now_ms
+        return now_ms - self._since_ms >= HOLD_MS
 
     def store(self, message: PutMessage, now_ms: int) -> int | None:
         """Deal with a message that could not be stored.
@@ -64,10 +76,7 @@ class SetAside:
         Returns:
             Physical offset after it where it waits now; None to try it again.
         """
-        if self._failed_ms is None or now_ms - self._failed_ms > _FORGET_MS:
-            self._since_ms = now_ms
-        self._failed_ms = now_ms
-        if now_ms - self._since_ms < HOLD_MS or is_system_topic(message.topic):
+        if not self.fails_long(now_ms) or is_system_topic(message.topic):
             return None
         topic = message.topic
         self._delay(message, parse_properties(message.properties), self._level)

@@ -7,6 +7,8 @@ queue passes a check point only when what it gave back is on disk: after a crash
 back twice, and none stays away.
 
 A retry topic that takes nothing for long holds up those behind it for a while only: see `SetAside`.
+While one cannot be made (`topics.json` cannot be written), no delay level could deliver to it: the
+check point is stored anew, for half a minute later.
 
 While a queue has `MAX_PENDING` check points in memory, further ones are passed over, by the tags in
 their queue entries alone; acks are still looked for, and when there is room again reading goes on
@@ -16,6 +18,7 @@ Source: PopReviveService.java (5.4.0).
 """
 
 import collections
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -23,15 +26,17 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
-from rocketpy.broker.delay.set_aside import SetAside
+from rocketpy.broker.delay.set_aside import WAIT_MS, SetAside
 from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
+from rocketpy.broker.operation.moment import decimal
 from rocketpy.broker.operation.pull import MessageReader
 from rocketpy.broker.pop.pop_key import PopKey, key_of
-from rocketpy.broker.pop.revive_log import CHECK_POINT_LEAD_MS, Timer
+from rocketpy.broker.pop.retry_topics import RetryTopics
+from rocketpy.broker.pop.revive_log import CHECK_POINT_LEAD_MS, ReviveLog, Timer
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import TopicTable
-from rocketpy.errors import BadBodyError, CorruptRecordError, StoreError
+from rocketpy.errors import BadBodyError, CorruptRecordError
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.pop import (
@@ -51,7 +56,6 @@ from rocketpy.proto.properties import (
     encode_properties,
 )
 from rocketpy.proto.tags import tags_code
-from rocketpy.proto.topic_names import RETRY_PREFIX, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessageStatus
@@ -67,7 +71,6 @@ QUIET_MS: Final = 3_000
 DUE_AFTER_MS: Final = CHECK_POINT_LEAD_MS + 1_000
 _READS_PER_STEP: Final = 8
 _POINTS_PER_STEP: Final = 64
-_RETRY_QUEUES: Final = 1
 
 _log = structlog.get_logger(__name__)
 
@@ -136,10 +139,10 @@ class Reviver:
         store: where the messages lie.
         put: stores them again.
         aside: takes what cannot be stored for long.
-        topics: where retry topics are made.
+        log: takes check points whose retry topic cannot be made for long.
+        retry_topics: where they go.
+        topics: topics that are gone give nothing back.
         groups: groups that are gone get nothing back.
-        offsets: where a group begins in a new retry topic.
-        is_retry_v2: which kind of retry topic is used.
         clock: time.
     """
 
@@ -148,24 +151,28 @@ class Reviver:
         store: MessageReader,
         put: InternalPut,
         aside: SetAside,
+        log: ReviveLog,
         *,
+        retry_topics: RetryTopics,
         topics: TopicTable,
         groups: SubscriptionGroupTable,
-        offsets: ConsumerOffsets,
-        is_retry_v2: bool,
         clock: Clock,
     ) -> None:
         self._store = store
         self._put = put
         self._aside = aside
+        self._log = log
         self._clock = clock
         self._topics = topics
         self._groups = groups
-        self._offsets = offsets
-        self._is_retry_v2 = is_retry_v2
+        self._retry_topics = retry_topics
 
-    def revive(self, point: CheckPoint) -> bool:
+    def revive(self, point: CheckPoint, revive_queue_id: int) -> bool:
         """Give back the messages of a check point that are not acked; it notes each of them.
+
+        Args:
+            point: the check point.
+            revive_queue_id: where it lies.
 
         Returns:
             False when one could not be stored: try again later.
@@ -177,10 +184,27 @@ class Reviver:
             return True
         for queue_offset in point.offsets(acked=False):
             message = self._read(point, queue_offset)
-            if message is not None and not self._retry(point, message):
-                return False
+            if message is not None:
+                topic = self._retry_topics.topic_of(point)
+                if topic is None:
+                    return self._put_off(point, revive_queue_id)
+                if not self._retry(point, message, topic):
+                    return False
             point.note_acked((queue_offset,))
         return True
+
+    def _put_off(self, point: CheckPoint, revive_queue_id: int) -> bool:
+        """Store a check point anew when its retry topic could not be made for long."""
+        if not self._aside.fails_long(self._clock.monotonic_ms()):
+            return False
+        times = decimal(point.re_put_times) or 0
+        later = dataclasses.replace(
+            point,
+            invisible_ms=self._clock.time_ms() + WAIT_MS - point.pop_time_ms,
+            re_put_times=str(times + 1),
+        )
+        stored = self._log.put_check_point(later, revive_queue_id)
+        return stored.status is PutMessageStatus.PUT_OK
 
     def _read(self, point: CheckPoint, queue_offset: int) -> MessageExt | None:
         """The message; None when retention deleted it, or it is damaged."""
@@ -194,16 +218,7 @@ class Reviver:
             return message if message.queue_offset == queue_offset else None
         return None
 
-    def _retry(self, point: CheckPoint, message: MessageExt) -> bool:
-        topic = point.topic
-        if not topic.startswith(RETRY_PREFIX):
-            make = pop_retry_topic_v2 if self._is_retry_v2 else pop_retry_topic_v1
-            topic = make(topic, point.group)
-        try:
-            self._ensure_topic(topic, point.group)
-        except (StoreError, OSError) as error:
-            _log.warning("no retry topic for popped messages", topic=topic, error=str(error))
-            return False
+    def _retry(self, point: CheckPoint, message: MessageExt, topic: str) -> bool:
         properties = message.properties
         properties.pop(PROPERTY_POP_CK, None)
         properties[PROPERTY_ORIGIN_GROUP] = point.group
@@ -227,12 +242,6 @@ class Reviver:
         if stored.status is PutMessageStatus.PUT_OK:
             return True
         return self._aside.store(copy, self._clock.monotonic_ms()) is not None
-
-    def _ensure_topic(self, topic: str, group: str) -> None:
-        if self._topics.get(topic) is None:
-            self._topics.create_on_send_back(topic, _RETRY_QUEUES)
-            if self._offsets.query(group, topic, 0) == NO_OFFSET:
-                self._offsets.commit(group, topic, 0, 0)
 
 
 class ReviveQueue:
@@ -395,7 +404,7 @@ class ReviveQueue:
                 break
         for key in due[:_POINTS_PER_STEP]:
             point = self._points[key]
-            if not self._reviver.revive(point):
+            if not self._reviver.revive(point, self._queue.queue_id):
                 return False
             del self._points[key]
             # What was given back is in the log by now, whatever failed in between, and so is its

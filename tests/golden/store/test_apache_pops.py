@@ -11,6 +11,7 @@ from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.pop.order_info import OrderTable
 from rocketpy.broker.pop.queue_locks import GroupQueue
+from rocketpy.broker.pop.retry_topics import RetryTopics
 from rocketpy.broker.pop.revive import ReviveQueue, Reviver
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.system_queue import SystemQueue
@@ -80,10 +81,10 @@ def test_what_apache_revived_of_its_check_points_is_what_we_revive(root: Path) -
         store,
         put,
         SetAside(put, Postponement((30_000,), clock).delay, (30_000,)),
+        None,  # type: ignore[arg-type]  # no retry topic has to be made
+        retry_topics=RetryTopics(topics, offsets, is_v2=False),
         topics=topics,
         groups=groups,
-        offsets=offsets,
-        is_retry_v2=False,
         clock=clock,
     )
     revive = ReviveQueue(

@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from rocketpy.broker.topics import TopicTable
+from rocketpy.errors import DiskFullError
+from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.topic_names import RETRY_PREFIX
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
@@ -90,5 +93,44 @@ def test_when_the_delay_level_takes_nothing_either_everybody_waits(
         gate.refuses = lambda _topic: False
         await after(10)
         assert await _all_of(g) == await _all_of(h) == BODIES
+
+    simulate(scenario, queues=1, reviveQueueNum="1")
+
+
+def test_one_that_cannot_be_made_holds_up_the_others_for_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`topics.json` cannot be written: what was popped waits as check points, acks count."""
+    put = TopicTable._put
+    is_full = True
+
+    def full(table: TopicTable, topics: dict[str, TopicConfig], topic: TopicConfig) -> TopicConfig:
+        if is_full and _of_g(topic.topic_name):
+            raise DiskFullError("no space for topics.json")
+        return put(table, topics, topic)
+
+    monkeypatch.setattr(TopicTable, "_put", full)
+
+    async def scenario(cluster: SimCluster, g: Popper) -> None:
+        nonlocal is_full
+        h = Popper(cluster, "h", "10.0.9.2")
+        await send(cluster, 4)
+        popped = [await popper.pop(invisibleTime=1_000) for popper in (g, h)]
+        assert [len(each.messages) for each in popped] == [4, 4]
+        await after(8)
+        assert await _all_of(h) == []
+        await after(12)
+        assert await _all_of(h) == BODIES
+        await after(120)  # put off several times
+        assert await _all_of(g) == []
+        assert (await g.ack(popped[0].messages[2])).code == 0, "late, and not too late"
+        (broker,) = cluster.brokers
+        await broker.stop()
+        await broker.start()
+        is_full = False
+        await after(40)
+        assert await _all_of(g) == [b"0", b"1", b"3"]
+        await after(300)
+        assert await _all_of(g) == await _all_of(h) == [], "acked, and not kept anywhere"
 
     simulate(scenario, queues=1, reviveQueueNum="1")

@@ -68,7 +68,8 @@ class Reviver:
         self.stores = True
         self.phy_end = 0
 
-    def revive(self, point: CheckPoint) -> bool:
+    def revive(self, point: CheckPoint, revive_queue_id: int) -> bool:
+        assert revive_queue_id == 3
         if not self.works:
             return False
         left = [index for index in range(point.count) if not point.bit_map >> index & 1]
