@@ -241,18 +241,21 @@ class DelayDelivery:
         """Deliver messages one by one; return the pause, `wait_ms` when all went well."""
         progress = level.progress
         found, end = level.queue.read_raw(progress.position, count), progress.position + count
-        for stored in found.records:
+        # A damaged message is left out, and one behind those that are due is read instead.
+        due = [stored for stored in found.records if stored.queue_offset < end]
+        for stored in due:
             phy_end = self._deliver_one(stored, now_ms)
             if phy_end is None:
                 return _RETRY_MS
             # Its own place, too: what a power cut takes is used by another message.
             own_end = stored.phy_offset + stored.size_bytes
             progress.advance(stored.queue_offset + 1, max(phy_end, own_end))
-        self._delivered += len(found.records)
-        self._offsets.count(len(found.records))
-        if progress.position < found.next_offset <= end:
-            progress.advance(found.next_offset)  # there is no message any more
-        elif not found.records:
+        self._delivered += len(due)
+        self._offsets.count(len(due))
+        following = min(found.next_offset, end)
+        if progress.position < following:
+            progress.advance(following)  # there is no message any more
+        elif not due:
             return _IDLE_MS
         return wait_ms if progress.position == end else 0
 

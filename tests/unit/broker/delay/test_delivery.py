@@ -318,6 +318,26 @@ def test_messages_that_were_deleted_are_passed_over() -> None:
     assert kit.store.max_offset("T", 2) == left
 
 
+@pytest.mark.parametrize("behind", [1, 3])
+def test_a_damaged_message_makes_none_behind_it_early(behind: int) -> None:
+    kit = Kit()
+    kit.send(b"damaged while the broker was down", 2)
+    kit.clock.advance(3_000)
+    bodies = [b"behind it %d" % number for number in range(behind)]
+    for body in bodies:
+        kit.send(body, 2)
+    kit.stop()
+    (log,) = (node for path, node in kit.disk.files._names.items() if "commitlog/" in str(path))
+    assert log is not None
+    log.memory[log.memory.find(b"damaged")] ^= 0xFF
+    kit.start()
+    kit.run(4_999)
+    assert kit.bodies() == []
+    assert kit.offsets.of_level(2).position == 1
+    kit.run(1)
+    assert kit.bodies() == bodies
+
+
 def test_other_levels_after_a_change_of_the_settings_lose_nothing() -> None:
     kit = Kit()
     kit.send(b"x", 3)
