@@ -366,9 +366,18 @@ class DispatcherList:
 
     def announce(self, arrivals: Iterable[Arrival]) -> None:
         """Tell the listener of readable messages (append lock not held)."""
-        if self.on_arrival is not None:
-            for arrival in arrivals:
+        if self.on_arrival is None:
+            return
+        for arrival in arrivals:
+            try:
                 self.on_arrival(*arrival)
+            except Exception as error:  # noqa: BLE001 - see `arrival_failed`
+                arrival_failed(arrival[0], arrival[1], error)
+
+
+def arrival_failed(topic: str, queue_id: int, error: Exception) -> None:
+    """Log what a listener raised: the message is stored, and storing it again would double it."""
+    logger.error("a listener failed: topic=%s queue_id=%d", topic, queue_id, exc_info=error)
 
 
 def arrivals_of(request: Pending) -> list[Arrival]:

@@ -47,6 +47,7 @@ from rocketpy.store.consume_queue_table import ConsumeQueueTable, is_safe_topic
 from rocketpy.store.dispatch import (
     DispatcherList,
     DispatchRun,
+    arrival_failed,
     arrivals_of,
     delivery_time_ms,
 )
@@ -182,7 +183,10 @@ class MessageWriter:
         if code is not None:
             on_arrival = self._dispatchers.on_arrival
             if on_arrival is not None:
-                on_arrival(message.topic, message.queue_id, result.queue_offset + 1, code)
+                try:
+                    on_arrival(message.topic, message.queue_id, result.queue_offset + 1, code)
+                except Exception as error:  # noqa: BLE001 - see `arrival_failed`
+                    arrival_failed(message.topic, message.queue_id, error)
         elif result.phy_end > self._offsets.visible:
             self._offsets.ask()
         elapsed_ms = self._monotonic_ms() - begin_ms

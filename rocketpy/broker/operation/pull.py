@@ -31,6 +31,7 @@ from rocketpy.broker.operation.pull_request import (
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequest, SuspendedRequests
 from rocketpy.broker.topics import TopicTable
+from rocketpy.errors import RocketPyError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import ResponseCode
@@ -177,7 +178,10 @@ class SuspendedPull(SuspendedRequest):
         if next_offset - begin > _MAX_LOOKED_AT:
             return True
         queue = wanted.topic, wanted.queue_id
-        read = self._store.get_message(*queue, begin, 1, MAX_PULL_BYTES, message_filter)
+        try:
+            read = self._store.get_message(*queue, begin, 1, MAX_PULL_BYTES, message_filter)
+        except (RocketPyError, OSError):
+            return True  # it is told so itself: who stored the message has no part in it
         if read.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
             return True
         self._looked_to = read.next_begin_offset

@@ -47,6 +47,7 @@ from rocketpy.proto.sys_flag import (
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.direct_append import AppendedRun
+from rocketpy.store.dispatch import arrival_failed
 
 include "_plain_sends_text.pxi"
 include "_plain_sends_headers.pxi"
@@ -747,7 +748,10 @@ cdef class PlainSends:
         if listener is None or run.rules.is_sync_flush:
             return 0
         for arrival in self.arrivals_of(done):
-            listener(*arrival)
+            try:
+                listener(*arrival)
+            except Exception as error:  # what is stored counts: it must not be stored again
+                arrival_failed(arrival[0], arrival[1], error)
         return 0
 
     cdef int count_transactions(self, int done) except -1:

@@ -129,6 +129,21 @@ def test_one_failure_costs_one_message() -> None:
         assert bench.offsets.dispatched == 30
 
 
+def test_a_listener_that_fails_is_told_of_the_others() -> None:
+    bench = Bench(asks_flush=True)
+
+    def fail(*arrival: Any) -> None:
+        bench.arrivals.append(arrival)
+        raise OSError("as told")
+
+    bench.list.on_arrival = fail
+    for _ in range(3):
+        bench.append()
+    bench.offsets.flush_reached(30)
+    assert len(bench.arrivals) == 3
+    assert bench.offsets.dispatched == 30
+
+
 def test_a_record_of_the_log_makes_the_same_request() -> None:
     properties = b"UNIQ_KEY\x01u\x02KEYS\x01a b\x02TAGS\x01t\x02"
     found = RecordCheck(RecordState.RECORD, 99, 2, 5, 0, 1_000, b"T", properties)

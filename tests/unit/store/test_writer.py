@@ -195,3 +195,17 @@ def test_store_files_are_where_the_configuration_says(tmp_path: Path) -> None:
     store = kit.open()
     put_many(store, 1)
     assert kit.files.list_files(tmp_path / "log")
+
+
+def test_a_message_is_stored_whatever_becomes_of_who_is_told_of_it() -> None:
+    """Its sender would send it again, and it would be there twice."""
+    store = Kit().open()
+
+    def fail(*_arrival: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    store.on_arrival = fail
+    assert store.put_message(message(b"one")).status is OK
+    entries = [BatchEntry(b"two"), BatchEntry(b"three")]
+    assert store.put_batch(PutBatch(TOPIC, 0, BatchColumns.of(entries))).status is OK
+    assert bodies(store) == [b"one", b"two", b"three"]

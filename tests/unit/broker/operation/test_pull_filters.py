@@ -1,6 +1,7 @@
 """A pull that waits for messages of a condition is woken by those only."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from rocketpy.broker import filters
 from rocketpy.broker.filters import SqlFilter, TagFilter
 from rocketpy.broker.operation.pull import _MAX_LOOKED_AT
 from rocketpy.broker.operation.pull_request import PullResult
+from rocketpy.errors import ResourceShortError
 from rocketpy.proto.record import pack_record, record_size, topic_field
 from rocketpy.proto.tags import tags_code
 from rocketpy.sql92.condition import Condition
@@ -122,6 +124,25 @@ def test_an_arrival_of_more_than_may_be_looked_at_wakes() -> None:
     kit.store.results.append(GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, 3, 0, 9))
     kit.arrive("x", 9)  # the read ended before the last of them
     assert len(kit.resumed) == 2
+
+
+@pytest.mark.parametrize("error", [OSError(24, "too many open files"), ResourceShortError("none")])
+def test_an_arrival_that_cannot_be_looked_at_wakes_who_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The pull is told what the matter is; whoever stored the message is not."""
+    kit = Kit()
+    assert kit.pull("a > 5", kind="SQL92") is None
+
+    def fail(*_arguments: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(kit.store, "get_message", fail)
+    kit.arrive("x", 1)
+    (pull,) = kit.resumed
+    with pytest.raises(type(error)):
+        kit.pulls.go_on(pull)
+    assert kit.suspended.count == 0
 
 
 @pytest.mark.parametrize("place", range(12))
