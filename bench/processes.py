@@ -23,6 +23,7 @@ __all__ = [
 ROOT = Path(__file__).parents[1]
 PEER = ROOT / "tests" / "peer" / "peer.sh"
 APACHE_NS_PORT, APACHE_PORT = 29876, 30911
+_PACKAGES = ("rocketpy", "pyspark_rocketmq", "pyspark_rocketmq_store", "bench")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SETTLES_S = 3.0
 """What a server may still do after it is ready, before its memory is read."""
@@ -124,9 +125,8 @@ def start_apache(home: Path, heap: str, defines: Sequence[str] = ()) -> Side:
 def compile_package() -> None:
     """Do for the source tree what an installation does: no start compiles Python."""
     env = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run(
-        [sys.executable, "-m", "compileall", "-q", "rocketpy"], cwd=ROOT, env=env, check=True
-    )
+    command = [sys.executable, "-m", "compileall", "-q", *_PACKAGES]
+    subprocess.run(command, cwd=ROOT, env=env, check=True)
 
 
 def start_rocketpy(

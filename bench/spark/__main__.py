@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.processes import compile_package
 from bench.spark import archive, decoding, memory, reads, sink
 from bench.spark.frame import Context, keep, measure, table
 
@@ -40,6 +41,7 @@ def main() -> int:
     context = Context(scratch, 0.05 if opts.quick else 1.0)
     began = time.monotonic()
     rounds = 1 if opts.quick else opts.rounds
+    compile_package()
     say(f"load of the machine: {os.getloadavg()[0]:.1f}")
     try:
         with context.closing:

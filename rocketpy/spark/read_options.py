@@ -183,9 +183,9 @@ class RowOptions:
     batch_bytes: int = option(
         "arrow.batchBytes",
         size_bytes(1 << 10, 1 << 30),
-        16 * _MIB,
+        4 * _MIB,
         about="bytes of records a record batch is made of, about",
-        shown="16m",
+        shown="4m",
     )
 
 

@@ -37,7 +37,7 @@ def to_arrow(  # noqa: PLR0913 - each is one thing a reader may want
     index_slots: int | None = None,
     with_deleted: bool = False,
     batch_rows: int = 20_000,
-    batch_bytes: int = 16 << 20,
+    batch_bytes: int = 4 << 20,
 ) -> "pa.RecordBatchReader":
     """Read messages of a store directory as Arrow record batches, without a broker.
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rocketpy.arrow.lost_rows import LOST_UNTIL
 from rocketpy.arrow.schema import PROPERTIES, RowSchema
@@ -48,6 +47,8 @@ def matching(
 
 def _mentioned(column: pa.MapArray, names: pa.Array) -> list[dict[str, str]]:
     """Return those properties of each row that are named and have a value."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - planners, which do not come here, do without
+
     rows: list[dict[str, str]] = [{} for _ in range(len(column))]
     chosen = np.flatnonzero(pc.is_in(column.keys, value_set=names).to_numpy(zero_copy_only=False))
     owners = np.searchsorted(column.offsets.to_numpy(), chosen, side="right") - 1

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rocketpy.arrow.gather import Int64s, gather
 from rocketpy.arrow.heads import Heads, Mask
@@ -44,6 +43,8 @@ class Chosen:
 
     def mask(self, mapped: MappedLog, positions: Int64s) -> Mask:
         """Return which of the records at these positions of a file are wanted, or are none."""
+        import pyarrow.compute as pc  # noqa: PLC0415 - planners, which do not come here, do without
+
         raw = np.frombuffer(mapped.data, np.uint8)
         heads = Heads(raw, positions)
         plain = heads.plain

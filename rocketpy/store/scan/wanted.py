@@ -73,7 +73,7 @@ class Wanted:
     check_crc: bool = False
     damaged: Damaged = "fail"
     batch_rows: int = 20_000
-    batch_bytes: int = 16 << 20
+    batch_bytes: int = 4 << 20
 
     @property
     def tag_set(self) -> frozenset[str]:
