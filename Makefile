@@ -11,7 +11,7 @@ SENDING := tests/simulation tests/conformance tests/unit/broker tests/integratio
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark flames test-long test-kills fmt lint types layers public-api docs clean
+.PHONY: help setup setup-spark gcc jdk go demo demo-spark test check unit interop spark crash sim fuzz bench bench-quick bench-features bench-further bench-ceiling bench-spark bench-sdk flames test-long test-kills fmt lint types layers public-api docs clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,10 @@ flames: setup ## flame graphs of a send, a pull and a client's send into docs/fl
 
 bench-spark: setup-spark jdk ## the data pipeline beside what bounds it: Arrow ceiling, Kafka source, Parquet writer, producer (about 10 minutes)
 	@$(BIN)/python -m bench.spark
+
+bench-sdk: setup jdk ## what a message costs the client's process, beside aiokafka and nats-py (about 6 minutes); ROWS=key,... a part
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
+	@$(BIN)/python -m bench.sdk --rows "$(ROWS)"
 
 public-api: setup ## write the public names and signatures down anew, after a change on purpose
 	$(BIN)/python -m tests.tidy.public_api

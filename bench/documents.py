@@ -16,18 +16,19 @@ from typing import Any, Final
 
 from bench.processes import ROOT
 from bench.report import RESULTS, Run, from_data, short_table, table
+from bench.sdk import report as sdk_report
 
 __all__ = ["DOCUMENTS", "blocks", "draw", "kind_of", "write"]
 
 DOCUMENTS: Final = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 _END: Final = "<!-- end of bench -->"
 _BLOCK: Final = re.compile(rf"<!-- bench: (\S+)((?: \S+)*) -->\n(.*?){_END}", re.DOTALL)
-_KINDS: Final = ("features", "ceiling", "further")
+_KINDS: Final = ("features", "ceiling", "further", "sdk")
 _SHORT: Final = "short"
 
 
 def kind_of(path: Path) -> str:
-    """What a results file holds, by its name: `features`, `ceiling`, `further` or `table`."""
+    """What a results file holds, by its name: one of `_KINDS`, or `table`."""
     return next((kind for kind in _KINDS if path.stem.endswith(f"-{kind}")), "table")
 
 
@@ -49,6 +50,8 @@ def draw(kind: str, files: Sequence[Path], document: Path) -> str:
     links = ", ".join(f"[{path.stem}]({prefix}bench/results/{path.stem}.md)" for path in files)
     if kind == "further":
         return _further(stored) + f"\n\nRun: {links}.\n"
+    if kind == "sdk":
+        return sdk_report.draw(stored[-1]) + f"\n\nRun: {links}.\n"
     run = _joined([from_data(each) for each in stored])
     drawn = short_table(run) if kind == _SHORT else table(run)
     return f"{drawn}\n\nRun: {links}.\n"
