@@ -167,18 +167,43 @@ class ConsumerOffsets:
         if offset < 0:
             return True
         with self._lock:
-            if not self._table.put((topic, group), queue_id, offset):
-                return False
-            self._dirty = True
-            self._commits += 1
-            if self._commits % self._version_step == 0:
-                self._version.bump(self._clock)
-        return True
+            return self._put((topic, group), queue_id, offset)
 
-    def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember how far a group has pulled a queue (for statistics only)."""
+    def commit_read(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        next_offset: int,
+        commit_offset: int | None = None,
+    ) -> None:
+        """Remember how far a group has pulled a queue (for statistics only), and consumed it.
+
+        Args:
+            group: consumer group.
+            topic: of the queue.
+            queue_id: of the queue.
+            next_offset: where it reads next.
+            commit_offset: as for `commit`; None commits nothing, nor does a reset that waits.
+        """
+        key = (topic, group)
         with self._lock:
-            self._pulled.put((topic, group), queue_id, offset)
+            self._pulled.put(key, queue_id, next_offset)
+            if (
+                commit_offset is not None
+                and commit_offset >= 0
+                and not self.has_reset(group, topic, queue_id)
+            ):
+                self._put(key, queue_id, commit_offset)
+
+    def _put(self, key: tuple[str, str], queue_id: int, offset: int) -> bool:
+        if not self._table.put(key, queue_id, offset):
+            return False
+        self._dirty = True
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self._version.bump(self._clock)
+        return True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed (or just reset) offset, `NO_OFFSET` when there is none."""

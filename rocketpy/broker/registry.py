@@ -318,11 +318,13 @@ class ConsumerTable(_MemberTable):
 
     Attributes:
         on_change: called (without a lock held) with a group whose members or topics changed.
+        version: goes up after each change of what groups are and want, while the lock is held.
     """
 
     def __init__(self, memberships: Memberships | None = None) -> None:
         super().__init__(memberships or Memberships())
         self.on_change: Callable[[ConsumerGroup], None] | None = None
+        self.version = 0
         self._groups: dict[str, ConsumerGroup] = {}
 
     def register(
@@ -373,6 +375,7 @@ class ConsumerTable(_MemberTable):
                 self._bear(entry, client)
             elif entry.bearer in {None, client.channel}:
                 self._bear(entry, client)
+            self.version += 1
         if changed:
             self._report(entry)
         return changed
@@ -434,6 +437,7 @@ class ConsumerTable(_MemberTable):
         elif entry.bearer is channel:
             entry.bearer = None
             self._bear(entry, remaining)
+        self.version += 1
         return entry
 
     def _bear(self, entry: ConsumerGroup, client: ClientChannel) -> None:

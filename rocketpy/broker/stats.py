@@ -124,16 +124,13 @@ class BrokerStats:
         """`count` messages were stored by one request (whatever the topic)."""
         self._broker_put.add(self._cluster_name, count)
 
-    def inc_group_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
+    def inc_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
         """One request handed `count` messages of `size_bytes` bytes in all to `group`."""
         self._group_get.add(f"{topic}@{group}", count, size_bytes)
+        self._broker_get.add(self._cluster_name, count)
         if not self._is_system_topic(topic):
             with self._lock:
                 self._get_user += count
-
-    def inc_broker_get(self, count: int) -> None:
-        """One request took `count` messages away (whatever the topic)."""
-        self._broker_get.add(self._cluster_name, count)
 
     def inc_group_get_latency(self, group: str, topic: str, queue_id: int, latency_ms: int) -> None:
         """The message handed out last was stored `latency_ms` ago."""

@@ -37,7 +37,12 @@ _READ_FORBIDDEN_INDEX: Final = 0
 
 
 class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
-    """Every consumer group of this broker; safe from any thread, reads take no lock."""
+    """Every consumer group of this broker; safe from any thread, reads take no lock.
+
+    Attributes:
+        forbidden: of each group the topics that it may not read, as bits; replaced as a whole with
+            each change.
+    """
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self._config = config
@@ -45,7 +50,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         super().__init__(file, clock, system)
         self._said_full = False
         self._said_unwritten = False
-        self._forbidden: dict[str, dict[str, int]] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (auto-creation on or off)."""
@@ -61,7 +66,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             }
             self.entries = {**self.entries, **loaded}
             for group, topics in as_table(value.get("forbiddenTable")).items():
-                self._forbidden[group] = {
+                self.forbidden[group] = {
                     topic: as_int(bits, 0) for topic, bits in as_table(topics).items()
                 }
             self._version.load(value.get("dataVersion"))
@@ -127,7 +132,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         """The content of subscriptionGroup.json, which is also the body of request 201."""
         return {
             "dataVersion": self._version.to_json(),
-            "forbiddenTable": {group: dict(topics) for group, topics in self._forbidden.items()},
+            "forbiddenTable": {group: dict(topics) for group, topics in self.forbidden.items()},
             "subscriptionGroupTable": {name: one.to_json() for name, one in self.all().items()},
         }
 
@@ -150,7 +155,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             old = self._current().get(group)
             if old is None:
                 return None
-            forbidden = {name: bits for name, bits in self._forbidden.items() if name != group}
+            forbidden = {name: bits for name, bits in self.forbidden.items() if name != group}
             with self._forbidding(forbidden), self._changing() as groups:
                 del groups[group]
             self._documents.pop(group, None)
@@ -158,9 +163,9 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Whether the group may not read the topic."""
-        if not self._forbidden:
+        if not self.forbidden:
             return False
-        bits = self._forbidden.get(group, {}).get(topic, 0)
+        bits = self.forbidden.get(group, {}).get(topic, 0)
         return bool(bits >> _READ_FORBIDDEN_INDEX & 1)
 
     def set_forbidden(self, group: str, topic: str, forbidden: bool) -> None:
@@ -171,7 +176,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         """
         bit = 1 << _READ_FORBIDDEN_INDEX
         with self._lock:
-            table = {name: dict(topics) for name, topics in self._forbidden.items()}
+            table = {name: dict(topics) for name, topics in self.forbidden.items()}
             topics = table.setdefault(group, {})
             bits = topics.get(topic, 0)
             topics[topic] = bits | bit if forbidden else bits & ~bit
@@ -185,16 +190,17 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
     @contextmanager
     def _forbidding(self, table: dict[str, dict[str, int]]) -> Iterator[None]:
         """Let another table of what is forbidden be written; it counts only if it was."""
-        before, self._forbidden = self._forbidden, table
+        before, self.forbidden = self.forbidden, table
         try:
             yield
         except BaseException:
-            self._forbidden = before
+            # Not the same table: who looked meanwhile is to see that it changed again.
+            self.forbidden = dict(before)
             raise
 
     def _content(self, entries: Mapping[str, SubscriptionGroupConfig]) -> dict[str, Any]:
         return {
             "dataVersion": self._version.to_json(),
-            "forbiddenTable": self._forbidden,
+            "forbiddenTable": self.forbidden,
             "subscriptionGroupTable": self._table(entries),
         }

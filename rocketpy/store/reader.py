@@ -125,8 +125,12 @@ class MessageReader:
         self._stats.got(result.count, self._clock.monotonic_ms() - begin_ms)
         return result
 
+    def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
+        """Return how many messages, and bytes of them, a read takes that `begin_plain` begins."""
+        return _least(_Limit(max_count, max_bytes), self._recent)
+
     def begin_plain(
-        self, topic: str, queue_id: int, queue_offset: int, max_count: int, max_bytes: int
+        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
     ) -> PlainPart | None:
         """Return where a read begins, for who takes its records without `get`.
 
@@ -135,6 +139,12 @@ class MessageReader:
         leave out is plain: its size is above 0, it is not before `first`, it ends where the written
         part of the file does, or before, and it begins behind the end of the one before; and as
         long as a condition does not turn down more than 4 MiB of them. Else `get` is to be asked.
+
+        Args:
+            topic: of the queue.
+            queue_id: of the queue.
+            queue_offset: of the first entry.
+            limit: what `plain_limit` says.
 
         Returns:
             None when `get` is to be asked anyway.
@@ -157,30 +167,25 @@ class MessageReader:
         file = self.recent_part(phy_offset)
         if file is None or phy_offset < log.verified_from:
             return None
-        limit = _least(_Limit(max_count, max_bytes), self._recent)
         return PlainPart(window, *file, phy_offset, low, high, *limit, began_ms)
 
-    def end_plain(
-        self, part: PlainPart, next_offset: int, count: int, size_bytes: int
-    ) -> GetMessageResult | None:
-        """Count a read that was made after `begin_plain`; return what there is to say of it.
+    def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
+        """Count a read that was made after `begin_plain`.
 
         Args:
             part: where it began.
             next_offset: queue offset of the first entry that was not looked at.
-            count: records taken.
-            size_bytes: of all of them.
+            count: records taken; with none of them nothing matched.
 
         Returns:
-            None when none was taken and `get` would look at more entries: nothing is counted then.
+            False when none was taken and `get` would look at more entries: nothing is counted then.
         """
-        status = GetMessageStatus.FOUND
         if not count:
-            if next_offset < part.high and len(part.entries) < self._scan_count * ENTRY_BYTES:
-                return None
-            status = GetMessageStatus.NO_MATCHED_MESSAGE
+            scanned_all = len(part.entries) >= self._scan_count * ENTRY_BYTES
+            if next_offset < part.high and not scanned_all:
+                return False
         self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
-        return GetMessageResult(status, next_offset, part.low, part.high, [], count, size_bytes)
+        return True
 
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int

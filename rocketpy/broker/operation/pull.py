@@ -20,9 +20,9 @@ from typing import Final, Protocol
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.filters import ConsumerFilter, TagFilter
+from rocketpy.broker.operation.pull_checks import KEPT_EXPRESSION_CHARS, PullChecks
 from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.pull_request import (
-    PullForbidden,
     PullOutcome,
     PullRefused,
     PullRequest,
@@ -32,10 +32,8 @@ from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequest, SuspendedRequests
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.perm import PERM_READ
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 
@@ -51,10 +49,6 @@ also bounds what a filter that takes nothing costs the loop."""
 _MAX_LOOKED_AT: Final = 128
 """Messages that a suspended pull's condition is asked about for one arrival."""
 _MAX_TAG_KEYS: Final = 32
-_KEPT_EXPRESSION_CHARS: Final = 200
-_FORBIDDEN_BROKER: Final = 1
-_FORBIDDEN_GROUP: Final = 2
-_FORBIDDEN_TOPIC: Final = 3
 
 _CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
     {
@@ -75,6 +69,8 @@ _EMPTY_QUEUE: Final = frozenset(
     {GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE}
 )
 _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_RETRY: Final = _CODE_BY_STATUS[GetMessageStatus.NO_MATCHED_MESSAGE]
 
 
 class MessageReader(Protocol):
@@ -104,11 +100,7 @@ class MessageReader(Protocol):
 class PullCounter(Protocol):
     """What a pull counts."""
 
-    def inc_group_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
-        """Count messages handed out."""
-        ...
-
-    def inc_broker_get(self, count: int) -> None:
+    def inc_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
         """Count messages handed out."""
         ...
 
@@ -210,6 +202,9 @@ class PullOperation:
         stats: counters.
         config: the broker's settings; see `configure`.
         clock: time.
+
+    Attributes:
+        checks: say who may pull what.
     """
 
     def __init__(  # noqa: PLR0913 - the parts a pull touches
@@ -226,8 +221,7 @@ class PullOperation:
         clock: Clock,
     ) -> None:
         self._store = store
-        self._topics = topics
-        self._groups = groups
+        self.checks = PullChecks(topics, groups, filters, config)
         self._filters = filters
         self._offsets = offsets
         self._suspended = suspended
@@ -238,6 +232,7 @@ class PullOperation:
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
         self._config = config
+        self.checks.configure(config)
         self._suspended.max_count = config.max_held_pulls
         self._suspended.max_per_key = config.max_held_pulls_per_queue
 
@@ -269,48 +264,49 @@ class PullOperation:
             The outcome; None when the pull is answered later.
         """
         try:
-            group, topic = self._check_names(wanted)
-            message_filter = self._filters.of(wanted, group)
+            group, topic, message_filter = self.checks.check(wanted)
         except PullRefused as refused:
             return refused.outcome
         read = self._read(wanted, message_filter)
         code = _code_of(read, wanted.queue_offset)
-        self._commit(wanted, read.next_begin_offset)
+        self._offsets.commit_read(*wanted[:3], read.next_begin_offset, wanted.commit_offset)
         if code == _NOT_FOUND and wanted.suspend_ms is not None:
             kept = wanted
-            if wanted.expression is not None and len(wanted.expression) > _KEPT_EXPRESSION_CHARS:
+            if wanted.expression is not None and len(wanted.expression) > KEPT_EXPRESSION_CHARS:
                 kept = wanted._replace(expression="")
             if self._suspend(kept, message_filter, owner, resume):
                 return None
-        return self._result(wanted, code, read, topic, group)
+        self._count(wanted, code, read.count, read.size_bytes)
+        return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
 
-    def begin_plain(
-        self, wanted: PullRequest
-    ) -> tuple[SubscriptionGroupConfig, TopicConfig, ConsumerFilter | None] | None:
-        """Check a pull that somebody else reads for; None when `pull` is to be asked instead.
-
-        Returns:
-            Group and topic for `end_plain`, and what is to be taken.
-        """
-        try:
-            group, topic = self._check_names(wanted)
-            message_filter = self._filters.of(wanted, group)
-        except PullRefused:
-            return None
-        if self._offsets.has_reset(*wanted[:3]):
-            return None
-        return group, topic, message_filter
+    def has_reset(self, wanted: PullRequest) -> bool:
+        """Whether the next pull is told where to go on, and reads nothing."""
+        return self._offsets.has_reset(*wanted[:3])
 
     def end_plain(
         self,
         wanted: PullRequest,
-        group: SubscriptionGroupConfig,
-        topic: TopicConfig,
-        read: GetMessageResult,
-    ) -> PullResult:
-        """Do what follows a read that is not to be waited for."""
-        self._commit(wanted, read.next_begin_offset)
-        return self._result(wanted, _code_of(read, wanted.queue_offset), read, topic, group)
+        next_offset: int,
+        commit_offset: int | None,
+        count: int,
+        size_bytes: int,
+    ) -> int:
+        """Do what follows a read that somebody else made, and that is not to be waited for.
+
+        Args:
+            wanted: what was asked for, at whatever offset.
+            next_offset: where to go on.
+            commit_offset: how far the group has consumed the queue; None commits nothing.
+            count: records that are handed out; 0 when none was taken of those that were looked at.
+            size_bytes: of them.
+
+        Returns:
+            The response's code.
+        """
+        self._offsets.commit_read(*wanted[:3], next_offset, commit_offset)
+        code = _SUCCESS if count else _RETRY
+        self._count(wanted, code, count, size_bytes)
+        return code
 
     def go_on(self, pull: SuspendedPull) -> PullOutcome:
         """Read for a pull that was resumed.
@@ -320,7 +316,7 @@ class PullOperation:
         """
         wanted = pull.wanted
         try:
-            group, topic = self._check_names(wanted)
+            group, topic = self.checks.names(wanted)
             message_filter = (
                 self._filters.of_group(wanted, group)
                 if wanted.expression is None
@@ -331,48 +327,14 @@ class PullOperation:
             return refused.outcome
         finally:
             self._suspended.release(pull)
-        self._offsets.commit_pull(
-            wanted.group, wanted.topic, wanted.queue_id, read.next_begin_offset
-        )
-        return self._result(wanted, _code_of(read, wanted.queue_offset), read, topic, group)
+        self._offsets.commit_read(*wanted[:3], read.next_begin_offset)
+        code = _code_of(read, wanted.queue_offset)
+        self._count(wanted, code, read.count, read.size_bytes)
+        return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
 
     def forget(self, owner: Hashable) -> None:
         """Forget the pulls of an owner that is lost."""
         self._suspended.release_owner(owner)
-
-    def _check_names(self, wanted: PullRequest) -> tuple[SubscriptionGroupConfig, TopicConfig]:
-        config = self._config
-        if not config.broker_permission & PERM_READ:
-            remark = f"the broker[{config.broker_name}] pulling message is forbidden"
-            raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
-        if wanted.is_lite and not config.lite_pull_message_enable:
-            remark = f"the broker[{config.broker_name}] for lite pull consumer is forbidden"
-            raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
-        group = self._groups.get_or_create(wanted.group)
-        if group is None:
-            remark = f"subscription group [{wanted.group}] does not exist"
-            raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not group.consume_enable:
-            remark = f"subscription group no permission, {wanted.group}"
-            raise PullRefused(PullForbidden(_FORBIDDEN_GROUP, remark))
-        topic = self._topics.get(wanted.topic)
-        if topic is None:
-            remark = f"topic[{wanted.topic}] not exist, apply first please!"
-            raise PullRefused.with_code(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if not topic.perm & PERM_READ:
-            remark = f"the topic[{wanted.topic}] pulling message is forbidden"
-            raise PullRefused(PullForbidden(_FORBIDDEN_TOPIC, remark))
-        if not 0 <= wanted.queue_id < topic.read_queue_nums:
-            remark = (
-                f"queueId[{wanted.queue_id}] is illegal, topic:[{wanted.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
-            )
-            raise PullRefused.with_code(ResponseCode.INVALID_PARAMETER, remark)
-        if topic.is_batch_cq:
-            # Rather than wait for ever beside messages that this version cannot read.
-            remark = "this broker version does not support topics with queue.type BatchCQ"
-            raise PullRefused.with_code(ResponseCode.SYSTEM_ERROR, remark)
-        return group, topic
 
     def _read(self, wanted: PullRequest, message_filter: ConsumerFilter | None) -> GetMessageResult:
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -394,12 +356,6 @@ class PullOperation:
             message_filter,
         )
 
-    def _commit(self, wanted: PullRequest, next_offset: int) -> None:
-        offsets, group, topic, queue_id = self._offsets, *wanted[:3]
-        offsets.commit_pull(group, topic, queue_id, next_offset)
-        if wanted.commit_offset is not None and not offsets.has_reset(group, topic, queue_id):
-            offsets.commit(group, topic, queue_id, wanted.commit_offset)
-
     def _suspend(
         self,
         wanted: PullRequest,
@@ -415,18 +371,9 @@ class PullOperation:
         pull = SuspendedPull(wanted, message_filter, owner, now_ms + wait_ms, resume, self._store)
         return self._suspended.suspend(pull, now_ms)
 
-    def _result(
-        self,
-        wanted: PullRequest,
-        code: int,
-        read: GetMessageResult,
-        topic: TopicConfig,
-        group: SubscriptionGroupConfig,
-    ) -> PullResult:
-        if code == ResponseCode.SUCCESS:
-            self._stats.inc_group_get(wanted.group, wanted.topic, read.count, read.size_bytes)
-            self._stats.inc_broker_get(read.count)
-        return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
+    def _count(self, wanted: PullRequest, code: int, count: int, size_bytes: int) -> None:
+        if code == _SUCCESS:
+            self._stats.inc_get(wanted.group, wanted.topic, count, size_bytes)
 
 
 def _code_of(read: GetMessageResult, queue_offset: int) -> int:

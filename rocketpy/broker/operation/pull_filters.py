@@ -29,6 +29,9 @@ class PullFilters:
         consumers: connected consumers and their subscriptions.
         sql: SQL92 filters of connected groups.
         config: the broker's settings; see `configure`.
+
+    Attributes:
+        consumers: as given.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class PullFilters:
         config: BrokerConfig,
     ) -> None:
         self._groups = groups
-        self._consumers = consumers
+        self.consumers = consumers
         self._sql = sql
         self._config = config
         self._expressions = ExpressionCache()
@@ -76,7 +79,7 @@ class PullFilters:
         Raises:
             PullRefused: the group is not there, may not do this, or has no such subscription.
         """
-        members = self._consumers.group(wanted.group)
+        members = self.consumers.group(wanted.group)
         if members is None:
             remark = "the consumer's group info not exist"
             raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)

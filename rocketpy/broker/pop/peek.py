@@ -128,8 +128,7 @@ class PeekOperation:
             records += map(bytes, read.buffers)
             size_bytes += read.size_bytes
         if records:
-            self._stats.inc_group_get(wanted.group, wanted.topic, len(records), size_bytes)
-            self._stats.inc_broker_get(len(records))
+            self._stats.inc_get(wanted.group, wanted.topic, len(records), size_bytes)
         return Peeked(tuple(records), rest)
 
     def _read(

@@ -202,8 +202,7 @@ class QueueTaker:
         pop.records += records
         pop.count += read.count
         pop.size_bytes += read.size_bytes
-        self._stats.inc_group_get(queue.group, queue.topic, read.count, read.size_bytes)
-        self._stats.inc_broker_get(read.count)
+        self._stats.inc_get(queue.group, queue.topic, read.count, read.size_bytes)
 
     def _as_original(
         self, pop: PopInHand, queue: GroupQueue, offset: int, record: memoryview

@@ -4,6 +4,10 @@
 #     read_pull     processor/pull_message.py  read_pull
 #     take_entries  store/reader.py            MessageReader.begin_plain says what is taken
 #
+# What is the same in a consumer's pulls of one queue is asked for once, and kept under the bytes of
+# these fields (`Pulls.known`); whether it still holds is asked at each pull. At most 1,024 are kept,
+# each of at most 512 bytes and what belongs to it: 2 MB a server.
+#
 # What a condition takes is chosen in _plain_sends_conditions.pxi.
 
 cdef enum:
@@ -12,6 +16,8 @@ cdef enum:
     MOST_LOOKED_AT = 1024  # records that conditions are asked about, after which none is begun
     MOST_TAKEN = 1024
     MOST_CODES = 8
+    MOST_KNOWN = 1024
+    MOST_KEY_BYTES = 512
 
 cdef struct Wanted:  # of a pull
     int64_t queue_id, queue_offset, max_count, sys_flag, commit_offset, suspend_ms, sub_version
@@ -107,6 +113,37 @@ cdef bint take_entries(Part* part, Taken* taken) noexcept nogil:
         entry += QUEUE_ENTRY_BYTES
     return True
 
+cdef inline uint8_t* add_number(uint8_t* p, int64_t value) noexcept nogil:
+    memcpy(p, &value, 8)
+    return p + 8
+
+cdef Py_ssize_t write_key(uint8_t* key, Header* header, Wanted* wanted) noexcept nogil:
+    """Write what tells a consumer's pulls of one queue from any others; 0 when it is long."""
+    cdef Text* text
+    cdef int number
+    cdef int[4] texts = [PULL_GROUP, PULL_TOPIC, PULL_EXPRESSION, PULL_EXPRESSION_TYPE]
+    cdef Py_ssize_t left = MOST_KEY_BYTES - 10 * 8  # behind six numbers and four lengths
+    cdef uint8_t* p = key
+    for number in texts:
+        text = &header.pull[number]
+        if text.at != NULL:
+            if text.size > left:
+                return 0
+            left -= text.size
+    p = add_number(p, header.code)
+    p = add_number(p, wanted.queue_id)
+    p = add_number(p, wanted.max_count)
+    p = add_number(p, wanted.sys_flag)
+    p = add_number(p, wanted.sub_version)
+    p = add_number(p, wanted.max_bytes)
+    for number in texts:
+        text = &header.pull[number]
+        if text.at == NULL:
+            p = add_number(p, -1)
+        else:
+            p = add(add_number(p, text.size), text.at, text.size)
+    return p - key
+
 cdef object text_or_none(Text* text):
     if text.at == NULL:
         return None
@@ -120,7 +157,8 @@ cdef class Pulls:
         runs: begins and ends each (`rocketpy.broker.processor.pull_runs.PullRuns`).
     """
 
-    cdef object runs
+    cdef object runs, begin, end
+    cdef dict known
     cdef int count
     cdef uint8_t* out
     cdef Py_ssize_t out_size, out_room
@@ -129,6 +167,8 @@ cdef class Pulls:
 
     def __init__(self, runs):
         self.runs = runs
+        self.begin, self.end = runs.begin, runs.end
+        self.known = {}
         self.matcher = Matcher()
 
     def __dealloc__(self):
@@ -164,36 +204,24 @@ cdef class Pulls:
         cdef bint has_entries = False, has_file = False
         if not read_pull(header, &wanted):
             return False
-        begun = self.runs.begin(
-            header.code,
-            text_or_none(&header.pull[PULL_GROUP]),
-            text_or_none(&header.pull[PULL_TOPIC]),
-            wanted.queue_id,
-            wanted.queue_offset,
-            wanted.max_count,
-            wanted.sys_flag,
-            wanted.commit_offset,
-            wanted.suspend_ms,
-            text_or_none(&header.pull[PULL_EXPRESSION]),
-            text_or_none(&header.pull[PULL_EXPRESSION_TYPE]),
-            wanted.sub_version,
-            wanted.max_bytes,
-        )
-        if begun is None:
+        known = self.known_pull(header, &wanted)
+        part = self.begin(known, wanted.queue_offset)
+        if part is None:
             return False
-        part, codes, condition = begun[0], begun[1], begun[2]
         try:
-            PyObject_GetBuffer(part.entries, &entries, PyBUF_SIMPLE)
+            PyObject_GetBuffer(part[0], &entries, PyBUF_SIMPLE)
             has_entries = True
-            PyObject_GetBuffer(part.view, &file, PyBUF_SIMPLE)
+            PyObject_GetBuffer(part[1], &file, PyBUF_SIMPLE)
             has_file = True
-            if not self.take(part, codes, condition, &entries, &file):
+            if not self.take(part, known, &entries, &file):
                 return False
-            head = self.runs.end(
-                begun,
+            head = self.end(
+                known,
+                part,
+                wanted.queue_offset + self.taken.looked_at,
+                wanted.commit_offset,
                 header.opaque,
                 kind,
-                self.taken.looked_at,
                 self.taken.count,
                 self.taken.size,
             )
@@ -208,14 +236,39 @@ cdef class Pulls:
         self.count += 1
         return True
 
-    cdef bint take(
-        self, given, codes, condition, Py_buffer* entries, Py_buffer* file
-    ) except -1:
+    cdef object known_pull(self, Header* header, Wanted* wanted):
+        """Return what is known of a consumer's pulls of one queue."""
+        cdef uint8_t[MOST_KEY_BYTES] room
+        cdef Py_ssize_t size = write_key(room, header, wanted)
+        key = PyBytes_FromStringAndSize(<char*>room, size)
+        known = self.known.get(key)
+        if known is not None:
+            return known
+        known = self.runs.know(
+            header.code,
+            text_or_none(&header.pull[PULL_GROUP]),
+            text_or_none(&header.pull[PULL_TOPIC]),
+            wanted.queue_id,
+            wanted.max_count,
+            wanted.sys_flag,
+            text_or_none(&header.pull[PULL_EXPRESSION]),
+            text_or_none(&header.pull[PULL_EXPRESSION_TYPE]),
+            wanted.sub_version,
+            wanted.max_bytes,
+        )
+        if size:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = known
+        return known
+
+    cdef bint take(self, given, known, Py_buffer* entries, Py_buffer* file) except -1:
         """Choose the records; False when they are not plain."""
         cdef Part part
         part.entries, part.entry_count = <Bytes>entries.buf, entries.len // QUEUE_ENTRY_BYTES
-        part.base, part.end, part.first = given.base, given.end, given.first
-        part.most, part.most_bytes = given.messages, given.size_bytes
+        part.base, part.end, part.first = given[2], given[3], given[4]
+        part.most, part.most_bytes = given[7], given[8]
+        codes, condition = known.codes, known.condition
         if part.base < 0 or part.end < part.base or part.end - part.base > file.len:
             return False
         self.taken.count = self.taken.looked_at = 0

@@ -157,7 +157,6 @@ def _response(head: RemotingCommand, outcome: PullOutcome) -> RemotingCommand | 
             head,
             outcome.code,
             outcome.read,
-            suggested_broker_id=0,
             topic_sys_flag=outcome.topic_sys_flag,
             group_sys_flag=outcome.group_sys_flag,
         )

@@ -16,7 +16,7 @@ _JSON: Final = 0
 _PREFIX: Final = struct.Struct(">iI")
 _TEMPLATE: Final = (
     b'{"code":%d,"extFields":{"groupSysFlag":"%d","maxOffset":"%d","minOffset":"%d",'
-    b'"nextBeginOffset":"%d","suggestWhichBrokerId":"%d","topicSysFlag":"%d"},"flag":1,'
+    b'"nextBeginOffset":"%d","suggestWhichBrokerId":"0","topicSysFlag":"%d"},"flag":1,'
     b'"language":"' + LanguageCode.PYTHON.name.encode() + b'","opaque":%d,"remark":"'
     b'%b","serializeTypeCurrentRPC":"JSON","version":' + str(RPC_VERSION).encode() + b"}"
 )
@@ -27,7 +27,6 @@ def pull_frame(
     code: int,
     result: GetMessageResult,
     *,
-    suggested_broker_id: int,
     topic_sys_flag: int,
     group_sys_flag: int,
 ) -> bytes:
@@ -37,65 +36,54 @@ def pull_frame(
         request: gives the opaque and the header type.
         code: of the response.
         result: offsets, and the records when something was found.
-        suggested_broker_id: whom to ask next, 0 the master.
         topic_sys_flag: of the topic.
         group_sys_flag: of the group.
     """
     buffers = result.buffers
     head = pull_head(
-        request,
+        request.opaque,
+        request.serialize_type,
         code,
-        result,
+        result.status.value,
+        (result.max_offset, result.min_offset, result.next_begin_offset),
+        (topic_sys_flag, group_sys_flag),
         body_bytes=result.size_bytes if buffers else 0,
-        suggested_broker_id=suggested_broker_id,
-        topic_sys_flag=topic_sys_flag,
-        group_sys_flag=group_sys_flag,
     )
     return b"".join((head, *buffers))
 
 
-def pull_head(
-    request: RemotingCommand,
+def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
+    opaque: int,
+    serialize_type: int,
     code: int,
-    result: GetMessageResult,
-    *,
+    remark: str,
+    offsets: tuple[int, int, int],
+    sys_flags: tuple[int, int],
     body_bytes: int,
-    suggested_broker_id: int,
-    topic_sys_flag: int,
-    group_sys_flag: int,
 ) -> bytes:
-    """The answer up to the bodies; see `pull_frame`.
+    """The answer up to the bodies; it says that the master is the one to ask next, too.
 
     Args:
-        request: gives the opaque and the header type.
+        opaque: of the request.
+        serialize_type: of the request's header.
         code: of the response.
-        result: offsets; its records follow.
-        body_bytes: of the records.
-        suggested_broker_id: whom to ask next, 0 the master.
-        topic_sys_flag: of the topic.
-        group_sys_flag: of the group.
+        remark: says what was found.
+        offsets: last of the queue, first, and next to be read.
+        sys_flags: of the topic and of the group.
+        body_bytes: of the records, which follow.
     """
-    remark = result.status.value
-    if request.serialize_type == _JSON:
-        header = _TEMPLATE % (
-            code,
-            group_sys_flag,
-            result.max_offset,
-            result.min_offset,
-            result.next_begin_offset,
-            suggested_broker_id,
-            topic_sys_flag,
-            request.opaque,
-            remark.encode(),
-        )
+    if serialize_type == _JSON:
+        header = _TEMPLATE % (code, sys_flags[1], *offsets, sys_flags[0], opaque, remark.encode())
         size = len(header)
         return _PREFIX.pack(4 + size + body_bytes, size) + header
+    max_offset, min_offset, next_offset = offsets
     ext_fields = {
-        "groupSysFlag": str(group_sys_flag),
-        "maxOffset": str(result.max_offset),
-        "minOffset": str(result.min_offset),
-        "nextBeginOffset": str(result.next_begin_offset),
-        "suggestWhichBrokerId": str(suggested_broker_id),
-        "topicSysFlag": str(topic_sys_flag),
+        "groupSysFlag": str(sys_flags[1]),
+        "maxOffset": str(max_offset),
+        "minOffset": str(min_offset),
+        "nextBeginOffset": str(next_offset),
+        "suggestWhichBrokerId": "0",
+        "topicSysFlag": str(sys_flags[0]),
     }
-    return encode_head(make_response(request, code, remark, ext_fields), body_bytes)
+    head = RemotingCommand(code, 0, 0, opaque, 0, None, {}, b"", serialize_type)
+    return encode_head(make_response(head, code, remark, ext_fields), body_bytes)

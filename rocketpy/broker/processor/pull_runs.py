@@ -3,65 +3,93 @@
 The compiled path (`_plain_sends_pulls.pxi`) reads a pull's header, takes the records and writes the
 response's body. Who may pull what, how far a queue can be read, what is committed and counted, and
 the response's head are asked for here, so that each rule exists once.
+
+A consumer's pulls of one queue differ in their offsets only. What is the same is a `KnownPull`: it
+is made of the first of them, and kept by the compiled path. What it was allowed by is looked at
+again when any of that has changed (`PullChecks.standing`).
 """
 
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from rocketpy.broker.filters import SqlFilter
 from rocketpy.broker.operation.pull import PullOperation
-from rocketpy.broker.operation.pull_request import PullRequest
-from rocketpy.broker.processor.pull_message import head_of, pull_request
+from rocketpy.broker.operation.pull_checks import AllowedPull, is_kept
+from rocketpy.broker.operation.pull_request import PullRefused
+from rocketpy.broker.processor.pull_message import pull_request
 from rocketpy.broker.processor.pull_response import pull_head
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.bodies.group import SubscriptionGroupConfig
-from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.plain_runs import PlainPart
-from rocketpy.store.results import GetMessageResult
+from rocketpy.store.results import GetMessageStatus
 
 _MAX_CODES: Final = 8
 """Tags that are compared one after the other; who takes more of them is served by Python."""
+_FOUND: Final = GetMessageStatus.FOUND.value
+_NO_MATCH: Final = GetMessageStatus.NO_MATCHED_MESSAGE.value
 
-PullFields: TypeAlias = tuple[
-    int, str, str, int, int, int, int, int, int, str | None, str | None, int, int | None
-]
-"""What `pull_request` takes."""
+PullFields: TypeAlias = tuple[int, str, str, int, int, int, str | None, str | None, int, int | None]
+"""What `pull_request` takes, but the offsets and how long it may wait."""
 
 
 class ReadsPlain(Protocol):
     """What is needed of the store: see `rocketpy.store.reader.MessageReader`."""
 
+    def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
+        """Return how much a read takes."""
+        ...
+
     def begin_plain(
-        self, topic: str, queue_id: int, queue_offset: int, max_count: int, max_bytes: int
+        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
     ) -> PlainPart | None:
         """Return where a read begins, for who takes its records."""
         ...
 
-    def end_plain(
-        self, part: PlainPart, next_offset: int, count: int, size_bytes: int
-    ) -> GetMessageResult | None:
-        """Count a read that was made; None when it has to go on."""
+    def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
+        """Count a read that was made; False when it has to go on."""
         ...
 
 
-class BegunPull(NamedTuple):
-    """A pull that was checked.
+class KnownPull:
+    """What is the same in a consumer's pulls of one queue.
 
     Attributes:
-        part: where it reads.
+        wanted: what it asks for, at whatever offset.
+        commits: whether the offset that it names is committed.
+        limit: of what a read takes.
+        standing: number of what it was allowed by; 0 asks each time.
         codes: of the tags it takes; None takes any.
         condition: what it takes has to meet; None takes everything.
-        wanted: what it asks for.
-        group: whose it is.
-        topic: that it reads.
+        sys_flags: of its topic and group.
     """
 
-    part: PlainPart
-    codes: frozenset[int] | None
-    condition: Condition | None
-    wanted: PullRequest
-    group: SubscriptionGroupConfig
-    topic: TopicConfig
+    __slots__ = ("codes", "commits", "condition", "limit", "standing", "sys_flags", "wanted")
+
+    def __init__(self, fields: PullFields, reader: ReadsPlain) -> None:
+        code, group, topic, queue_id, max_count, sys_flag, text, kind, version, max_bytes = fields
+        self.wanted = pull_request(
+            *(code, group, topic, queue_id, 0, max_count, sys_flag, 0, 0),
+            *(text, kind, version, max_bytes),
+        )
+        self.commits = self.wanted.commit_offset is not None
+        self.limit = reader.plain_limit(self.wanted.max_count, self.wanted.max_bytes)
+        self.standing = 0
+        self.codes: frozenset[int] | None = None
+        self.condition: Condition | None = None
+        self.sys_flags = (0, 0)
+
+    def allow(self, allowed: AllowedPull, standing: int) -> bool:
+        """Take over what a check said; False when it takes more tags than are compared here."""
+        message_filter = allowed.message_filter
+        self.codes = self.condition = None
+        if isinstance(message_filter, SqlFilter):
+            self.condition = message_filter.condition
+        elif message_filter is not None:
+            self.codes = message_filter.codes
+            if len(self.codes) > _MAX_CODES:
+                return False
+        self.sys_flags = allowed.topic.topic_sys_flag, allowed.group.group_sys_flag
+        self.standing = standing if is_kept(self.wanted, allowed) else 0
+        return True
 
 
 class PullRuns:
@@ -74,53 +102,60 @@ class PullRuns:
 
     def __init__(self, pulls: PullOperation, reader: ReadsPlain) -> None:
         self._pulls = pulls
+        self._checks = pulls.checks
         self._reader = reader
 
-    def begin(self, *fields: *PullFields) -> BegunPull | None:
+    def know(self, *fields: *PullFields) -> KnownPull:
+        """Return what is the same in a consumer's pulls of one queue; nothing is checked yet.
+
+        Args:
+            fields: of a header.
+        """
+        return KnownPull(fields, self._reader)
+
+    def begin(self, known: KnownPull, queue_offset: int) -> PlainPart | None:
         """Check a pull.
 
         Args:
-            fields: of its header, as `pull_request` takes them.
+            known: what it asks for.
+            queue_offset: where.
 
         Returns:
             None when the request is to go the ordinary way, which also says what is wrong with it.
         """
-        wanted = pull_request(*fields)
+        wanted = known.wanted
         try:
-            begun = self._pulls.begin_plain(wanted)
-            if begun is None:
-                return None
-            group, topic, message_filter = begun
-            codes, condition = None, None
-            if isinstance(message_filter, SqlFilter):
-                condition = message_filter.condition
-            elif message_filter is not None:
-                codes = message_filter.codes
-                if len(codes) > _MAX_CODES:
+            standing = self._checks.standing().number
+            if known.standing != standing:
+                known.standing = 0
+                if not known.allow(self._checks.check(wanted), standing):
                     return None
-            part = self._reader.begin_plain(wanted[1], *wanted[2:6])
-        except (RocketPyError, OSError):
+            if self._pulls.has_reset(wanted):
+                return None
+            return self._reader.begin_plain(wanted[1], wanted[2], queue_offset, known.limit)
+        except (RocketPyError, OSError, PullRefused):
             return None
-        if part is None:
-            return None
-        return BegunPull(part, codes, condition, wanted, group, topic)
 
-    def end(
+    def end(  # noqa: PLR0917 - values in hand, at each pull
         self,
-        begun: BegunPull,
+        known: KnownPull,
+        part: PlainPart,
+        next_offset: int,
+        commit_offset: int,
         opaque: int,
         serialize_type: int,
-        looked_at: int,
         count: int,
         size_bytes: int,
     ) -> bytes | None:
         """Commit and count what was read; return the response up to its records.
 
         Args:
-            begun: the pull.
+            known: what was asked for.
+            part: where it was read.
+            next_offset: queue offset behind the entries that were looked at.
+            commit_offset: of the request.
             opaque: of the request.
             serialize_type: of the request's header.
-            looked_at: entries that were.
             count: records that were taken.
             size_bytes: of them.
 
@@ -128,18 +163,16 @@ class PullRuns:
             None when none was taken and the read has to go on: nothing is committed or counted
             then, and the request is to go the ordinary way.
         """
-        part, _, _, wanted, group, topic = begun
-        next_offset = wanted.queue_offset + looked_at
-        read = self._reader.end_plain(part, next_offset, count, size_bytes)
-        if read is None:
+        if not self._reader.end_plain(part, next_offset, count):
             return None
-        result = self._pulls.end_plain(wanted, group, topic, read)
+        committed = commit_offset if known.commits else None
+        code = self._pulls.end_plain(known.wanted, next_offset, committed, count, size_bytes)
         return pull_head(
-            head_of(0, opaque, serialize_type),
-            result.code,
-            read,
-            body_bytes=size_bytes,
-            suggested_broker_id=0,
-            topic_sys_flag=result.topic_sys_flag,
-            group_sys_flag=result.group_sys_flag,
+            opaque,
+            serialize_type,
+            code,
+            _FOUND if count else _NO_MATCH,
+            (part.high, part.low, next_offset),
+            known.sys_flags,
+            size_bytes,
         )

@@ -92,7 +92,7 @@ def test_removal_and_lookup() -> None:
     table, _ = offsets()
     for group, topic in (("g", "T"), ("g", "U"), ("h", "T")):
         table.commit(group, topic, 0, 1)
-        table.commit_pull(group, topic, 0, 2)
+        table.commit_read(group, topic, 0, 2)
     assert table.topics_of_group("g") == {"T", "U"}
     assert table.groups_of_topic("T") == {"g", "h"}
     table.clone("g", "k", "T")
@@ -177,7 +177,7 @@ def test_only_so_many_offsets_are_kept() -> None:
 def test_pulled_offsets_and_resets_are_bounded_too() -> None:
     table = bounded()
     for queue in range(4):
-        table.commit_pull("g", "T", queue, 5)
+        table.commit_read("g", "T", queue, 5)
         table.assign_reset("g", "T", queue, 7)
     assert [table.query_pull("g", "T", queue) for queue in range(4)] == [5, 5, 5, NO_OFFSET]
     assert [table.take_reset("g", "T", queue) for queue in range(4)] == [7, 7, 7, None]

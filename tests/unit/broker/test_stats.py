@@ -73,7 +73,7 @@ def test_day_window_is_sampled_every_hour() -> None:
 
 def test_group_counters_are_keyed_by_topic_and_group() -> None:
     stats, clock = make()
-    stats.inc_group_get("G", "T", 3, 300)
+    stats.inc_get("G", "T", 3, 300)
     stats.inc_group_get_latency("G", "T", 2, 40)
     stats.inc_send_back("G", "T")
     stats.inc_dead_letter("G", "T", 2)
@@ -94,7 +94,7 @@ def test_group_counters_are_keyed_by_topic_and_group() -> None:
 def test_broker_counters_are_keyed_by_cluster() -> None:
     stats, clock = make()
     stats.inc_broker_put(4)
-    stats.inc_broker_get(3)
+    stats.inc_get("G", "T", 3, 10)
     run(stats, clock, 1)
     put = stats.stats_data("BROKER_PUT_NUMS", "C")
     got = stats.stats_data("BROKER_GET_NUMS", "C")
@@ -116,7 +116,7 @@ def test_day_totals_leave_system_topics_out_and_move_at_local_midnight() -> None
     stats, _ = make(clock)
     stats.inc_topic_put("T", 10, 1)
     stats.inc_topic_put("SYS", 99, 1)
-    stats.inc_group_get("G", "T", 4, 1)
+    stats.inc_get("G", "T", 4, 1)
     stats.step(clock.advance(24 * 3_600_000))
     stats.inc_topic_put("T", 5, 1)
     stats.step(clock.advance(24 * 3_600_000))
@@ -129,9 +129,9 @@ def test_day_totals_leave_system_topics_out_and_move_at_local_midnight() -> None
 def test_deleted_topics_and_groups_are_forgotten() -> None:
     stats, _ = make()
     stats.inc_topic_put("T", 1, 1)
-    stats.inc_group_get("G", "T", 1, 1)
-    stats.inc_group_get("G", "U", 1, 1)
-    stats.inc_group_get("H", "U", 1, 1)
+    stats.inc_get("G", "T", 1, 1)
+    stats.inc_get("G", "U", 1, 1)
+    stats.inc_get("H", "U", 1, 1)
     stats.inc_group_get_latency("G", "T", 0, 1)
     stats.inc_group_get_latency("G", "U", 0, 1)
     stats.remove_topic("T")

@@ -12,7 +12,7 @@ def filled(kit: Kit) -> ConsumeStatsAdmin:
     kit.store.fill("U", 0, 3)
     kit.groups.get_or_create("G")
     kit.offsets.commit("G", "T", 0, 6)
-    kit.offsets.commit_pull("G", "T", 0, 8)
+    kit.offsets.commit_read("G", "T", 0, 8)
     kit.offsets.commit("G", "U", 0, 3)
     return kit.admin(ConsumeStatsAdmin)
 

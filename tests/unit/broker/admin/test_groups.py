@@ -84,7 +84,7 @@ def test_table_and_one_group(kit: Kit) -> None:
 def test_delete_removes_offsets_when_asked(kit: Kit, ext: dict[str, str], is_kept: bool) -> None:
     kit.groups.get_or_create("G")
     kit.offsets.commit("G", "T", 0, 9)
-    kit.stats.inc_group_get("G", "T", 1, 1)
+    kit.stats.inc_get("G", "T", 1, 1)
     assert ask(kit.admin(GroupAdmin).delete, {"groupName": "G", **ext}).code == 0
     assert kit.groups.get("G") is None
     assert (kit.offsets.query("G", "T", 0) == 9) is is_kept

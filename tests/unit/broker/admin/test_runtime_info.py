@@ -44,7 +44,7 @@ def test_every_needed_key_is_a_text(kit: Kit) -> None:
 
 def test_totals_and_store_numbers_are_true(kit: Kit) -> None:
     kit.stats.inc_topic_put("T", 5, 500)
-    kit.stats.inc_group_get("G", "T", 3, 300)
+    kit.stats.inc_get("G", "T", 3, 300)
     found = table(kit)
     assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("5", "3")
     assert found["fromTheStore"] == "yes"

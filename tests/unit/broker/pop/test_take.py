@@ -102,8 +102,7 @@ def test_what_is_handed_out_has_a_check_point_that_brings_it_back() -> None:
     assert point.revive_time_ms == now_ms + INVISIBLE_MS
     assert revive_queue_id == 5
     assert deliver_ms == now_ms + INVISIBLE_MS - 1_000, "a second before they may come back"
-    assert ("inc_group_get", GROUP, "T", 3, pop.size_bytes) in kit.stats.calls
-    assert ("inc_broker_get", 3) in kit.stats.calls
+    assert ("inc_get", GROUP, "T", 3, pop.size_bytes) in kit.stats.calls
 
 
 def test_the_next_pop_goes_on_behind_and_the_offset_follows_the_disk() -> None:

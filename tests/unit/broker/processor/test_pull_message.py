@@ -117,7 +117,7 @@ def test_found(serialize_type: int) -> None:
         "suggestWhichBrokerId": "0", "topicSysFlag": "1",
     }  # fmt: skip
     assert (response.opaque, response.serialize_type) == (42, serialize_type)
-    assert ("inc_group_get", "g", "T", 2, 20) in kit.stats.calls
+    assert ("inc_get", "g", "T", 2, 20) in kit.stats.calls
     assert kit.offsets.query_pull("g", "T", 1) == 2
 
 
