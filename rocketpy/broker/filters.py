@@ -41,6 +41,11 @@ class TagFilter:
         """Estimated memory."""
         return len(self.codes) * _CODE_BYTES
 
+    @property
+    def weight(self) -> int:
+        """A look at a tag."""
+        return 1
+
     def matches_tags_code(self, tags_code: int) -> bool:
         """Match by the consume-queue entry."""
         return tags_code in self.codes
@@ -77,6 +82,11 @@ class SqlFilter:
     def size_bytes(self) -> int:
         """Estimated memory."""
         return self.condition.size_bytes + SHAPE_BYTES
+
+    @property
+    def weight(self) -> int:
+        """That of the condition."""
+        return self.condition.weight
 
     def matches_tags_code(self, tags_code: int) -> bool:  # noqa: ARG002
         """Nothing to match by."""

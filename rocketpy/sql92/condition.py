@@ -4,6 +4,7 @@ Source: ExpressionMessageFilter.isMatchedByCommitLog, MessageEvaluationContext (
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
@@ -19,6 +20,7 @@ _NODE_BYTES: Final = 100
 _MOST_ANSWERS: Final = 4_096
 _MOST_VALUE_BYTES: Final = 64
 _MOST_VALUES: Final = 8
+_USUAL_OPERANDS: Final = 16
 
 _numbers = itertools.count()
 _answers: dict[tuple[int, tuple[bytes, ...]], bool] = {}
@@ -34,6 +36,7 @@ class Condition:
         stored_names: the same as records store them, in the order that `match_values` expects.
         ignored_from: where the part begins that Apache ignores, a character from 0; None when the
             whole expression is the condition.
+        weight: what it costs to ask it about a message, in usual conditions: at least 1.
     """
 
     __slots__ = (
@@ -45,6 +48,7 @@ class Condition:
         "ignored_from",
         "names",
         "stored_names",
+        "weight",
     )
 
     def __init__(self, expression: str) -> None:
@@ -55,6 +59,7 @@ class Condition:
         node, self.ignored_from = parser.parse()
         self.expression = expression
         self.names = frozenset(parser.names)
+        self.weight = max(1, math.ceil(parser.operand_count / _USUAL_OPERANDS))
         self._evaluate = node.evaluate
         self._names = sorted(self.names)
         self.stored_names = tuple(name.encode() for name in self._names)

@@ -43,6 +43,7 @@ class Parser:
 
     Attributes:
         names: the properties that it mentions.
+        operand_count: properties and values in it so far.
     """
 
     def __init__(self, expression: str) -> None:
@@ -50,7 +51,7 @@ class Parser:
         self._lexer = Lexer(expression)
         self._token = self._lexer.next()
         self._depth = 0
-        self._operands = 0
+        self.operand_count = 0
 
     def parse(self) -> tuple[Node, int | None]:
         """Read the condition.
@@ -152,8 +153,8 @@ class Parser:
     def _primary(self) -> Node:
         token = self._token
         kind = token.kind
-        self._operands += kind != "("
-        if self._operands > MAX_OPERANDS:
+        self.operand_count += kind != "("
+        if self.operand_count > MAX_OPERANDS:
             reason = f"more than {MAX_OPERANDS} properties and values"
             raise ExpressionError(reason, token.position)
         if kind == NAME:

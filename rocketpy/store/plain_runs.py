@@ -26,6 +26,7 @@ class PlainPart(NamedTuple):
         high: offset after the last of the queue.
         messages: to be taken at most.
         size_bytes: of them at most, but one is always taken.
+        is_cut: whether a read that finds nothing in these entries looks at more of them.
         began_ms: monotonic time at which the read began.
     """
 
@@ -38,6 +39,7 @@ class PlainPart(NamedTuple):
     high: int
     messages: int
     size_bytes: int
+    is_cut: bool
     began_ms: int
 
 
@@ -53,6 +55,22 @@ class PlainRun(NamedTuple):
     places: Sequence[int]
     records: list[memoryview]
     size_bytes: int
+
+
+class RecordRun(NamedTuple):
+    """Records one behind the other in memory, all of them to be looked at.
+
+    Attributes:
+        view: of the file that they are in.
+        base: physical offset of its first byte.
+        offsets: physical offset of each record.
+        sizes: of each, bytes.
+    """
+
+    view: memoryview
+    base: int
+    offsets: Sequence[int]
+    sizes: Sequence[int]
 
 
 def plain_run(

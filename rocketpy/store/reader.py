@@ -22,7 +22,6 @@ Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOff
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
 from itertools import accumulate, compress, count
 from operator import add, le
 from typing import Final, NamedTuple
@@ -34,7 +33,7 @@ from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.plain_runs import PlainPart, plain_run
+from rocketpy.store.plain_runs import PlainPart, RecordRun, plain_run
 from rocketpy.store.proven_reads import ProvenReads
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.read_ahead import ReadAhead
@@ -49,6 +48,8 @@ _MAX_WASTED_BYTES: Final = 8 << 20
 _SHORTEST_RUN: Final = 8
 _LONGEST_RUN: Final = 256
 """Entries that a filter is asked about at once."""
+_FEWEST_ENTRIES: Final = 32
+"""That one read looks at, whatever a look costs."""
 _RUN_ENTRIES: Final = 4
 """Fewer are looked at one by one."""
 
@@ -130,7 +131,7 @@ class MessageReader:
         return _least(_Limit(max_count, max_bytes), self._recent)
 
     def begin_plain(
-        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
+        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int], weight: int
     ) -> PlainPart | None:
         """Return where a read begins, for who takes its records without `get`.
 
@@ -145,6 +146,7 @@ class MessageReader:
             queue_id: of the queue.
             queue_offset: of the first entry.
             limit: what `plain_limit` says.
+            weight: of the filter, see `MessageFilter`; 1 without.
 
         Returns:
             None when `get` is to be asked anyway.
@@ -160,14 +162,16 @@ class MessageReader:
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high:
             return None
-        window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
+        scanned_bytes = self._most_entries(weight) * ENTRY_BYTES
+        window = self._ahead.window(queue, queue_offset, scanned_bytes)
         if window is None:
             return None
         phy_offset: int = ENTRY.unpack_from(window)[0]
         file = self.recent_part(phy_offset)
         if file is None or phy_offset < log.verified_from:
             return None
-        return PlainPart(window, *file, phy_offset, low, high, *limit, began_ms)
+        is_cut = len(window) < scanned_bytes
+        return PlainPart(window, *file, phy_offset, low, high, *limit, is_cut, began_ms)
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
         """Count a read that was made after `begin_plain`.
@@ -180,10 +184,8 @@ class MessageReader:
         Returns:
             False when none was taken and `get` would look at more entries: nothing is counted then.
         """
-        if not count:
-            scanned_all = len(part.entries) >= self._scan_count * ENTRY_BYTES
-            if next_offset < part.high and not scanned_all:
-                return False
+        if not count and next_offset < part.high and part.is_cut:
+            return False
         self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
         return True
 
@@ -210,6 +212,10 @@ class MessageReader:
         if self._log.damaged or phy_offset < self._log.max_phy_offset - self._recent_bytes:
             return None
         return self._log.written_part(phy_offset)
+
+    def _most_entries(self, weight: int) -> int:
+        """Return how many entries one read looks at."""
+        return max(self._scan_count // weight, min(_FEWEST_ENTRIES, self._scan_count))
 
     def _without_queue(self, topic: str, queue_id: int) -> GetMessageResult:
         batch = self._table.get_batch(topic, queue_id)
@@ -243,7 +249,8 @@ class MessageReader:
         recent_from = self._log.max_phy_offset - self._recent_bytes
         recent, old = _least(wanted, self._recent), _least(wanted, self._old)
         selection = _Selection(self._log, self._proven, recent, old, recent_from)
-        begin, left = queue_offset, self._scan_count
+        begin = queue_offset
+        left = self._most_entries(1 if message_filter is None else message_filter.weight)
         while left > 0 and queue_offset < high and not selection.is_full:
             window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
             if window is None:
@@ -275,22 +282,6 @@ def _least(wanted: _Limit, allowed: _Limit) -> _Limit:
     messages, size_bytes = wanted
     most, most_bytes = allowed
     return _Limit(min(messages, most), min(size_bytes, most_bytes, _MAX_RESULT_BYTES))
-
-
-class _Run(NamedTuple):
-    """Records one behind the other in memory, all of them to be looked at.
-
-    Attributes:
-        view: of the file that they are in.
-        base: physical offset of its first byte.
-        offsets: physical offset of each record.
-        sizes: of each, bytes.
-    """
-
-    view: memoryview
-    base: int
-    offsets: Sequence[int]
-    sizes: Sequence[int]
 
 
 class _Selection:
@@ -438,7 +429,7 @@ class _Selection:
             wanted = (missing - len(taken)) * looked_at * 17 // (16 * max(1, len(buffers))) + 2
         return looked_at
 
-    def _run(self, window: memoryview, wanted: int) -> _Run | None:
+    def _run(self, window: memoryview, wanted: int) -> RecordRun | None:
         """Return records that need nothing but to be matched; None when the next ones need more.
 
         They are recent, of this life of the broker, undamaged, in one file, and no limit in bytes
@@ -468,7 +459,7 @@ class _Selection:
             or (log.damaged and not log.damaged.isdisjoint(offsets))
         ):
             return None
-        return _Run(view, base, offsets, sizes)
+        return RecordRun(view, base, offsets, sizes)
 
     def _record(self, phy_offset: int, size: int) -> memoryview | None:
         """Return a record's bytes; None when they are gone, or cannot be read."""

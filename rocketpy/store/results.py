@@ -168,7 +168,16 @@ class PutMessageResult(NamedTuple):
 
 
 class MessageFilter(Protocol):
-    """Decides which messages a read returns."""
+    """Decides which messages a read returns.
+
+    Attributes:
+        weight: what a look at a message costs, 1 is usual: a read looks at so many times fewer.
+    """
+
+    @property
+    def weight(self) -> int:
+        """See the class."""
+        ...
 
     def matches_tags_code(self, tags_code: int) -> bool:
         """Match by the consume-queue entry alone; hash collisions may pass."""

@@ -98,6 +98,7 @@ class _NoPoints:
     """Leaves check points out."""
 
     _CODE: Final = tags_code(CHECK_POINT_TAG)
+    weight: Final = 1
 
     def matches_tags_code(self, tags_code: int) -> bool:
         return tags_code != self._CODE

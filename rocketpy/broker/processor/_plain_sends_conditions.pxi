@@ -134,7 +134,8 @@ cdef class Matcher:
     of values, as far as they are remembered, and only while one pull is served.
     """
 
-    cdef int looked_at  # records, since it was set to 0
+    cdef int64_t looked_at  # records, since it was set to 0, each times the condition's weight
+    cdef int64_t weight
     cdef int64_t last_end  # of the record looked at last
     cdef Asked asked[MOST_ASKED]
     cdef Met met[MOST_MET]
@@ -148,6 +149,7 @@ cdef class Matcher:
         cdef Asked* asked
         if count > MOST_NAMES:
             return False
+        self.weight = condition.weight
         for number in range(count):
             names[number] = text_of(given[number])
         for number in range(MOST_MET):
@@ -213,7 +215,7 @@ cdef class Matcher:
             self.last_end = place + size
             found += 1
             entry += QUEUE_ENTRY_BYTES
-        self.looked_at += found
+        self.looked_at += found * self.weight
         if rows:
             self.answer(condition.match_values(rows), len(rows), found)
         return found

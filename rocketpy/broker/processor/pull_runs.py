@@ -39,7 +39,7 @@ class ReadsPlain(Protocol):
         ...
 
     def begin_plain(
-        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
+        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int], weight: int
     ) -> PlainPart | None:
         """Return where a read begins, for who takes its records."""
         ...
@@ -59,10 +59,20 @@ class KnownPull:
         standing: number of what it was allowed by; 0 asks each time.
         codes: of the tags it takes; None takes any.
         condition: what it takes has to meet; None takes everything.
+        weight: of the condition, see `rocketpy.store.results.MessageFilter`.
         sys_flags: of its topic and group.
     """
 
-    __slots__ = ("codes", "commits", "condition", "limit", "standing", "sys_flags", "wanted")
+    __slots__ = (
+        "codes",
+        "commits",
+        "condition",
+        "limit",
+        "standing",
+        "sys_flags",
+        "wanted",
+        "weight",
+    )
 
     def __init__(self, fields: PullFields, reader: ReadsPlain) -> None:
         code, group, topic, queue_id, max_count, sys_flag, text, kind, version, max_bytes = fields
@@ -75,14 +85,15 @@ class KnownPull:
         self.standing = 0
         self.codes: frozenset[int] | None = None
         self.condition: Condition | None = None
+        self.weight = 1
         self.sys_flags = (0, 0)
 
     def allow(self, allowed: AllowedPull, standing: int) -> bool:
         """Take over what a check said; False when it takes more tags than are compared here."""
         message_filter = allowed.message_filter
-        self.codes = self.condition = None
+        self.codes, self.condition, self.weight = None, None, 1
         if isinstance(message_filter, SqlFilter):
-            self.condition = message_filter.condition
+            self.condition, self.weight = message_filter.condition, message_filter.weight
         elif message_filter is not None:
             self.codes = message_filter.codes
             if len(self.codes) > _MAX_CODES:
@@ -132,7 +143,9 @@ class PullRuns:
                     return None
             if self._pulls.has_reset(wanted):
                 return None
-            return self._reader.begin_plain(wanted[1], wanted[2], queue_offset, known.limit)
+            return self._reader.begin_plain(
+                wanted[1], wanted[2], queue_offset, known.limit, known.weight
+            )
         except (RocketPyError, OSError, PullRefused):
             return None
 

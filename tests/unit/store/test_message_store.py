@@ -177,6 +177,7 @@ def test_reads_report_status_and_next_offset_as_apache_does() -> None:
 class OnlyCode:
     def __init__(self, code: int) -> None:
         self.code = code
+        self.weight = 1
 
     def matches_tags_code(self, tags_code: int) -> bool:
         return tags_code == self.code

@@ -25,6 +25,7 @@ class Filter:
 
     def __init__(self, code: int | None = None, body: bytes | None = None) -> None:
         self.code, self.body = code, body
+        self.weight = 1
         self.looked_at = 0
 
     def matches_tags_code(self, tags_code: int) -> bool:
@@ -111,6 +112,21 @@ def test_old_messages_are_limited_more(setting: str, value: int, expected: int) 
     assert get(store, 147).count == 3
     assert get(store, count=2).count == 2
     assert bodies(store) == bodies(with_little_memory(store, 1 << 40))
+
+
+@pytest.mark.parametrize(("weight", "looked_at"), [(2, 400), (25, 32), (32, 32), (1_000, 32)])
+def test_a_filter_that_costs_more_looks_at_fewer_entries(weight: int, looked_at: int) -> None:
+    store = Kit(mapped_file_size_commit_log=1 << 20).open()
+    put_many(store, 1_000, size=8)
+    tags = Filter(code=77)
+    tags.weight = weight
+    result = get(store, count=1 << 30, wanted=tags)
+    assert (result.status, result.next_begin_offset) == (NONE_MATCHED, looked_at)
+    assert tags.looked_at == looked_at
+    part = store.reader.begin_plain(TOPIC, 0, 0, (32, 1 << 20), weight)
+    assert part is not None
+    assert len(part.entries) == looked_at * ENTRY_BYTES
+    assert store.reader.end_plain(part, looked_at, 0), "no more is looked at"
 
 
 def test_a_filter_that_takes_nothing_looks_at_a_bounded_number_of_entries() -> None:

@@ -363,6 +363,17 @@ def test_one_call_looks_at_so_many_records(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_compiled
+def test_a_long_condition_looks_at_fewer_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a pull that finds nothing holds up no others: 32 of 800, and one pull a call."""
+    long = " OR ".join(f"n = {number}.5" for number in range(256))
+    pulls = b"".join(by(long, n, 32 * n) for n in range(4))
+    compiled = pulled(monkeypatch, [pulls], lambda broker: put(broker, numbered(400)))
+    following = [answer.ext_fields["nextBeginOffset"] for answer in answers(compiled)]
+    assert following == ["32", "64", "96", "128"]
+    assert 0 < compiled.served_bytes < len(pulls)
+
+
+@needs_compiled
 def test_the_same_values_are_asked_about_once_a_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[tuple[bytes, ...]] = []
     real = Condition.match_values
