@@ -28,6 +28,8 @@ class PlainPart(NamedTuple):
         size_bytes: of them at most, but one is always taken.
         is_cut: whether a read that finds nothing in these entries looks at more of them.
         began_ms: monotonic time at which the read began.
+        cut_at: queue offset of the first entry that is not among them because its message has to
+            be checked first; 0 without such.
     """
 
     entries: memoryview
@@ -41,6 +43,7 @@ class PlainPart(NamedTuple):
     size_bytes: int
     is_cut: bool
     began_ms: int
+    cut_at: int = 0
 
 
 class PlainRun(NamedTuple):

@@ -32,6 +32,11 @@ class ProvenReads:
         """Whether every message from one queue offset to before another was found intact."""
         return any(first <= start and end <= last for first, last in self._ranges.get(queue, ()))
 
+    def end_behind(self, queue: ConsumeQueue, start: int) -> int:
+        """Return before which offset every message from `start` on was found intact."""
+        ranges = self._ranges.get(queue, ())
+        return max((last for first, last in ranges if first <= start < last), default=start)
+
     def add(self, queue: ConsumeQueue, start: int, end: int) -> None:
         """Note that those messages are intact; of too many ranges the smallest is forgotten."""
         with self._lock:

@@ -140,6 +140,7 @@ class MessageReader:
         leave out is plain: its size is above 0, it is not before `first`, it ends where the written
         part of the file does, or before, and it begins behind the end of the one before; and as
         long as a condition does not turn down more than 4 MiB of them. Else `get` is to be asked.
+        Messages of a former life are among it once they were checked.
 
         Args:
             topic: of the queue.
@@ -168,10 +169,16 @@ class MessageReader:
             return None
         phy_offset: int = ENTRY.unpack_from(window)[0]
         file = self.recent_part(phy_offset)
-        if file is None or phy_offset < log.verified_from:
+        if file is None:
             return None
         is_cut = len(window) < scanned_bytes
-        return PlainPart(window, *file, phy_offset, low, high, *limit, is_cut, began_ms)
+        cut_at = 0
+        if phy_offset < log.verified_from:
+            cut_at = self._proven.end_behind(queue, queue_offset)
+            window = window[: (cut_at - queue_offset) * ENTRY_BYTES]
+            if not window:
+                return None  # `get` checks them, once
+        return PlainPart(window, *file, phy_offset, low, high, *limit, is_cut, began_ms, cut_at)
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
         """Count a read that was made after `begin_plain`.
@@ -182,9 +189,12 @@ class MessageReader:
             count: records taken; with none of them nothing matched.
 
         Returns:
-            False when none was taken and `get` would look at more entries: nothing is counted then.
+            False when `get` would look at more entries, as none was taken or as the next one has to
+            be checked: nothing is counted then.
         """
         if not count and next_offset < part.high and part.is_cut:
+            return False
+        if part.cut_at and next_offset == part.cut_at < part.high and count < part.messages:
             return False
         self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
         return True

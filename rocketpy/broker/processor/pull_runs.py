@@ -173,8 +173,8 @@ class PullRuns:
             size_bytes: of them.
 
         Returns:
-            None when none was taken and the read has to go on: nothing is committed or counted
-            then, and the request is to go the ordinary way.
+            None when the read has to go on, as none was taken or as what follows has to be checked:
+            nothing is committed or counted then, and the request is to go the ordinary way.
         """
         if not self._reader.end_plain(part, next_offset, count):
             return None

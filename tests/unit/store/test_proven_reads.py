@@ -34,6 +34,7 @@ def test_ranges_that_touch_become_one(added: list[tuple[int, int]], known: set[i
     for start in range(12):
         for end in range(start + 1, 12):
             assert proven.covers(wanted, start, end) == (set(range(start, end)) <= known)
+            assert (end <= proven.end_behind(wanted, start)) == (set(range(start, end)) <= known)
 
 
 def test_queues_have_nothing_in_common_and_only_so_many_are_remembered() -> None:

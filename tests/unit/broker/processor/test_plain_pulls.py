@@ -78,6 +78,21 @@ def test_any_pulls_in_any_cuts(monkeypatch: pytest.MonkeyPatch, seed: int) -> No
 
 
 @needs_compiled
+@pytest.mark.parametrize("seed", range(300, 306))
+def test_any_pulls_of_messages_of_a_former_life(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    def prepare(broker: Broker) -> None:
+        fill(broker, seed)
+        store: Any = broker.parts.store
+        half = store.queue_entry(TOPIC, 0, store._table.get(TOPIC, 0).max_offset // 2)[0]
+        store._log.verified_from = half if seed % 2 else 1 << 40
+
+    segments = some_segments(random.Random(seed))
+    pure, compiled = pulled_both_ways(monkeypatch, segments, prepare=prepare)
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes > 1_000
+
+
+@needs_compiled
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_records_in_many_small_files(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A pull that goes on in the next file of the log is served by Python."""
@@ -212,6 +227,31 @@ def test_damaged_and_unchecked_records_are_left_to_python(monkeypatch: pytest.Mo
     pure, compiled = pulled_both_ways(monkeypatch, pulls, None, unchecked)
     assert_same_pulls(pure, compiled)
     assert compiled.served_bytes == len(plain(3, 10)) + len(plain(4, 11))
+
+
+@needs_compiled
+def test_records_of_a_former_life_are_served_once_they_were_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def prepare(broker: Broker) -> None:
+        fill(broker, 1)
+        store: Any = broker.parts.store
+        store._log.verified_from = 1 << 40
+
+    few = {"maxMsgNums": "4"}
+    pulls = [
+        [
+            FIRST,
+            plain(1, 2, **few),
+            plain(2, 2, **few),
+            plain(3, 3, **few),
+            plain(4, 4, maxMsgNums="2"),
+        ]
+    ]
+    pure, compiled = pulled_both_ways(monkeypatch, pulls, None, prepare)
+    assert_same_pulls(pure, compiled)
+    # The third ends beyond what the first has checked.
+    assert compiled.served_bytes == len(plain(2, 2, **few)) + len(plain(4, 4, maxMsgNums="2"))
 
 
 @needs_compiled
