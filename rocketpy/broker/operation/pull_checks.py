@@ -27,6 +27,8 @@ KEPT_EXPRESSION_CHARS: Final = 200
 """A longer expression is not kept between pulls."""
 MAX_ALLOWED: Final = 4_096
 """Pulls that are remembered, about a kilobyte each."""
+_KEPT_CODES: Final = 32
+"""Who takes more tags is checked each time: each pull has codes of its own."""
 _FORBIDDEN_BROKER: Final = 1
 _FORBIDDEN_GROUP: Final = 2
 _FORBIDDEN_TOPIC: Final = 3
@@ -188,6 +190,9 @@ class PullChecks:
 
 def is_kept(wanted: PullRequest, allowed: AllowedPull) -> bool:
     """Whether what was allowed may be remembered as long as the standing is the same."""
-    return not isinstance(allowed.message_filter, SqlFilter) and (
-        wanted.expression is None or len(wanted.expression) <= KEPT_EXPRESSION_CHARS
-    )
+    message_filter = allowed.message_filter
+    if message_filter is not None and (
+        isinstance(message_filter, SqlFilter) or len(message_filter.codes) > _KEPT_CODES
+    ):
+        return False
+    return wanted.expression is None or len(wanted.expression) <= KEPT_EXPRESSION_CHARS

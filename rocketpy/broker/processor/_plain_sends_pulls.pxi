@@ -205,10 +205,10 @@ cdef class Pulls:
         if not read_pull(header, &wanted):
             return False
         known = self.known_pull(header, &wanted)
-        part = self.begin(known, wanted.queue_offset)
-        if part is None:
-            return False
         try:
+            part = self.begin(known, wanted.queue_offset)
+            if part is None:
+                return False
             PyObject_GetBuffer(part[0], &entries, PyBUF_SIMPLE)
             has_entries = True
             PyObject_GetBuffer(part[1], &file, PyBUF_SIMPLE)
@@ -229,6 +229,7 @@ cdef class Pulls:
                 return False
             self.answer(head, <Bytes>file.buf)
         finally:
+            known.condition = None  # large, and asked for each time
             if has_file:
                 PyBuffer_Release(&file)
             if has_entries:

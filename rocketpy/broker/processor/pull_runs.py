@@ -58,7 +58,7 @@ class KnownPull:
         limit: of what a read takes.
         standing: number of what it was allowed by; 0 asks each time.
         codes: of the tags it takes; None takes any.
-        condition: what it takes has to meet; None takes everything.
+        condition: what it takes has to meet; None takes everything. Given up after each pull.
         weight: of the condition, see `rocketpy.store.results.MessageFilter`.
         sys_flags: of its topic and group.
     """
@@ -95,9 +95,9 @@ class KnownPull:
         if isinstance(message_filter, SqlFilter):
             self.condition, self.weight = message_filter.condition, message_filter.weight
         elif message_filter is not None:
-            self.codes = message_filter.codes
-            if len(self.codes) > _MAX_CODES:
+            if len(message_filter.codes) > _MAX_CODES:
                 return False
+            self.codes = message_filter.codes
         self.sys_flags = allowed.topic.topic_sys_flag, allowed.group.group_sys_flag
         self.standing = standing if is_kept(self.wanted, allowed) else 0
         return True

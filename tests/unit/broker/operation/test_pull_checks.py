@@ -103,6 +103,16 @@ def test_conditions_and_long_expressions_are_not_remembered(expression: str, kin
     assert not kit.checks.standing().allowed
 
 
+@pytest.mark.parametrize(("tags", "is_remembered"), [(32, True), (33, False)])
+def test_what_takes_many_tags_is_not_remembered(tags: int, is_remembered: bool) -> None:
+    """Each has codes of its own, 260 KB of a subscription as long as may be."""
+    kit = Kit()
+    kit.consumers.unregister("g", kit.channel)
+    kit.register("||".join(f"t{number}" for number in range(tags)))
+    assert kit.checks.check(wanted()).message_filter is not None
+    assert bool(kit.checks.standing().allowed) is is_remembered
+
+
 def test_so_many_pulls_are_remembered() -> None:
     kit = Kit()
     for version in range(MAX_ALLOWED + 1):

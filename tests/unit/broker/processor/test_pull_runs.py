@@ -3,6 +3,7 @@
 import pytest
 
 from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.processor.pull_runs import KnownPull, PullRuns
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketpy.proto.codes import ResponseCode
@@ -173,3 +174,32 @@ def test_more_pulls_than_are_known_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, *reads]])
     assert_same_pulls(pure, compiled)
     assert compiled.served_bytes == sum(map(len, frames))
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    ("kind", "expression"),
+    [("SQL92", " OR ".join(f"a = {n}" for n in range(200))), ("TAG", "||".join("abcdefghi"))],
+)
+def test_nothing_large_is_kept_of_a_known_pull(
+    monkeypatch: pytest.MonkeyPatch, kind: str, expression: str
+) -> None:
+    """A thousand of them would keep as many conditions that their groups have replaced."""
+    found: list[KnownPull] = []
+    know = PullRuns.know
+
+    def noted(self: PullRuns, *fields: object) -> KnownPull:
+        found.append(know(self, *fields))  # type: ignore[arg-type] # as they came
+        return found[-1]
+
+    monkeypatch.setattr(PullRuns, "know", noted)
+    beyond = 1_000_000
+    pulls = [
+        pull(number, offset, sysFlag="4", subscription=expression, expressionType=kind)
+        for number, offset in enumerate((0, 1, beyond), 1)
+    ]
+    short = [pull(5, 0, sysFlag="4", subscription="a > 1", expressionType="SQL92")]
+    pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, *pulls, *short]])
+    assert_same_pulls(pure, compiled)
+    assert len(found) >= 2
+    assert {(one.condition, one.codes) for one in found} == {(None, None)}
