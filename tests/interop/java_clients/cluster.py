@@ -13,7 +13,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.request_table import Guard
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
-from rocketpy.proto.message import decode_message
+from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.remoting.config import (
     RemotingClientConfig,
     RemotingServerConfig,
@@ -98,6 +98,16 @@ class Servers:
             for record in got.buffers:
                 message = decode_message(record, inflate=False)
                 found[len(message.body)] = message.sys_flag
+        return found
+
+    def messages(self, topic: str) -> list[MessageExt]:
+        """The messages of a topic, at most 1,000 a queue."""
+        parts = self.broker().parts
+        config = parts.topics.get(topic)
+        found: list[MessageExt] = []
+        for queue_id in range(config.write_queue_nums if config else 0):
+            got = parts.store.get_message(topic, queue_id, 0, 1_000, 32 << 20)
+            found += [decode_message(record) for record in got.buffers]
         return found
 
     def stop_broker(self, number: int) -> None:

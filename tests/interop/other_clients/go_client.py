@@ -75,6 +75,12 @@ class GoClient(LineProcess):
         self.do("push", name=name, group=group, topic=topic, **options)
         return name
 
+    def pull(self, group: str, topic: str, **options: object) -> str:
+        """Start a pull consumer that is polled all the time; returns its name."""
+        name = f"goPuller{next(_names)}"
+        self.do("pull", name=name, group=group, topic=topic, **options)
+        return name
+
     def taken(self, name: str) -> list[dict[str, Any]]:
         """What a consumer got, or a producer was asked, since the last call."""
         found: list[dict[str, Any]] = self.do("taken", name=name)

@@ -6,6 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 import rocketpy
+from rocketpy.proto.trace import (
+    TRACE_TOPIC,
+    ConsumeEndTrace,
+    SendTrace,
+    TraceRecord,
+    decode_traces,
+)
 from tests.interop.java_clients.cluster import Servers
 from tests.interop.java_clients.jvm import bodies, wait_for
 from tests.interop.other_clients.go_client import GoClient, build
@@ -15,7 +22,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    settings = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
+    settings = {
+        "transactionCheckInterval": "1000",
+        "transactionTimeOut": "1000",
+        "traceTopicEnable": "true",  # this client does not have it made
+    }
     with Servers(tmp_path_factory.mktemp("servers"), properties=settings) as found:
         yield found
 
@@ -170,3 +181,94 @@ def test_a_condition_that_is_none_brings_nothing(go: GoClient) -> None:
     go.take(right, 1)
     assert go.taken(wrong) == []
     go.stop(right, wrong, producer)
+
+
+def test_timed_messages(go: GoClient) -> None:
+    """The client has no call for them, but takes the property."""
+    producer = go.producer()
+    go.send(producer, "Timed", "now")
+    consumer = go.push("goTimed", "Timed")
+    go.take(consumer, 1)
+    go.send(producer, "Timed", "later", property_TIMER_DELAY_MS=1_234)
+    (got,) = go.take(consumer, 1)
+    assert got["body"] == "later-0"
+    assert got["stored"] - got["born"] >= 1_234
+    go.stop(consumer, producer)
+
+
+def test_one_sharding_key_is_one_queue_in_order(go: GoClient) -> None:
+    producer = go.producer(by="hash")
+    for shard in ("a", "b", "c"):
+        go.send(producer, "Shards", shard, count=10, shard=shard)
+    consumer = go.push("goShards", "Shards", listener="orderly")
+    got = go.take(consumer, 30)
+    for shard in ("a", "b", "c"):
+        own = [one for one in got if one["body"].startswith(shard)]
+        assert [one["body"] for one in own] == [f"{shard}-{number}" for number in range(10)]
+        assert len({one["queueId"] for one in own}) == 1
+    go.stop(consumer, producer)
+
+
+def test_a_pull_consumer_polls_acknowledges_and_goes_on(go: GoClient) -> None:
+    producer = go.producer()
+    go.send(producer, "Polled", "x", count=8, tags="A,B")
+    consumer = go.pull("goPolled", "Polled", tags="A")
+    assert bodies(go.take(consumer, 4)) == ["x-0", "x-2", "x-4", "x-6"]
+    go.stop(consumer)
+    go.send(producer, "Polled", "y", tags="A")
+    consumer = go.pull("goPolled", "Polled", tags="A")
+    assert bodies(go.take(consumer, 1)) == ["y-0"]
+    go.stop(consumer, producer)
+
+
+def test_sends_and_handlers_are_traced(go: GoClient, servers: Servers) -> None:
+    producer = go.producer(trace=1)
+    (msg_id,) = go.send(producer, "Traced", "x", tags="A", key="k")
+    consumer = go.push("goTraced", "Traced", trace=1)
+    go.take(consumer, 1)
+
+    def records() -> dict[str, TraceRecord]:
+        return {
+            record.kind: record
+            for message in servers.messages(TRACE_TOPIC)
+            for record in decode_traces(message.body.decode())
+            if record.msg_id == msg_id
+        }
+
+    wait_for(lambda: len(records()) == 3)
+    pub, end = records()["Pub"], records()["SubAfter"]
+    assert isinstance(pub, SendTrace)
+    assert isinstance(end, ConsumeEndTrace)
+    assert (pub.topic, pub.group, pub.tag, pub.success) == ("Traced", producer, "A", True)
+    assert end.success
+    go.stop(consumer, producer)
+
+
+def test_a_namespace(go: GoClient, servers: Servers) -> None:
+    inside, outside = go.producer(ns="NS"), go.producer()
+    go.send(inside, "Spaces", "inside")
+    go.send(outside, "Spaces", "outside")
+    assert (servers.stored("NS%Spaces"), servers.stored("Spaces")) == (1, 1)
+    consumer = go.push("goSpaces", "Spaces", ns="NS")
+    (got,) = go.take(consumer, 1)
+    assert (got["body"], got["topic"]) == ("inside-0", "NS%Spaces")  # it hands out brokers' names
+    go.stop(consumer, inside, outside)
+
+
+def test_who_signs_is_served(go: GoClient) -> None:
+    account = {"access": "operator", "secret": "12345678"}
+    producer = go.producer(**account)
+    go.send(producer, "Signed", "x")
+    consumer = go.push("goSigned", "Signed", **account)
+    assert bodies(go.take(consumer, 1)) == ["x-0"]
+    go.stop(consumer, producer)
+
+
+def test_topics_are_made_listed_and_deleted(go: GoClient, servers: Servers) -> None:
+    broker = servers.broker().address
+    assert "Made" in go.do("topics", create="Made", at=broker)
+    made = servers.broker().parts.topics.get("Made")
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums) == (2, 2)
+    assert "Made" not in go.do("topics", delete="Made", at=broker)
+    assert servers.broker().parts.topics.get("Made") is None

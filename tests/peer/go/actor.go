@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/admin"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
@@ -89,11 +90,28 @@ func (l listener) CheckLocalTransaction(message *primitive.MessageExt) primitive
 	return state(string(message.Body), 1)
 }
 
-// producer name [kind=transaction]; `received` is what a transactional one was asked about.
+func (a *actor) traced() *primitive.TraceConfig {
+	return &primitive.TraceConfig{GroupName: "goTracer", NamesrvAddrs: a.namesrv, Access: primitive.Local}
+}
+
+func account(o options) primitive.Credentials {
+	return primitive.Credentials{AccessKey: o["access"], SecretKey: o["secret"]}
+}
+
+// producer name [kind=transaction] [ns] [trace] [access secret] [by=hash: of the sharding key]; `received` is what a transactional one was asked about.
 func (a *actor) producer(o options) (any, error) {
 	name := o["name"]
 	with := []producer.Option{producer.WithNameServer(a.namesrv), producer.WithGroupName(name), producer.WithInstanceName(name),
-		producer.WithSendMsgTimeout(10 * time.Second)}
+		producer.WithSendMsgTimeout(10 * time.Second), producer.WithNamespace(o["ns"])}
+	if o["trace"] != "" {
+		with = append(with, producer.WithTrace(a.traced()))
+	}
+	if o["access"] != "" {
+		with = append(with, producer.WithCredentials(account(o)))
+	}
+	if o["by"] == "hash" {
+		with = append(with, producer.WithQueueSelector(producer.NewHashQueueSelector()))
+	}
 	if o["kind"] == "transaction" {
 		found, err := rocketmq.NewTransactionProducer(listener{a, name}, with...)
 		if err != nil {
@@ -191,7 +209,7 @@ func (a *actor) send(o options) (any, error) {
 	return ids, nil
 }
 
-// push name group topic [instance: a producer's, which then is known to brokers at once] [tags | sql] [model=broadcasting] [listener=orderly] [fail: so many times] [level: of what fails] [tries] [answerer: a producer].
+// push name group topic [instance: a producer's, which then is known to brokers at once] [tags | sql] [model=broadcasting] [listener=orderly] [fail: so many times] [level: of what fails] [tries] [answerer: a producer] [ns] [trace] [access secret].
 func (a *actor) push(o options) (any, error) {
 	name, instance, isOrderly := o["name"], o["instance"], o["listener"] == "orderly"
 	if instance == "" {
@@ -205,7 +223,13 @@ func (a *actor) push(o options) (any, error) {
 	if tries := o.number("tries"); tries > 0 {
 		with = append(with, consumer.WithMaxReconsumeTimes(int32(tries)))
 	}
-	found, err := rocketmq.NewPushConsumer(with...)
+	if o["trace"] != "" {
+		with = append(with, consumer.WithTrace(a.traced()))
+	}
+	if o["access"] != "" {
+		with = append(with, consumer.WithCredentials(account(o)))
+	}
+	found, err := rocketmq.NewPushConsumer(append(with, consumer.WithNamespace(o["ns"]))...)
 	if err != nil {
 		return nil, err
 	}
@@ -242,6 +266,76 @@ func (a *actor) push(o options) (any, error) {
 	}
 	a.running[name] = found
 	return "ok", found.Start()
+}
+
+// pull name group topic [tags]; what is polled is acknowledged, and is `taken`.
+func (a *actor) pull(o options) (any, error) {
+	name := o["name"]
+	found, err := rocketmq.NewPullConsumer(consumer.WithNameServer(a.namesrv), consumer.WithGroupName(o["group"]), consumer.WithInstance(name),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	if err != nil {
+		return nil, err
+	}
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}
+	if o["tags"] != "" {
+		selector.Expression = o["tags"]
+	}
+	if err = found.Subscribe(o["topic"], selector); err != nil {
+		return nil, err
+	}
+	if err = found.Start(); err != nil {
+		return nil, err
+	}
+	background, end := context.WithCancel(context.Background())
+	a.running[name] = polling{found, end}
+	go func() {
+		for background.Err() == nil {
+			request, err := found.Poll(background, time.Second)
+			if err != nil {
+				continue
+			}
+			for _, one := range request.GetMsgList() {
+				a.note(name, one)
+			}
+			found.ACK(background, request, consumer.ConsumeSuccess)
+		}
+	}()
+	return "ok", nil
+}
+
+type polling struct {
+	rocketmq.PullConsumer
+	end context.CancelFunc
+}
+
+func (p polling) Shutdown() error {
+	p.end()
+	return p.PullConsumer.Shutdown()
+}
+
+// topics [create | delete]: make or delete a topic on the broker `at`; all topics.
+func (a *actor) topics(o options) (any, error) {
+	tool, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver(a.namesrv)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tool.Close() }()
+	background := context.Background()
+	if o["create"] != "" {
+		err = tool.CreateTopic(background, admin.WithTopicCreate(o["create"]), admin.WithBrokerAddrCreate(o["at"]),
+			admin.WithReadQueueNums(2), admin.WithWriteQueueNums(2))
+	}
+	if o["delete"] != "" {
+		err = tool.DeleteTopic(background, admin.WithTopicDelete(o["delete"]), admin.WithBrokerAddrDelete(o["at"]), admin.WithNameSrvAddr(a.namesrv))
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := tool.FetchAllTopicList(background)
+	if err != nil {
+		return nil, err
+	}
+	return found.TopicList, nil
 }
 
 // answer sends a request's body back; the client's CreateReplyMessage reads the body it is given as properties.
@@ -284,7 +378,7 @@ func main() {
 		transactional: map[string]rocketmq.TransactionProducer{}, running: map[string]closing{}, received: map[string][]map[string]any{},
 	}
 	verbs := map[string]func(options) (any, error){
-		"producer": a.producer, "send": a.send, "push": a.push, "taken": a.taken, "stop": a.stop,
+		"producer": a.producer, "send": a.send, "push": a.push, "pull": a.pull, "topics": a.topics, "taken": a.taken, "stop": a.stop,
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {

@@ -228,7 +228,7 @@ public final class Interop {
         }
     }
 
-    /** producer name [namesrv] [ns | ns2] [max: largest body] [kind=transaction] [group]; `received` is what it was asked about. */
+    /** producer name [namesrv] [ns | ns2] [max: largest body] [trace] [kind=transaction] [group]; `received` is what it was asked about. */
     private String producer(Options line) throws Exception {
         String name = line.text("name");
         DefaultMQProducer producer;
@@ -248,7 +248,7 @@ public final class Interop {
             });
             producer = transactional;
         } else {
-            producer = new DefaultMQProducer(name);
+            producer = new DefaultMQProducer(name, line.values.containsKey("trace"), null);
         }
         producer.setNamesrvAddr(line.text("namesrv", namesrv));
         producer.setInstanceName(name);
@@ -409,12 +409,12 @@ public final class Interop {
         };
     }
 
-    /** push name group topic [ns | ns2] [expression | sql] [from=first|last|yyyyMMddHHmmss] [model=broadcasting] [listener=orderly] [fail [level]] [tries] [batch]. */
+    /** push name group topic [ns | ns2] [expression | sql] [from=first|last|yyyyMMddHHmmss] [model=broadcasting] [listener=orderly] [fail [level]] [tries] [batch] [trace]. */
     private String push(Options line) throws Exception {
         String name = line.text("name");
         Queue<String> got = new ConcurrentLinkedQueue<>();
         AtomicInteger failures = new AtomicInteger(line.number("fail", 0));
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(line.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(line.text("group"), line.values.containsKey("trace"), null);
         consumer.setNamesrvAddr(line.text("namesrv", namesrv));
         consumer.setInstanceName(name);
         inNamespace(consumer, line);
