@@ -192,7 +192,7 @@ class ConsumerOffsets:
             if (
                 commit_offset is not None
                 and commit_offset >= 0
-                and not self.has_reset(group, topic, queue_id)
+                and not (self._resets.count and self.has_reset(group, topic, queue_id))
             ):
                 self._put(key, queue_id, commit_offset)
 

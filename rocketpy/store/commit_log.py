@@ -67,6 +67,7 @@ class CommitLog:
             Path(config.commit_log_directory), file_bytes, files, step_bytes=self._step_bytes
         )
         self.record_from_disk = self._queue.read
+        self.written_part = self._queue.written_part
         self._files = files
         self._offsets = offsets
         self._file: MappedFile | None = None
@@ -378,13 +379,9 @@ class CommitLog:
 
     def record(self, phy_offset: int, size_bytes: int) -> memoryview | None:
         """Return bytes that a consume queue points to, unchecked; None when they are gone."""
-        view, base, end = self._queue.written_part(phy_offset)
+        view, base, end = self.written_part(phy_offset)
         at = phy_offset - base
         return view[at : at + size_bytes] if phy_offset + size_bytes <= end else None
-
-    def written_part(self, phy_offset: int) -> tuple[memoryview, int, int]:
-        """See `MappedFileQueue.written_part`."""
-        return self._queue.written_part(phy_offset)
 
     def check(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
         """Tell what lies at an offset; None outside the files."""

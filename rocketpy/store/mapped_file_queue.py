@@ -169,10 +169,13 @@ class MappedFileQueue:
             The file's memory, the offset where it begins, and where what is written ends (0 when
             there is no such file).
         """
-        mapped = self.find(offset)
-        if mapped is None:
-            return _NO_MEMORY, 0, 0
-        return mapped.view, mapped.base_offset, mapped.base_offset + mapped.write_position
+        files = self.files
+        if files:
+            index = (offset - files[0].base_offset) // self.file_bytes
+            if 0 <= index < len(files):
+                mapped, base = files[index], files[index].base_offset
+                return mapped.view, base, base + mapped.write_position
+        return _NO_MEMORY, 0, 0
 
     def read(self, offset: int, size_bytes: int) -> memoryview | None:
         """Read written bytes of one file by a system call; None when they are gone.

@@ -168,8 +168,7 @@ class MessageReader:
         if window is None:
             return None
         phy_offset: int = ENTRY.unpack_from(window)[0]
-        file = self.recent_part(phy_offset)
-        if file is None:
+        if (file := self.recent_part(phy_offset)) is None:
             return None
         is_cut = len(window) < scanned_bytes
         cut_at = 0
@@ -225,7 +224,8 @@ class MessageReader:
 
     def _most_entries(self, weight: int) -> int:
         """Return how many entries one read looks at."""
-        return max(self._scan_count // weight, min(_FEWEST_ENTRIES, self._scan_count))
+        most = self._scan_count
+        return most if weight == 1 else max(most // weight, min(_FEWEST_ENTRIES, most))
 
     def _without_queue(self, topic: str, queue_id: int) -> GetMessageResult:
         batch = self._table.get_batch(topic, queue_id)

@@ -50,7 +50,7 @@ _MAX_LOOKED_AT: Final = 128
 """Messages that a suspended pull's condition is asked about for one arrival."""
 _MAX_TAG_KEYS: Final = 32
 
-_CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
+CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
     {
         GetMessageStatus.FOUND: int(ResponseCode.SUCCESS),
         GetMessageStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
@@ -64,13 +64,12 @@ _CODE_BY_STATUS: Final[Mapping[GetMessageStatus, int]] = MappingProxyType(
         GetMessageStatus.NO_MESSAGE_IN_QUEUE: int(ResponseCode.PULL_OFFSET_MOVED),
     }
 )
-assert set(_CODE_BY_STATUS) == set(GetMessageStatus)
+assert set(CODE_BY_STATUS) == set(GetMessageStatus)
 _EMPTY_QUEUE: Final = frozenset(
     {GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE}
 )
 _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
-_RETRY: Final = _CODE_BY_STATUS[GetMessageStatus.NO_MATCHED_MESSAGE]
 
 
 class MessageReader(Protocol):
@@ -205,6 +204,7 @@ class PullOperation:
 
     Attributes:
         checks: say who may pull what.
+        offsets: as given.
     """
 
     def __init__(  # noqa: PLR0913 - the parts a pull touches
@@ -223,7 +223,7 @@ class PullOperation:
         self._store = store
         self.checks = PullChecks(topics, groups, filters, config)
         self._filters = filters
-        self._offsets = offsets
+        self.offsets = offsets
         self._suspended = suspended
         self._stats = stats
         self._clock = clock
@@ -269,7 +269,7 @@ class PullOperation:
             return refused.outcome
         read = self._read(wanted, message_filter)
         code = _code_of(read, wanted.queue_offset)
-        self._offsets.commit_read(*wanted[:3], read.next_begin_offset, wanted.commit_offset)
+        self.offsets.commit_read(*wanted[:3], read.next_begin_offset, wanted.commit_offset)
         if code == _NOT_FOUND and wanted.suspend_ms is not None:
             kept = wanted
             if wanted.expression is not None and len(wanted.expression) > KEPT_EXPRESSION_CHARS:
@@ -279,10 +279,6 @@ class PullOperation:
         self._count(wanted, code, read.count, read.size_bytes)
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
 
-    def has_reset(self, wanted: PullRequest) -> bool:
-        """Whether the next pull is told where to go on, and reads nothing."""
-        return self._offsets.has_reset(*wanted[:3])
-
     def end_plain(
         self,
         wanted: PullRequest,
@@ -290,7 +286,7 @@ class PullOperation:
         commit_offset: int | None,
         count: int,
         size_bytes: int,
-    ) -> int:
+    ) -> None:
         """Do what follows a read that somebody else made, and that is not to be waited for.
 
         Args:
@@ -299,14 +295,11 @@ class PullOperation:
             commit_offset: how far the group has consumed the queue; None commits nothing.
             count: records that are handed out; 0 when none was taken of those that were looked at.
             size_bytes: of them.
-
-        Returns:
-            The response's code.
         """
-        self._offsets.commit_read(*wanted[:3], next_offset, commit_offset)
-        code = _SUCCESS if count else _RETRY
-        self._count(wanted, code, count, size_bytes)
-        return code
+        group, topic = wanted[0], wanted[1]
+        self.offsets.commit_read(group, topic, wanted[2], next_offset, commit_offset)
+        if count:
+            self._stats.inc_get(group, topic, count, size_bytes)
 
     def go_on(self, pull: SuspendedPull) -> PullOutcome:
         """Read for a pull that was resumed.
@@ -327,7 +320,7 @@ class PullOperation:
             return refused.outcome
         finally:
             self._suspended.release(pull)
-        self._offsets.commit_read(*wanted[:3], read.next_begin_offset)
+        self.offsets.commit_read(*wanted[:3], read.next_begin_offset)
         code = _code_of(read, wanted.queue_offset)
         self._count(wanted, code, read.count, read.size_bytes)
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
@@ -339,7 +332,7 @@ class PullOperation:
     def _read(self, wanted: PullRequest, message_filter: ConsumerFilter | None) -> GetMessageResult:
         topic, queue_id = wanted.topic, wanted.queue_id
         if self._config.use_server_side_reset_offset:
-            reset = self._offsets.take_reset(wanted.group, topic, queue_id)
+            reset = self.offsets.take_reset(wanted.group, topic, queue_id)
             if reset is not None:
                 return GetMessageResult(
                     GetMessageStatus.OFFSET_RESET,
@@ -380,4 +373,4 @@ def _code_of(read: GetMessageResult, queue_offset: int) -> int:
     # Asking an empty queue for entry 0 is a consumer that came early, not one that is lost.
     if read.status in _EMPTY_QUEUE and queue_offset == 0:
         return _NOT_FOUND
-    return _CODE_BY_STATUS[read.status]
+    return CODE_BY_STATUS[read.status]

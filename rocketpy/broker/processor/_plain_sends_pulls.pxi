@@ -18,6 +18,8 @@ cdef enum:
     MOST_CODES = 8
     MOST_KNOWN = 1024
     MOST_KEY_BYTES = 512
+    HEAD_PARTS = 5
+    MOST_DIGITS = 20
 
 cdef struct Wanted:  # of a pull
     int64_t queue_id, queue_offset, max_count, sys_flag, commit_offset, suspend_ms, sub_version
@@ -202,6 +204,7 @@ cdef class Pulls:
         cdef Wanted wanted
         cdef Py_buffer entries, file
         cdef bint has_entries = False, has_file = False
+        cdef int64_t next_offset
         if not read_pull(header, &wanted):
             return False
         known = self.known_pull(header, &wanted)
@@ -215,10 +218,11 @@ cdef class Pulls:
             has_file = True
             if not self.take(part, known, &entries, &file):
                 return False
+            next_offset = wanted.queue_offset + self.taken.looked_at
             head = self.end(
                 known,
                 part,
-                wanted.queue_offset + self.taken.looked_at,
+                next_offset,
                 wanted.commit_offset,
                 header.opaque,
                 kind,
@@ -227,7 +231,7 @@ cdef class Pulls:
             )
             if head is None:
                 return False
-            self.answer(head, <Bytes>file.buf)
+            self.answer(head, part, next_offset, header.opaque, <Bytes>file.buf)
         finally:
             known.condition = None  # large, and asked for each time
             if has_file:
@@ -286,20 +290,45 @@ cdef class Pulls:
                 part.code_count += 1
         return take_entries(&part, &self.taken)
 
-    cdef int answer(self, bytes head, Bytes file) except -1:
+    cdef uint8_t* room_for(self, Py_ssize_t head_size) except NULL:
+        """Return where the response goes, with room for a head of that size and the records."""
+        cdef Py_ssize_t room = self.out_size + head_size + <Py_ssize_t>self.taken.size
+        cdef uint8_t* larger
+        if self.out == NULL or room > self.out_room:
+            room += room // 2
+            larger = <uint8_t*>realloc(self.out, room)
+            if larger == NULL:
+                raise MemoryError
+            self.out, self.out_room = larger, room
+        return self.out + self.out_size
+
+    cdef int answer(self, head, part, int64_t next_offset, int64_t opaque, Bytes file) except -1:
         """Add the response: head and records."""
-        cdef Py_ssize_t head_size = PyBytes_Size(head), room
+        cdef Text[HEAD_PARTS] texts
+        cdef Py_ssize_t size
+        cdef uint8_t* start
+        cdef uint8_t* p
+        if isinstance(head, tuple):
+            size = take_parts(texts, head, HEAD_PARTS)
+            start = self.room_for(8 + size + (HEAD_PARTS - 1) * MOST_DIGITS)
+            p = add_decimal(add_text(start + 8, &texts[0]), part[6])
+            p = add_decimal(add_text(p, &texts[1]), part[5])
+            p = add_decimal(add_text(p, &texts[2]), next_offset)
+            p = add_decimal(add_text(p, &texts[3]), opaque)
+            p = add_text(p, &texts[4])
+            size = p - start - 8
+            put_int(start, <uint32_t>(4 + size + self.taken.size))
+            put_int(start + 4, <uint32_t>size)
+        else:
+            size = PyBytes_Size(head)
+            p = add(self.room_for(size), <Bytes>PyBytes_AsString(head), size)
+        self.out_size = self.add_records(p, file) - self.out
+        return 0
+
+    cdef uint8_t* add_records(self, uint8_t* p, Bytes file) noexcept nogil:
+        """Add the records that were taken."""
         cdef int number = 0, following
         cdef int64_t at, size
-        cdef uint8_t* p
-        room = self.out_size + head_size + <Py_ssize_t>self.taken.size
-        if room > self.out_room:
-            room += room // 2
-            p = <uint8_t*>realloc(self.out, room)
-            if p == NULL:
-                raise MemoryError
-            self.out, self.out_room = p, room
-        p = add(self.out + self.out_size, <Bytes>PyBytes_AsString(head), head_size)
         while number < self.taken.count:
             # Records one behind the other are copied together.
             at, size = self.taken.at[number], self.taken.sizes[number]
@@ -309,5 +338,4 @@ cdef class Pulls:
                 following += 1
             p = add(p, file + at, size)
             number = following
-        self.out_size = p - self.out
-        return 0
+        return p

@@ -6,20 +6,27 @@ Source: PullMessageResponseHeader.java, PullMessageProcessor.composeResponseHead
 """
 
 import struct
-from typing import Final
+from typing import Final, TypeAlias
 
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.command import RemotingCommand, encode_head, make_response
 from rocketpy.store.results import GetMessageResult
 
-_JSON: Final = 0
+JSON: Final = 0
 _PREFIX: Final = struct.Struct(">iI")
-_TEMPLATE: Final = (
-    b'{"code":%d,"extFields":{"groupSysFlag":"%d","maxOffset":"%d","minOffset":"%d",'
-    b'"nextBeginOffset":"%d","suggestWhichBrokerId":"0","topicSysFlag":"%d"},"flag":1,'
-    b'"language":"' + LanguageCode.PYTHON.name.encode() + b'","opaque":%d,"remark":"'
-    b'%b","serializeTypeCurrentRPC":"JSON","version":' + str(RPC_VERSION).encode() + b"}"
+_PARTS: Final = (
+    b'{"code":%d,"extFields":{"groupSysFlag":"%d","maxOffset":"',
+    b'","minOffset":"',
+    b'","nextBeginOffset":"',
+    b'","suggestWhichBrokerId":"0","topicSysFlag":"%d"},"flag":1,"language":"'
+    + LanguageCode.PYTHON.name.encode()
+    + b'","opaque":',
+    b',"remark":"%b","serializeTypeCurrentRPC":"JSON","version":'
+    + str(RPC_VERSION).encode()
+    + b"}",
 )
+_TEMPLATE: Final = b"%d".join(_PARTS)
+JsonParts: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 def pull_frame(
@@ -72,7 +79,7 @@ def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
         sys_flags: of the topic and of the group.
         body_bytes: of the records, which follow.
     """
-    if serialize_type == _JSON:
+    if serialize_type == JSON:
         header = _TEMPLATE % (code, sys_flags[1], *offsets, sys_flags[0], opaque, remark.encode())
         size = len(header)
         return _PREFIX.pack(4 + size + body_bytes, size) + header
@@ -87,3 +94,24 @@ def pull_head(  # noqa: PLR0917 - the fields of a header, at each pull
     }
     head = RemotingCommand(code, 0, 0, opaque, 0, None, {}, b"", serialize_type)
     return encode_head(make_response(head, code, remark, ext_fields), body_bytes)
+
+
+def json_parts(code: int, remark: str, sys_flags: tuple[int, int]) -> JsonParts:
+    """A header in JSON as `pull_head` writes it, but three offsets and the opaque.
+
+    Args:
+        code: of the response.
+        remark: says what was found.
+        sys_flags: of the topic and of the group.
+
+    Returns:
+        What stands before, between and behind the last offset of the queue, the first, the next one
+        to be read, and the opaque.
+    """
+    return (
+        _PARTS[0] % (code, sys_flags[1]),
+        _PARTS[1],
+        _PARTS[2],
+        _PARTS[3] % sys_flags[0],
+        _PARTS[4] % remark.encode(),
+    )

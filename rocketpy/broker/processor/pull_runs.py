@@ -12,11 +12,11 @@ again when any of that has changed (`PullChecks.standing`).
 from typing import Final, Protocol, TypeAlias
 
 from rocketpy.broker.filters import SqlFilter
-from rocketpy.broker.operation.pull import PullOperation
+from rocketpy.broker.operation.pull import CODE_BY_STATUS, PullOperation
 from rocketpy.broker.operation.pull_checks import AllowedPull, is_kept
 from rocketpy.broker.operation.pull_request import PullRefused
 from rocketpy.broker.processor.pull_message import pull_request
-from rocketpy.broker.processor.pull_response import pull_head
+from rocketpy.broker.processor.pull_response import JSON, JsonParts, json_parts, pull_head
 from rocketpy.errors import RocketPyError
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.plain_runs import PlainPart
@@ -24,8 +24,11 @@ from rocketpy.store.results import GetMessageStatus
 
 _MAX_CODES: Final = 8
 """Tags that are compared one after the other; who takes more of them is served by Python."""
-_FOUND: Final = GetMessageStatus.FOUND.value
-_NO_MATCH: Final = GetMessageStatus.NO_MATCHED_MESSAGE.value
+_OUTCOMES: Final = tuple(
+    (CODE_BY_STATUS[status], status.value)
+    for status in (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.FOUND)
+)
+"""Code and remark of responses without messages, and with some."""
 
 PullFields: TypeAlias = tuple[int, str, str, int, int, int, str | None, str | None, int, int | None]
 """What `pull_request` takes, but the offsets and how long it may wait."""
@@ -61,12 +64,14 @@ class KnownPull:
         condition: what it takes has to meet; None takes everything. Given up after each pull.
         weight: of the condition, see `rocketpy.store.results.MessageFilter`.
         sys_flags: of its topic and group.
+        heads: of responses in JSON, without messages and with some.
     """
 
     __slots__ = (
         "codes",
         "commits",
         "condition",
+        "heads",
         "limit",
         "standing",
         "sys_flags",
@@ -86,7 +91,8 @@ class KnownPull:
         self.codes: frozenset[int] | None = None
         self.condition: Condition | None = None
         self.weight = 1
-        self.sys_flags = (0, 0)
+        self.sys_flags: tuple[int, int] | None = None
+        self.heads: tuple[JsonParts, ...] = ()
 
     def allow(self, allowed: AllowedPull, standing: int) -> bool:
         """Take over what a check said; False when it takes more tags than are compared here."""
@@ -98,7 +104,10 @@ class KnownPull:
             if len(message_filter.codes) > _MAX_CODES:
                 return False
             self.codes = message_filter.codes
-        self.sys_flags = allowed.topic.topic_sys_flag, allowed.group.group_sys_flag
+        sys_flags = allowed.topic.topic_sys_flag, allowed.group.group_sys_flag
+        if self.sys_flags != sys_flags:
+            self.sys_flags = sys_flags
+            self.heads = tuple(json_parts(*outcome, sys_flags) for outcome in _OUTCOMES)
         self.standing = standing if is_kept(self.wanted, allowed) else 0
         return True
 
@@ -114,6 +123,7 @@ class PullRuns:
     def __init__(self, pulls: PullOperation, reader: ReadsPlain) -> None:
         self._pulls = pulls
         self._checks = pulls.checks
+        self._has_reset = pulls.offsets.has_reset
         self._reader = reader
 
     def know(self, *fields: *PullFields) -> KnownPull:
@@ -141,10 +151,11 @@ class PullRuns:
                 known.standing = 0
                 if not known.allow(self._checks.check(wanted), standing):
                     return None
-            if self._pulls.has_reset(wanted):
+            group, topic, queue_id = wanted[0], wanted[1], wanted[2]
+            if self._has_reset(group, topic, queue_id):
                 return None
             return self._reader.begin_plain(
-                wanted[1], wanted[2], queue_offset, known.limit, known.weight
+                topic, queue_id, queue_offset, known.limit, known.weight
             )
         except (RocketPyError, OSError, PullRefused):
             return None
@@ -159,7 +170,7 @@ class PullRuns:
         serialize_type: int,
         count: int,
         size_bytes: int,
-    ) -> bytes | None:
+    ) -> bytes | JsonParts | None:
         """Commit and count what was read; return the response up to its records.
 
         Args:
@@ -173,19 +184,17 @@ class PullRuns:
             size_bytes: of them.
 
         Returns:
+            In JSON only what `json_parts` says: the caller adds the numbers.
             None when the read has to go on, as none was taken or as what follows has to be checked:
             nothing is committed or counted then, and the request is to go the ordinary way.
         """
         if not self._reader.end_plain(part, next_offset, count):
             return None
         committed = commit_offset if known.commits else None
-        code = self._pulls.end_plain(known.wanted, next_offset, committed, count, size_bytes)
-        return pull_head(
-            opaque,
-            serialize_type,
-            code,
-            _FOUND if count else _NO_MATCH,
-            (part.high, part.low, next_offset),
-            known.sys_flags,
-            size_bytes,
-        )
+        self._pulls.end_plain(known.wanted, next_offset, committed, count, size_bytes)
+        if serialize_type == JSON:
+            return known.heads[count > 0]
+        code, remark = _OUTCOMES[count > 0]
+        assert known.sys_flags is not None, "begun before"
+        offsets = part.high, part.low, next_offset
+        return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, size_bytes)
