@@ -2,21 +2,27 @@
 
 A producer sends messages with delay levels and with moments, and calls some of them back, while a
 broker with SYNC_FLUSH ends in every way, also in the middle of a change of its disk, and its wall
-clock is set both ways. Judged at the end: every acknowledged message that was not called back is
-delivered, none before its time. Where a clock was set, a message is early when neither that clock
-says that it is due nor so much time has gone by. A delay begins when the broker gets the message,
-by the broker's clock: what was on its way when that was set may be due by either.
+clock is set both ways, or while it and the producer are parted now and then. Judged at the end:
+every acknowledged message that was not called back is delivered, none before its time. Where a
+clock was set, a message is early when neither that clock says that it is due nor so much time has
+gone by. A delay begins when the broker gets the message, by the broker's clock: what was on its way
+when that was set may be due by either.
 """
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
 
 import pytest
 
+from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.moment import due_ms
+from rocketpy.broker.timer import slot_reader
 from rocketpy.client.producer import Producer
 from rocketpy.errors import RocketPyError
 from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_cluster import SimBroker, SimCluster, run_simulation
 from rocketpy.testing.sim_files import ProcessEndedError
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
@@ -25,9 +31,12 @@ SEEDS = seed_count(8)
 CHUNKS = 4
 TEST = "tests/simulation/test_later.py::test_nothing_is_lost_or_early_under_any_seed"
 TOPIC, QUEUES = "t", 2
+CLIENT = "10.0.1.1"
 _TROUBLE_S = 30.0
 _CLOCK_STEPS_MS = (-60_000, -5_000, -1_500, 1_500, 5_000, 60_000)
 _LOOK_S = 0.02
+_EVERY_END = ("kill", "power", "stop", "operation", "clock")
+_PARTED = ("part", "part", "kill", "power", "operation")
 _SETTINGS = {
     "flushDiskType": "SYNC_FLUSH",
     "messageDelayLevel": "1s 3s 8s",
@@ -45,8 +54,8 @@ class LaterWorld:
         twice: what was delivered more than once, at the end.
     """
 
-    def __init__(self, cluster: SimCluster, *, only_stops: bool = False) -> None:
-        self._ways = ("stop",) if only_stops else ("kill", "power", "stop", "operation", "clock")
+    def __init__(self, cluster: SimCluster, ways: tuple[str, ...]) -> None:
+        self._ways = ways
         self.cluster = cluster
         self.rng = cluster.loop.rng
         self.counts: Counter[str] = Counter()
@@ -191,6 +200,8 @@ class LaterWorld:
                 self.broker.lose_power()
             elif kind == "stop":
                 await self.broker.stop()
+            elif kind == "part":
+                await self._part()
             elif kind == "clock":
                 self._set_clock(self.rng.choice(_CLOCK_STEPS_MS))
             else:
@@ -201,6 +212,15 @@ class LaterWorld:
                     continue
             if not self.broker.is_running:
                 await self._start_again()
+
+    async def _part(self) -> None:
+        """The broker is alone for a while: what is on its way, requests or responses, is lost."""
+        others = ["10.0.0.1", CLIENT]
+        alone = self.rng.choice([self.broker.host.name, CLIENT])
+        rest = [each for each in (self.broker.host.name, *others) if each != alone]
+        self.cluster.network.partition([alone], rest)
+        await asyncio.sleep(self.rng.choice([0.5, 5.0, 12.0]))
+        self.cluster.network.heal()
 
     async def _start_again(self) -> None:
         while True:
@@ -220,9 +240,9 @@ def run(seed: int) -> Counter[str]:
     return _world_of(seed).counts
 
 
-def _world_of(seed: int, *, only_stops: bool = False) -> LaterWorld:
+def _world_of(seed: int, ways: tuple[str, ...] = _EVERY_END) -> LaterWorld:
     async def scenario(cluster: SimCluster) -> LaterWorld:
-        world = LaterWorld(cluster, only_stops=only_stops)
+        world = LaterWorld(cluster, ways)
         await world.run()
         return world
 
@@ -241,9 +261,37 @@ def test_seeds_that_found_something(seed: int) -> None:
     run(seed)
 
 
+def test_nothing_is_lost_or_early_when_hosts_are_parted() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(6):
+        counts += _world_of(seed, _PARTED).counts
+    assert counts["part"] >= 6
+    assert counts["failed"] > 0
+
+
+def test_the_judge_notices_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the check: a delivery in ten is forgotten."""
+    put, count = InternalPut.put, itertools.count()
+
+    def forgetful(self: InternalPut, message: PutMessage) -> PutMessageResult:
+        if message.topic == TOPIC and next(count) % 10 == 9:
+            return PutMessageResult(PutMessageStatus.PUT_OK, phy_offset=0)
+        return put(self, message)
+
+    monkeypatch.setattr(InternalPut, "put", forgetful)
+    with pytest.raises(TimeoutError):
+        run(1)
+
+
+def test_the_judge_notices_what_is_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_reader, "due_ms", lambda *given: due_ms(*given) - 300)
+    with pytest.raises(AssertionError, match="ms early"):
+        run(1)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_clean_stops_deliver_nothing_twice(seed: int) -> None:
-    world = _world_of(seed, only_stops=True)
+    world = _world_of(seed, ("stop",))
     assert world.counts["stop"] > 0
     assert world.twice == []
     assert world.counts["recalled"] > 0
