@@ -90,7 +90,9 @@ def moment_of(delay: Duration | None, deliver_at: datetime | None, level: int) -
         raise IllegalMessageError(f"give one of {' and '.join(given)}")
     if deliver_at is not None:
         if deliver_at.tzinfo is None:
-            raise IllegalMessageError("deliver_at needs a time zone")
+            raise IllegalMessageError(
+                "deliver_at needs a time zone; .astimezone() adds the local one"
+            )
         return Moment(deliver_ms=-((_EPOCH - deliver_at) // _MS))
     if not delay:
         return None
