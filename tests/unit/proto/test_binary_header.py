@@ -1,8 +1,10 @@
+import random
 import struct
 
 import pytest
 
 from rocketpy.errors import BadHeaderError
+from rocketpy.proto import binary_header
 from rocketpy.proto.binary_header import decode_binary_header, encode_binary_header
 from rocketpy.proto.json_header import MAX_EXT_FIELDS
 
@@ -74,3 +76,59 @@ def test_the_number_of_ext_fields_is_bounded():
     fields = {str(n): "" for n in range(MAX_EXT_FIELDS + 1)}
     with pytest.raises(BadHeaderError, match="more than"):
         decode_binary_header(encode_binary_header(1, 0, 0, 0, 0, None, fields))
+
+
+def decoded(data: bytes) -> object:
+    try:
+        return decode_binary_header(data)
+    except BadHeaderError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_headers_that_are_like_others_are_read_as_each_is_alone(monkeypatch, seed):
+    """Few lengths, so that many are alike in length; some damaged, some with odd text."""
+    layouts: dict = {}
+    monkeypatch.setattr(binary_header, "_layouts", layouts)
+    rng = random.Random(seed)
+    shapes = [
+        [(rng.choice("abcd") * rng.randrange(3), rng.randrange(3)) for _ in range(rng.randrange(5))]
+        for _ in range(6)
+    ]
+    known = 0
+    for _ in range(1_500):
+        fields = {}
+        for name, size in rng.choice(shapes):
+            fields[name] = "".join(rng.choices("xyz\0\xe9", (9, 9, 9, 1, 1), k=size))
+        data = bytearray(encode_binary_header(1, 0, 493, 7, 0, None, fields))
+        for _ in range(rng.choice((0, 0, 0, 1, 2))):
+            data[rng.randrange(17, len(data))] = rng.choice((0, 1, 2, 97, 0xC3, 0xA9, 0xFF))
+        together = decoded(bytes(data))
+        known += layouts.get(len(data) - 21) is not None
+        monkeypatch.setattr(binary_header, "_layouts", {})
+        assert together == decoded(bytes(data))
+        monkeypatch.setattr(binary_header, "_layouts", layouts)
+    assert known > 500
+
+
+def test_a_layout_goes_when_others_come_instead(monkeypatch):
+    layouts: dict = {}
+    monkeypatch.setattr(binary_header, "_layouts", layouts)
+    first, second = ({"a": "1", "b": "22"}, {"a": "11", "b": "2"})
+    for fields, names in ((first, (1, 2)), *[(second, (1, 2))] * 7, (second, (2, 1))):
+        header = encode_binary_header(1, 0, 493, 7, 0, None, fields)
+        assert decode_binary_header(header)[6] == fields
+        (layout,) = layouts.values()
+        parts = layout.unpack_from(header, 21)
+        assert tuple(map(len, parts[1::2])) == (names if fields is second else (1, 2))
+
+
+def test_layouts_are_bounded(monkeypatch):
+    layouts: dict = {}
+    monkeypatch.setattr(binary_header, "_layouts", layouts)
+    for size in range(1_200):
+        fields = {"a": "x" * size}
+        header = encode_binary_header(1, 0, 493, 7, 0, None, fields)
+        assert decode_binary_header(header)[6] == decode_binary_header(header)[6] == fields
+        assert len(layouts) <= 256
+    assert max(layouts) <= 1_024
