@@ -27,6 +27,16 @@ def test_list_of_groups(world: World, tmp_path: Path) -> None:
     assert world.cluster.parts.groups.get("admL2") is not None
 
 
+def test_a_group_is_told_to_pop(world: World) -> None:
+    """One that does not exist yet is created."""
+    where = ("-b", world.cluster.broker, "-t", world.topic, "-g", "admPops")
+    assert "success" in world.run("setConsumeMode", *where, "-m", "POP", "-q", "8")
+    mode = world.cluster.parts.modes.get(world.topic, "admPops")
+    assert mode is not None
+    assert (mode.mode, mode.pop_share_queue_num) == ("POP", 8)
+    assert world.cluster.parts.groups.get("admPops") is not None
+
+
 def test_progress_of_all_groups(world: World) -> None:
     found = {row[0]: row for row in rows(world.run("consumerProgress"))}
     row = found[world.group]

@@ -159,7 +159,9 @@ def test_modes_that_cannot_be_set(fields: dict[str, str], code: int, remark: str
 
 def test_a_group_that_does_not_exist_yet_is_created() -> None:
     kit = Kit()
+    assert kit.groups.get("new") is None
     assert kit.set_mode(consumerGroup="new", mode="POP").code == 0
+    assert kit.groups.get("new") is not None
     assert kit.modes.get("T", "new").mode == "POP"  # type: ignore[union-attr]
 
 
