@@ -34,8 +34,15 @@ _PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
 _MAX_JSON_WORD: Final = MAX_HEADER_BYTES
 """Second words up to this one say: JSON, and a header that is not too long."""
-_GUESSES: Final = {b"\x16\x03": "TLS", b"GE": "HTTP", b"PO": "HTTP", b"HE": "HTTP", b"PR": "PROXY"}
-"""What else speaks to a port by mistake, by its first two bytes; none is a length within limits."""
+_GUESSES: Final = {
+    b"\x16\x03": "TLS",
+    b"GE": "HTTP",
+    b"PO": "HTTP",
+    b"HE": "HTTP",
+    b"PR": "PROXY",
+    b"PRI ": "gRPC, or other HTTP/2",
+}
+"""What else speaks to a port by mistake, by its first bytes; none is a length within limits."""
 _DECODERS: Final = (decode_json_header, decode_binary_header, decode_msgpack_header)
 
 
@@ -129,7 +136,8 @@ class CommandReader:
                 msg = f"frame length {length} is too small"
                 raise BadFrameError(msg)
             if length > self._max_length_bytes:
-                guess = _GUESSES.get(data[position : position + 2], "")
+                begin = data[position : position + 4]
+                guess = _GUESSES.get(begin) or _GUESSES.get(begin[:2], "")
                 raise FrameTooLongError(length + 4, self._max_length_bytes + 4, guess)
             self._needed_bytes = 4 + length
         self._pending += memoryview(data)[position:]

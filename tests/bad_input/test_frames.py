@@ -69,11 +69,18 @@ def test_tls_without_certificate(world: World, log: EventLog, server: str) -> No
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_http(world: World, log: EventLog, server: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "guess"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "looks like HTTP"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "looks like gRPC"),
+    ],
+)
+def test_http(world: World, log: EventLog, server: str, text: bytes, guess: str) -> None:
     with world.staying_well(), world.peer(server) as peer:
-        peer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        peer.write(text)
         assert peer.is_closed_by_peer()
-        assert log.named("malformed frame", peer.name, "HTTP")
+        assert log.named("malformed frame", peer.name, guess)
 
 
 @pytest.mark.parametrize("server", SERVERS)
