@@ -1,5 +1,6 @@
 import random
 import struct
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def decoded(data: bytes) -> object:
 @pytest.mark.parametrize("seed", range(6))
 def test_headers_that_are_like_others_are_read_as_each_is_alone(monkeypatch, seed):
     """Few lengths, so that many are alike in length; some damaged, some with odd text."""
-    layouts: dict = {}
+    layouts: dict[int, Any] = {}
     monkeypatch.setattr(binary_header, "_layouts", layouts)
     rng = random.Random(seed)
     shapes = [
@@ -112,7 +113,7 @@ def test_headers_that_are_like_others_are_read_as_each_is_alone(monkeypatch, see
 
 
 def test_a_layout_goes_when_others_come_instead(monkeypatch):
-    layouts: dict = {}
+    layouts: dict[int, Any] = {}
     monkeypatch.setattr(binary_header, "_layouts", layouts)
     first, second = ({"a": "1", "b": "22"}, {"a": "11", "b": "2"})
     for fields, names in ((first, (1, 2)), *[(second, (1, 2))] * 7, (second, (2, 1))):
@@ -124,7 +125,7 @@ def test_a_layout_goes_when_others_come_instead(monkeypatch):
 
 
 def test_layouts_are_bounded(monkeypatch):
-    layouts: dict = {}
+    layouts: dict[int, Any] = {}
     monkeypatch.setattr(binary_header, "_layouts", layouts)
     for size in range(1_200):
         fields = {"a": "x" * size}
