@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.filters import ConsumerFilter, TagFilter
+from rocketpy.broker.operation.arrived_message import ArrivedMessage
 from rocketpy.broker.operation.pull_checks import KEPT_EXPRESSION_CHARS, PullChecks
 from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.pull_request import (
@@ -113,9 +114,9 @@ class SuspendedPull(SuspendedRequest):
         message_filter: what it takes, when the request said that; None takes everything.
     """
 
-    __slots__ = ("_looked_to", "_resume", "_store", "message_filter", "wanted")
+    __slots__ = ("_arrived", "_looked_to", "_resume", "_store", "message_filter", "wanted")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the fields of a request, and what it asks
         self,
         wanted: PullRequest,
         message_filter: ConsumerFilter | None,
@@ -123,9 +124,11 @@ class SuspendedPull(SuspendedRequest):
         deadline_ms: int,
         resume: Callable[["SuspendedPull"], None],
         store: MessageReader,
+        arrived: ArrivedMessage,
     ) -> None:
         self.wanted = wanted
         self.message_filter = message_filter
+        self._arrived = arrived
         self._resume = resume
         self._store = store
         self._looked_to = wanted.queue_offset
@@ -170,6 +173,11 @@ class SuspendedPull(SuspendedRequest):
             return True
         queue = wanted.topic, wanted.queue_id
         try:
+            if begin == next_offset - 1:  # as mostly: it is read once for all who wait for it
+                properties = self._arrived.properties(*queue, begin)
+                if properties is not None:
+                    self._looked_to = next_offset
+                    return message_filter.condition.matches_stored(properties)
             read = self._store.get_message(*queue, begin, 1, MAX_PULL_BYTES, message_filter)
         except (RocketPyError, OSError):
             return True  # it is told so itself: who stored the message has no part in it
@@ -225,6 +233,7 @@ class PullOperation:
         self._filters = filters
         self.offsets = offsets
         self._suspended = suspended
+        self._arrived = ArrivedMessage(store)
         self._stats = stats
         self._clock = clock
         self._config = config
@@ -241,6 +250,7 @@ class PullOperation:
         suspended = self._suspended
         if not suspended.count:
             return
+        self._arrived.forget()
         for key in ((topic, queue_id, None), (topic, queue_id, tags_code)):
             suspended.wake(key, lambda one: one.wants(next_offset, tags_code))
 
@@ -361,7 +371,9 @@ class PullOperation:
         if config.long_polling_enable:
             wait_ms = max(0, min(wanted.suspend_ms or 0, MAX_SUSPEND_MS))
         now_ms = self._clock.monotonic_ms()
-        pull = SuspendedPull(wanted, message_filter, owner, now_ms + wait_ms, resume, self._store)
+        pull = SuspendedPull(
+            wanted, message_filter, owner, now_ms + wait_ms, resume, self._store, self._arrived
+        )
         return self._suspended.suspend(pull, now_ms)
 
     def _count(self, wanted: PullRequest, code: int, count: int, size_bytes: int) -> None:

@@ -28,16 +28,45 @@ from tests.unit.store import store_kit
 def test_an_arrival_wakes_a_condition_only_when_it_is_met() -> None:
     kit = Kit()
     assert kit.pull("a > 5", kind="SQL92") is None
-    waiting = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, 1, 0, 1)
-    kit.store.results.append(waiting)
+    kit.store.results.append(one_message(1, b"a\x015\x02"))
     kit.arrive("x")
     assert kit.resumed == []
-    met = GetMessageResult(GetMessageStatus.FOUND, 2, 0, 2, [memoryview(b"")], 1, 0)
-    kit.store.results.append(met)
+    kit.store.results.append(one_message(2, b"a\x016\x02"))
     kit.arrive("x", 2)
     assert [pull.wanted.expression for pull in kit.resumed] == ["a > 5"]
-    topic, queue_id, offset, count, _, used = kit.store.reads[-1]
-    assert (topic, queue_id, offset, count) == ("T", 0, 1, 1)
+    assert kit.store.reads[-1][:4] == ("T", 0, 1, 1)
+
+
+def one_message(next_offset: int, properties: bytes) -> GetMessageResult:
+    found = record("T", properties, 0, 8)
+    status = GetMessageStatus.FOUND
+    return GetMessageResult(status, next_offset, 0, next_offset, [found], 1, len(found))
+
+
+def test_a_message_is_read_once_for_all_conditions_that_wait_for_it() -> None:
+    kit = Kit()
+    for expression in ("a > 5", "a < 5", "a = 5", "a IS NULL"):
+        assert kit.pull(expression, kind="SQL92") is None
+    before = len(kit.store.reads)
+    for offset, value in enumerate((b"7", b"5"), 1):
+        kit.store.results.append(one_message(offset, b"a\x01%b\x02" % value))
+        kit.arrive("x", offset)
+        kit.arrive("y", offset)
+        assert len(kit.store.reads) == before + offset, "nor again for another tag of its"
+    assert [pull.wanted.expression for pull in kit.resumed] == ["a > 5", "a = 5"]
+
+
+def test_a_message_that_cannot_be_read_alone_is_looked_for_by_the_condition() -> None:
+    """It is damaged, or its file is gone: what follows is found."""
+    kit = Kit()
+    assert kit.pull("a > 5", kind="SQL92") is None
+    kit.store.results += [
+        GetMessageResult(GetMessageStatus.MESSAGE_WAS_REMOVING, 1, 0, 1),
+        GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, 1, 0, 1),
+    ]
+    kit.arrive("x", 1)
+    assert kit.resumed == []
+    used = kit.store.reads[-1][-1]
     assert used.condition.expression == "a > 5"
 
 
