@@ -28,7 +28,7 @@ class OnewaySender(Sender):
         queues = self._transport.turn(request.topic)
         choose = request.chooser
         queue = queues.next() if choose is None else choose(queues.queues)
-        message = request.outgoing(self._next_id())
+        message = request.outgoing(self._next_id)
         await self._transport.transmit_oneway(queue, message, self._options.send_timeout_ms)
         self._asked_later[queue.broker_name] = queue
         self._room.enter(request.size_bytes)

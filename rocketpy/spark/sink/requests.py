@@ -1,6 +1,6 @@
 """Messages -> requests: batches of one topic, single messages, one line for each ordered queue."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rocketpy.client.batch import BatchPart, split_batches
@@ -57,9 +57,9 @@ class Request(NamedTuple):
 
         return choose
 
-    def outgoing(self, msg_id: str) -> Outgoing:
-        """Return what is sent; `msg_id` becomes a batch's own."""
-        return self.rows[0].message if self.batch is None else self.batch.outgoing(msg_id)
+    def outgoing(self, next_id: Callable[[], str]) -> Outgoing:
+        """Return what is sent; a batch gets an id of its own."""
+        return self.rows[0].message if self.batch is None else self.batch.outgoing(next_id())
 
     def one_by_one(self) -> Iterator["Request"]:
         """Yield its rows as requests of their own."""

@@ -1,7 +1,8 @@
 """Requests -> acknowledgements, within bounds of number and bytes; on the client's loop.
 
 Of an ordered queue one request is on its way at a time: were there two, the second could be stored
-before a repetition of the first. All others go beside each other.
+before a repetition of the first. All others go beside each other; how those ended is seen to when
+the next ones are sent, and at the end, without a callback for each.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ from rocketpy.spark.sink.worker import SinkClient
 
 NO_OFFSET: Final = -1
 _UNBOUNDED: Final = 1 << 60
+_ENDED_KEPT: Final = 64
+"""Requests that have ended and wait to be seen to, at most, beside as many as are on their way."""
 
 
 @dataclass(slots=True)
@@ -86,8 +89,9 @@ class Sender:
         self._next_id = client.instance.next_msg_id
         self._dead_topic = wrap_namespace(options.namespace, options.dead_topic)
         self._room = SendWindow(options.inflight, options.inflight_bytes)
-        # What operations count in; the bounds are those of `_room`, which ordered requests that
-        # still wait for their turn count in, too.
+        self._sent: deque[tuple[Request, asyncio.Future[SendResult]]] = deque()
+        # What operations of ordered requests count in; the bounds are those of `_room`, which those
+        # that still wait for their turn count in, too.
         self._window = SendWindow(_UNBOUNDED, _UNBOUNDED)
         self._lines: dict[Line, deque[Request]] = {}
         self._stored: dict[tuple[str, str, int], Stored] = {}
@@ -123,6 +127,9 @@ class Sender:
     async def settle(self) -> None:
         """Wait until nothing is on its way any more, however that ends."""
         await self._room.flush()
+        while self._sent:
+            self._see_to_all()  # what a broker refused may go another way
+            await self._room.flush()
 
     def _dead(self, row: BadRow) -> SinkRow:
         if not self._dead_topic:
@@ -148,12 +155,16 @@ class Sender:
     async def _submit(self, request: Request) -> None:
         if not self._room.has_space:
             await self._room.wait_for_space()
+        if self._sent and self._sent[0][1].done():
+            self._see_to_first()
+        elif len(self._sent) > 2 * self._room.messages + _ENDED_KEPT:  # behind one that takes long
+            self._see_to_all()
         if self._failure is not None:
             raise self._failure
-        self._room.enter(request.size_bytes)
         if request.line is None:
             self._start(request)
             return
+        self._room.enter(request.size_bytes)
         line = self._lines.get(request.line)
         if line is not None:
             line.append(request)
@@ -161,20 +172,45 @@ class Sender:
             self._lines[request.line] = deque()
             self._start(request)
 
+    def _see_to_first(self) -> None:
+        """Note how the first requests ended, as far as they have."""
+        while self._sent and self._sent[0][1].done():
+            self._note(*self._sent.popleft())
+
+    def _see_to_all(self) -> None:
+        """Note how those ended that have."""
+        sent, self._sent = self._sent, deque()
+        for request, future in sent:
+            if future.done():
+                self._note(request, future)
+            else:
+                self._sent.append((request, future))
+
     def _start(self, request: Request) -> None:
         operation = SendOperation(
-            self._window,
+            self._room if request.line is None else self._window,
             self._transport,
             request.topic,
-            request.outgoing(self._next_id()),
+            request.outgoing(self._next_id),
             timeout_ms=self._options.send_timeout_ms,
             attempts=1 + self._options.retries,
             choose=request.chooser,
         )
-        operation.future.add_done_callback(lambda future: self._ended(request, future))
+        if request.line is None:
+            self._sent.append((request, operation.future))
+        else:
+            operation.future.add_done_callback(lambda future: self._ended(request, future))
         operation.start()
 
     def _ended(self, request: Request, future: "asyncio.Future[SendResult]") -> None:
+        """Go on with an ordered queue."""
+        self._note(request, future)
+        self._room.leave(request.size_bytes)
+        assert request.line is not None
+        self._next_of(request.line)
+
+    def _note(self, request: Request, future: "asyncio.Future[SendResult]") -> None:
+        """Note how a request ended."""
         error = future.exception()
         if error is None:
             self._count(request, future.result())
@@ -182,9 +218,6 @@ class Sender:
             self._refused(request, error)
         elif self._failure is None:
             self._failure = _named(request, error)
-        self._room.leave(request.size_bytes)
-        if request.line is not None:
-            self._next_of(request.line)
 
     def _next_of(self, line: Line) -> None:
         """Go on with an ordered queue; after a failure, its other requests are given up."""
@@ -209,12 +242,12 @@ class Sender:
             if self._failure is None:
                 self._failure = _named(request, error)
             return
-        for part in parts:
-            self._room.enter(part.size_bytes)
         if request.line is None:
             for part in parts:
                 self._start(part)
         else:  # before those that already wait
+            for part in parts:
+                self._room.enter(part.size_bytes)
             self._lines[request.line].extendleft(reversed(parts))
 
     def _count(self, request: Request, result: SendResult) -> None:

@@ -24,9 +24,9 @@ def test_rows_of_a_topic_travel_together() -> None:
     requests = list(make_requests(rows, {}, 4096))
 
     assert numbers(requests) == [[0, 2], [1, 3], [4]]
-    bodies = [item.body for item in decode_batch(requests[0].outgoing("B").body)]
+    bodies = [item.body for item in decode_batch(requests[0].outgoing(lambda: "B").body)]
     assert bodies == [b"0", b"2"]
-    assert requests[2].outgoing("B") is rows[4].message, "one message is no batch"
+    assert requests[2].outgoing(lambda: "B") is rows[4].message, "one message is no batch"
     assert all(request.chooser is None for request in requests)
 
 
