@@ -35,7 +35,7 @@ from rocketpy.store import to_arrow
 from rocketpy.testing.cluster import ClusterThread
 from tests.peer.apache import Apache
 from tests.spark.fill import Row, fill, stored
-from tests.spark.local_spark import ARCHIVE, Program, archive_files, family, make_home
+from tests.spark.local_spark import ARCHIVE, Program, archive_files, family, gave_up, make_home
 
 TOPIC = "flights"
 QUEUES = 2
@@ -48,9 +48,6 @@ _FEED_PAUSE_S = 0.1
 _LONGEST_S = 6.0
 _START_S = 900.0
 _FINISH_S = 1800.0
-_GAVE_UP = ("Python worker failed to connect back", "calling None.org.apache.spark.api.java.JavaS")
-"""What is said when something of Spark's own came too late for it, as on a busy machine: a planner
-within 10 s, or at its start the master of the executors. No setting makes it wait longer."""
 
 
 class Topic(Protocol):
@@ -216,7 +213,7 @@ class Run:
             if victim == "executor" or self._rng.random() < 0.8:  # or in a start or a recovery
                 job.wait_for("batch [0-9]", count=batches + 1, limit_s=_START_S)
         except AssertionError:
-            if job.is_running or not gave_up(job):
+            if job.is_running or not gave_up(job.text):
                 raise
             return False
         return True
@@ -228,7 +225,7 @@ class Run:
                 code = job.wait(_FINISH_S)
             if code == 0:
                 return
-            assert gave_up(job), job.text[-4000:]
+            assert gave_up(job.text), job.text[-4000:]
 
     def written(self) -> Counter[Row]:
         """Return what a reader that is not Spark sees."""
@@ -247,11 +244,6 @@ class Run:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         job.wait(60)
-
-
-def gave_up(job: Program) -> bool:
-    """Tell whether Spark ended because something of its own came too late."""
-    return any(words in job.text for words in _GAVE_UP)
 
 
 def executors_of(job: Program) -> list[int]:

@@ -20,6 +20,9 @@ from tests.ports import free_port
 from tests.spark.settings import environment, settings
 
 ROOT = Path(__file__).parents[2]
+_GAVE_UP = ("Python worker failed to connect back", "calling None.org.apache.spark.api.java.JavaS")
+"""What is said when something of Spark's own came too late for it, as on a busy machine: a planner
+within 10 s, or at its start the master of the executors. No setting makes it wait longer."""
 ARCHIVE = ROOT / "examples" / "spark_archive.py"
 _START_S = 150.0
 
@@ -48,6 +51,11 @@ def home_environment(home: Path) -> dict[str, str]:
         "SPARK_NO_DAEMONIZE": "1",
         "PYTHONPATH": str(ROOT),
     }
+
+
+def gave_up(said: str) -> bool:
+    """Tell by what it said whether Spark ended because something of its own came too late."""
+    return any(words in said for words in _GAVE_UP)
 
 
 class Program:

@@ -21,6 +21,7 @@ from rocketpy.spark.jobs.rows import collected
 from rocketpy.store import to_arrow
 from rocketpy.testing.cluster import ClusterThread
 from tests.spark.fill import fill, stored
+from tests.spark.local_spark import gave_up
 from tests.unit.spark.jobs.kit import Killer, in_archive, rows, staged
 
 if TYPE_CHECKING:
@@ -118,11 +119,14 @@ def test_killed_for_good(cluster: ClusterThread, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rocketpy.spark.jobs.archive", "A", "-n", cluster.namesrv]
     command += ["--to", str(tmp_path), "--batch-rows", "20", "--master", "local[2,3]"]
     command += ["--conf", "spark.driver.host=127.0.0.1"]
-    with (tmp_path.parent / "killed.log").open("w") as log:
-        job = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    job = begun(command, tmp_path.parent / "killed.log")
     manifests = tmp_path / "_manifests"
     deadline = time.monotonic() + 200
-    while len(list(manifests.glob("*.json"))) < 3 and job.poll() is None:
+    while len(list(manifests.glob("*.json"))) < 3:
+        if job.poll() is not None:  # on a busy machine Spark may give up its planners
+            said = (tmp_path.parent / "killed.log").read_text()
+            assert gave_up(said), said
+            job = begun(command, tmp_path.parent / "killed.log")
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(job.pid, signal.SIGKILL)
@@ -131,9 +135,19 @@ def test_killed_for_good(cluster: ClusterThread, tmp_path: Path) -> None:
     seen = in_archive(tmp_path)
     assert 0 < seen.total() < everything.total()
     assert not seen - everything
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    deadline = time.monotonic() + 280
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        if done.returncode == 0 or not gave_up(done.stderr) or time.monotonic() > deadline:
+            break
     assert done.returncode == 0, done.stderr
     assert in_archive(tmp_path) == everything
+
+
+def begun(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a process group of its own."""
+    with log.open("w") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
 
 
 def test_an_archive_is_sent_again_with_all_that_its_messages_had(
