@@ -29,7 +29,6 @@ STANDS_FOR = {
     "spark/jobs/lag.py": "integration/cli/test_spark.py",
     "spark/jobs/replay.py": "spark/test_jobs.py",
     "spark/jobs/trace.py": "spark/test_jobs.py",
-    "spark/sink/sender.py": "spark/test_sink.py",
     "spark/sink/writer.py": "spark/test_sink.py",
     "spark/snapshot.py": "integration/spark/test_batch_reader.py",
     "spark/stream_planner.py": "integration/spark/test_stream_reader.py",
