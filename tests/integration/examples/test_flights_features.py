@@ -13,23 +13,50 @@ pytestmark = pytest.mark.timeout(300)
 PROGRAM = Path(__file__).parents[3] / "examples" / "flights_features.py"
 
 
-def test_every_capability_shows_what_it_must(tmp_path: Path) -> None:
+ONE_WRONG = """
+import sys
+sys.path.insert(0, {directory!r})
+import flights_features
+
+async def loses_one(_world):
+    return [flights_features.Outcome("a part", "messages", 2, 1)]
+
+flights_features.PARTS = (loses_one,)
+sys.exit(flights_features.main())
+"""
+
+
+def some_flights(path: Path, rows: int) -> Path:
+    """Write a file of flights."""
     rng = random.Random(1)
-    flights = tmp_path / "flights.csv"
-    with flights.open("w", newline="") as file:
+    with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["carrier", "tailnum", "dep_delay", "air_time"])
-        for number in range(300):
+        for number in range(rows):
             carrier = rng.choice(["UA", "AA", "FL"])
             delay = "NA" if number % 17 == 0 else rng.randrange(-10, 200)
             writer.writerow([carrier, f"N{rng.randrange(30)}", delay, rng.randrange(30, 200)])
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), "--flights", str(flights), "--rows", "300"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    return path
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=240, check=False
     )
+
+
+def test_every_capability_shows_what_it_must(tmp_path: Path) -> None:
+    flights = some_flights(tmp_path / "flights.csv", 300)
+    done = run(str(PROGRAM), "--flights", str(flights), "--rows", "300")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all is well" in done.stdout
     assert "WRONG" not in done.stdout
+
+
+def test_what_is_not_as_it_must_be_is_shown_and_told_by_the_exit_code(tmp_path: Path) -> None:
+    flights = some_flights(tmp_path / "flights.csv", 20)
+    program = ONE_WRONG.format(directory=str(PROGRAM.parent))
+    done = run("-c", program, "--flights", str(flights), "--rows", "20")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "WRONG" in done.stdout
+    assert "something is wrong" in done.stdout
