@@ -239,6 +239,7 @@ FILES = (
     "timerlog",
     "timerwheel",
     "config/consumerOffset.json",
+    "config/topics.json",
 )
 
 
