@@ -297,11 +297,11 @@ cdef class PlainSends:
         cdef Run* run = &self.run
         cdef int done
         cdef int64_t phy_end = 0
-        if PyBytes_Size(born_host) != V4_HOST_BYTES:
-            return 0, b""
         rules = self.processor.plain_rules
         if rules is not self.rules:
             self.take(rules)
+        if PyBytes_Size(born_host) != V4_HOST_BYTES:
+            return self.serve_pulls(data)
         self.plan(<Bytes>PyBytes_AsString(data), PyBytes_Size(data))
         if run.send_count == 0:
             return self.serve_pulls(data)

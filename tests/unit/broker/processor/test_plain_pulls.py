@@ -1,6 +1,7 @@
 """The compiled path of pulls gives the responses that Python gives, and counts as it does."""
 
 import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from rocketpy.proto.frame import CommandReader
 from rocketpy.proto.message import decode_messages
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
+from tests.unit.broker.processor import plain_send_kit
 from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame
 from tests.unit.broker.processor.plain_pull_kit import (
     QUEUES,
@@ -28,6 +30,7 @@ from tests.unit.broker.processor.plain_pull_kit import (
     some_pull,
 )
 from tests.unit.broker.processor.plain_send_kit import cuts
+from tests.unit.remoting.fakes import FakeTransport
 
 needs_compiled = pytest.mark.skipif(
     not is_compiled(), reason="the compiled path is not installed, or switched off"
@@ -90,6 +93,17 @@ def test_any_pulls_of_messages_of_a_former_life(monkeypatch: pytest.MonkeyPatch,
     pure, compiled = pulled_both_ways(monkeypatch, segments, prepare=prepare)
     assert_same_pulls(pure, compiled)
     assert compiled.served_bytes > 1_000
+
+
+@needs_compiled
+def test_pulls_of_a_client_with_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it sends from stands in records, not in what it pulls."""
+    six = partial(FakeTransport, ("fd00::7", 4321))
+    monkeypatch.setattr(plain_send_kit, "FakeTransport", six)
+    segments = some_segments(random.Random(50))
+    pure, compiled = pulled_both_ways(monkeypatch, segments)
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes > 10_000
 
 
 @needs_compiled
