@@ -261,6 +261,7 @@ def test_seeds_that_found_something(seed: int) -> None:
     run(seed)
 
 
+@pytest.mark.timeout(300)
 def test_nothing_is_lost_or_early_when_hosts_are_parted() -> None:
     counts: Counter[str] = Counter()
     for seed in range(6):

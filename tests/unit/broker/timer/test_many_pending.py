@@ -7,6 +7,8 @@ from statistics import median
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import pytest
+
 from rocketpy.proto.message import decode_message
 from rocketpy.store.message_store import MessageStore
 from tests.unit.broker.timer.timer_kit import QUEUE, Kit
@@ -45,6 +47,7 @@ def errors_ms(kit: Kit) -> list[int]:
     return found
 
 
+@pytest.mark.timeout(600)
 def test_a_hundred_thousand_take_bounded_memory_and_come_to_the_millisecond() -> None:
     kit = Kit(
         log_file_bytes=520_000,
