@@ -44,6 +44,8 @@ def test_members_of_a_group_receive_together(cli: Cli) -> None:
     [received] = cli.json("bench", "consume", "--count", "300", "--clients", "2")
     assert received["messages"] == 300
     assert received["clients"] == 2
+    [some] = cli.json("bench", "consume", "--count", "7", "--clients", "3", "--group", "OTHER")
+    assert some["messages"] == 7
     cli("bench", "consume", "--count", "300", "--timeout", "0.3", code=1)
     assert "nothing came for 0.3 s" in cli.err
 
