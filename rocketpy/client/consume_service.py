@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import repeat
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rocketpy.client.consume_stats import ConsumeStats
@@ -263,7 +264,7 @@ class IteratorService:
         """Queue up, and wake as many waiting iterators."""
         if self._stopped:
             return
-        self._deliveries.extend([Delivery(queue, message) for message in messages])
+        self._deliveries.extend(map(Delivery, repeat(queue), messages))
         for _ in messages:
             if not self._waiters:
                 return
@@ -294,21 +295,30 @@ class IteratorService:
     def take_more(self, most: int) -> list[Delivery]:
         """Return up to `most` messages that are there."""
         taken: list[Delivery] = []
-        while len(taken) < most and (delivery := self._take()) is not None:
-            taken.append(delivery)
+        deliveries, now_ms = self._deliveries, self._clock.monotonic_ms()
+        while deliveries and len(taken) < most:
+            delivery = deliveries.popleft()
+            if self._begun(delivery, now_ms):
+                taken.append(delivery)
+        self._since_yield += len(taken)
         return taken
 
     def _take(self) -> Delivery | None:
         self._since_yield += 1
-        while self._deliveries:
-            delivery = self._deliveries.popleft()
-            queue, message = delivery
-            if queue.waits(message):
-                queue.begin(message, self._clock.monotonic_ms())
-                if self._trace is not None:
-                    self._traced[message] = self._trace([message])
+        deliveries, now_ms = self._deliveries, self._clock.monotonic_ms()
+        while deliveries:
+            delivery = deliveries.popleft()
+            if self._begun(delivery, now_ms):
                 return delivery
         return None
+
+    def _begun(self, delivery: Delivery, now_ms: int) -> bool:
+        queue, message = delivery
+        if not queue.take(message, now_ms):
+            return False
+        if self._trace is not None:
+            self._traced[message] = self._trace([message])
+        return True
 
     async def next(self) -> Delivery | None:
         """Return the next message, None once stopped; raises what `fail` was given."""
@@ -355,14 +365,30 @@ class IteratorService:
     def done(self, delivery: Delivery) -> None:
         """Count a message as handled, unless it was acked or given back already."""
         queue, message = delivery
-        self._tell(message, CONSUMED)
-        started_ms = queue.started_ms(message)
-        queue.end(message)
-        if not queue.dropped and queue.finish(message):
+        self._settle(queue, message.topic, [message])
+
+    def done_all(self, deliveries: list[Delivery]) -> tuple[()]:
+        """Count messages as handled that were handed out together."""
+        run: list[ReceivedMessage] = []
+        of_run, topic = None, ""
+        for queue, message in deliveries:
+            if queue is not of_run or message.topic != topic:
+                if of_run is not None:
+                    self._settle(of_run, topic, run)
+                of_run, topic, run = queue, message.topic, []
+            run.append(message)
+        if of_run is not None:
+            self._settle(of_run, topic, run)
+        return ()
+
+    def _settle(self, queue: ProcessQueue, topic: str, messages: list[ReceivedMessage]) -> None:
+        if self._traced:
+            for message in messages:
+                self._tell(message, CONSUMED)
+        count, spent_ms = queue.settle(messages, self._clock.monotonic_ms())
+        if count:
             queue.last_consume_ms = self._clock.time_ms()
-            now_ms = self._clock.monotonic_ms()
-            spent_ms = 0 if started_ms is None else now_ms - started_ms
-            self._stats.handled(message.topic, 1, spent_ms, ok=True)
+            self._stats.handled(topic, count, spent_ms, ok=True)
 
     def _wake(self) -> None:
         while self._waiters:

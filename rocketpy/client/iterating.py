@@ -13,7 +13,7 @@ of time) loses anything: the loop goes on when it is asked again.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Generic, Protocol, Self, TypeVar
 
 from rocketpy.client.message import ReceivedMessage
@@ -40,6 +40,10 @@ class Source(Protocol[D, M_co]):
 
     def done(self, delivery: D) -> Awaitable[None] | None:
         """Take it for done, and return what has to be waited for, if anything."""
+        ...
+
+    def done_all(self, deliveries: list[D]) -> Sequence[Awaitable[None]]:
+        """Do as `done` with many, in their order."""
         ...
 
     def take_more(self, most: int) -> list[D]:
@@ -159,10 +163,8 @@ class BatchIterator(Generic[D, M]):
         return [source.message(delivery) for delivery in deliveries]
 
     async def _finish(self) -> None:
-        done = self._source.done
         deliveries, self._in_hand = self._in_hand, []
-        waited_for = [work for delivery in deliveries if (work := done(delivery)) is not None]
-        if waited_for:
+        if waited_for := self._source.done_all(deliveries):
             await asyncio.gather(*waited_for)
 
     async def aclose(self) -> None:

@@ -8,6 +8,7 @@ Source: ConsumeMessagePopConcurrentlyService, ConsumeMessagePopOrderlyService (5
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable
 from typing import NamedTuple
 
 from rocketpy.client.consume_stats import ConsumeStats
@@ -111,6 +112,10 @@ class PopService:
         """Ack what an iterator handed out, unless it was settled already; failures are logged."""
         if self._hand.holds(message):
             await self._ack(message)
+
+    def done_all(self, messages: list[PoppedMessage]) -> list[Awaitable[None]]:
+        """Return the acks of messages that were handed out together."""
+        return [self.done(message) for message in messages]
 
     def halt(self) -> None:
         """Hand out no more; what is in hand goes on."""

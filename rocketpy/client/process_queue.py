@@ -183,6 +183,44 @@ class ProcessQueue:
         if message.ext.queue_offset in self.messages:
             self._started[message.ext.queue_offset] = now_ms
 
+    def take(self, message: ReceivedMessage, now_ms: int) -> bool:
+        """Note that the message is in hand from now on (monotonic), if it `waits`."""
+        offset = message.ext.queue_offset
+        if self.dropped or offset not in self.messages or offset in self._leaving:
+            return False
+        self._started[offset] = now_ms
+        return True
+
+    def settle(self, messages: Sequence[ReceivedMessage], now_ms: int) -> tuple[int, int]:
+        """End messages and finish those that are not given back meanwhile: they were handled.
+
+        Args:
+            messages: of this queue.
+            now_ms: monotonic.
+
+        Returns:
+            How many were finished here, none of a queue that is not ours, and how long they were
+            in hand together, ms.
+        """
+        table, started, leaving = self.messages, self._started, self._leaving
+        count = spent_ms = size_bytes = 0
+        for message in messages:
+            offset = message.ext.queue_offset
+            started_ms = started.pop(offset, None)
+            if self.dropped or offset in leaving or table.pop(offset, None) is None:
+                continue
+            size_bytes += len(message.body) + _OVERHEAD_BYTES
+            count += 1
+            if started_ms is not None:
+                spent_ms += now_ms - started_ms
+        self._look_idle()
+        if count:
+            self.size_bytes -= size_bytes
+            if self._total is not None:
+                self._total.add(-count)
+            self.look_again()
+        return count, spent_ms
+
     def in_progress(self, message: ReceivedMessage) -> None:
         """Count the time that a handler may have the message from now on."""
         if (
@@ -195,6 +233,9 @@ class ProcessQueue:
     def end(self, message: ReceivedMessage) -> None:
         """Note that the message's handler has ended, however it ended."""
         self._started.pop(message.ext.queue_offset, None)
+        self._look_idle()
+
+    def _look_idle(self) -> None:
         waiter = self._idle_waiter
         if waiter is not None and not self._started and not waiter.done():
             waiter.set_result(None)

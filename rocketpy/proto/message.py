@@ -8,11 +8,11 @@ Source: MessageDecoder, MessageExt of 5.4.0.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rocketpy.errors import BadBodyError, CorruptRecordError
 from rocketpy.lazy_dataclass import lazy_dataclass
@@ -52,6 +52,7 @@ _FIVE_INTS: Final = struct.Struct(">iiiii")
 _INT: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _LONG: Final = struct.Struct(">q")
+_MAGICS: Final = frozenset({MAGIC_V1, MAGIC_V2})
 
 
 @lru_cache(maxsize=16_384)
@@ -90,9 +91,43 @@ def bytes_to_host(stored: bytes) -> str:
     return f"[{IPv6Address(stored[:-4])}]:{port}"
 
 
+class _Stored:
+    """What of a record is not read yet: a field gets its value when it is first asked for."""
+
+    __slots__ = ("_stored",)
+
+    _stored: tuple[tuple[Any, ...], bytes]  # the record's fixed part, and its properties
+
+    if not TYPE_CHECKING:  # for a checker, a class with this method has every attribute
+
+        def __getattr__(self, name: str) -> object:
+            read = _READ.get(name)
+            if read is None:
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            value = read(*self._stored)
+            setattr(self, name, value)
+            return value
+
+
+_READ: Final[Mapping[str, Callable[[tuple[Any, ...], bytes], object]]] = {
+    "queue_id": lambda fixed, _: fixed[3],
+    "flag": lambda fixed, _: fixed[4],
+    "phy_offset": lambda fixed, _: fixed[6],
+    "born_timestamp_ms": lambda fixed, _: fixed[8],
+    "born_host": lambda fixed, _: bytes_to_host(fixed[9]),
+    "store_timestamp_ms": lambda fixed, _: fixed[10],
+    "store_host": lambda fixed, _: bytes_to_host(fixed[11]),
+    "prepared_transaction_offset": lambda fixed, _: fixed[13],
+    "properties": lambda _, properties: parse_properties(properties),
+    "body_crc": lambda fixed, _: fixed[2],
+    "offset_msg_id": lambda fixed, _: (fixed[11] + _LONG.pack(fixed[6])).hex().upper(),
+    "version": lambda fixed, _: 1 if fixed[1] == MAGIC_V1 else 2,
+}
+
+
 @lazy_dataclass()
-class MessageExt:
-    """A stored message, decoded.
+class MessageExt(_Stored):
+    """A stored message. Of one that was decoded, most fields are read when first asked for.
 
     Attributes:
         body: as the producer gave it (inflated), unless decoded with `inflate=False`.
@@ -174,21 +209,21 @@ def _decode(
         size,
         magic,
         crc,
-        queue_id,
-        flag,
+        _,
+        _,
         queue_offset,
         phy_offset,
         sys_flag,
-        born_timestamp_ms,
-        born_host,
-        store_timestamp_ms,
-        store_host,
-        reconsume_times,
-        prepared_offset,
+        _,
+        _,
+        _,
+        _,
+        retries,
+        _,
         body_bytes,
     ) = values
     end = offset + size
-    if magic not in {MAGIC_V1, MAGIC_V2}:
+    if magic not in _MAGICS:
         raise CorruptRecordError(offset, f"magic {magic & 0xFFFFFFFF:#010x} is unknown")
     if size < MIN_RECORD_BYTES or end > len(buffer):
         raise CorruptRecordError(phy_offset, f"size {size} is impossible here")
@@ -200,29 +235,18 @@ def _decode(
     body = bytes(buffer[body_at : body_at + body_bytes])
     if check_crc and body and body_crc(body) != crc:
         raise CorruptRecordError(phy_offset, "body does not match its checksum")
-    if inflate_body and sys_flag & COMPRESSED and body:
+    if sys_flag & COMPRESSED and inflate_body and body:
         body = _inflated(body, sys_flag, phy_offset, max_body_bytes)
         sys_flag = clear_compressed(sys_flag)
-    return MessageExt(
-        str(buffer[topic_at:topic_end], "utf-8", "replace"),
-        queue_id,
-        flag,
-        queue_offset,
-        phy_offset,
-        sys_flag,
-        born_timestamp_ms,
-        bytes_to_host(born_host),
-        store_timestamp_ms,
-        bytes_to_host(store_host),
-        reconsume_times,
-        prepared_offset,
-        body,
-        parse_properties(str(buffer[topic_end + 2 : end], "utf-8", "replace")),
-        crc,
-        size,
-        (store_host + _LONG.pack(phy_offset)).hex().upper(),
-        1 if magic == MAGIC_V1 else 2,
-    )
+    message = MessageExt.__new__(MessageExt)
+    message.topic = str(buffer[topic_at:topic_end], "utf-8", "replace")
+    message.queue_offset = queue_offset
+    message.reconsume_times = retries
+    message.sys_flag = sys_flag
+    message.body = body
+    message.store_size_bytes = size
+    message._stored = values, bytes(buffer[topic_end + 2 : end])  # noqa: SLF001 - its maker
+    return message
 
 
 def _inflated(body: bytes, sys_flag: int, phy_offset: int, max_body_bytes: int) -> bytes:
@@ -247,16 +271,13 @@ def decode_messages(
     messages = []
     position = 0
     end = len(body)
-    while position < end:
-        message = decode_message(
-            body,
-            position,
-            inflate=inflate,
-            check_crc=check_crc,
-            max_body_bytes=max_body_bytes,
-        )
-        messages.append(message)
-        position += message.store_size_bytes
+    try:
+        while position < end:
+            message = _decode(body, position, inflate, check_crc, max_body_bytes)
+            messages.append(message)
+            position += message.store_size_bytes
+    except struct.error as error:
+        raise CorruptRecordError(position, "record is cut short") from error
     return messages
 
 

@@ -245,3 +245,20 @@ async def test_giving_back_needs_somebody_who_can() -> None:
     await message.nack(3)
     assert given == [(message, 3)]
     assert queue.holds(message), "whoever gives it back says when it is finished"
+
+
+def test_what_is_handled_together_is_finished_together() -> None:
+    total = CacheTotal(10)
+    queue = make(total=total)
+    first, second, third = put(queue, 5, 6, 7)
+    assert queue.take(first, 100)
+    assert queue.take(second, 110)
+    assert queue.leave(second), "given back while it was in hand"
+    assert not queue.take(second, 120)
+    assert queue.settle([first, second], 150) == (1, 50), "one, which was in hand for 50 ms"
+    assert (queue.commit_offset, total.messages) == (6, 2)
+    assert queue.overdue(1_000, 16) == [], "nothing is in hand any more"
+    assert queue.settle([third], 200) == (1, 0), "nobody had begun it"
+    queue.drop()
+    assert not queue.take(second, 210)
+    assert queue.settle([second], 220) == (0, 0), "it is not ours"

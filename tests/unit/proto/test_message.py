@@ -1,3 +1,6 @@
+import copy
+import dataclasses
+import pickle
 import struct
 
 import pytest
@@ -200,3 +203,33 @@ def test_splitting_refuses_what_reading_one_by_one_refuses():
         if end % 30:
             with pytest.raises(BadBodyError):
                 split_batch(bytes(data[:end]))
+
+
+def test_what_is_read_later_is_read_the_same_compared_copied_and_pickled() -> None:
+    sent = MessageExt(
+        topic="t",
+        queue_offset=7,
+        phy_offset=900,
+        body=b"body",
+        properties={"a": "b"},
+        born_host="1.2.3.4:5",
+        reconsume_times=2,
+    )
+    record = encode_message(sent)
+    copied = copy.copy(decode_message(record))
+    unpickled = pickle.loads(pickle.dumps(decode_message(record)))
+    replaced = dataclasses.replace(decode_message(record), topic="other")
+    read = decode_message(record)
+    assert read == decode_message(record) == copied == unpickled
+    assert (read.properties, read.born_host, read.reconsume_times) == ({"a": "b"}, "1.2.3.4:5", 2)
+    assert (replaced.topic, replaced.phy_offset, replaced.offset_msg_id) == (
+        "other",
+        900,
+        read.offset_msg_id,
+    )
+    read.properties["more"] = "kept"
+    assert read.properties["more"] == "kept", "it is read once"
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        read.nonsense  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError):
+        sent.nonsense  # type: ignore[attr-defined]  # noqa: B018
