@@ -39,24 +39,25 @@ async def awaited(job: Job) -> None:
         job.watch.stop()
 
 
+async def _measured_pipeline(job: Job, producer: rocketpy.Producer) -> None:
+    await _pipelined(producer, job.messages // 10)
+    job.watch.start()
+    await _pipelined(producer, job.messages)
+    job.watch.stop()
+
+
 async def in_flight(job: Job) -> None:
     """Each message its own request."""
     async with rocketpy.connect(job.address, group=job.name) as client:
-        producer = client.producer(max_in_flight=IN_FLIGHT)
-        await _pipelined(producer, job.messages // 10)
-        job.watch.start()
-        await _pipelined(producer, job.messages)
-        job.watch.stop()
+        await _measured_pipeline(job, client.producer(max_in_flight=IN_FLIGHT))
 
 
 async def linger(job: Job) -> None:
     """What comes within 5 ms goes together."""
     async with rocketpy.connect(job.address, group=job.name) as client:
-        producer = client.producer(max_in_flight=IN_FLIGHT, linger=0.005, linger_messages=128)
-        await _pipelined(producer, job.messages // 10)
-        job.watch.start()
-        await _pipelined(producer, job.messages)
-        job.watch.stop()
+        await _measured_pipeline(
+            job, client.producer(max_in_flight=IN_FLIGHT, linger=0.005, linger_messages=128)
+        )
 
 
 async def send_batch(job: Job) -> None:
