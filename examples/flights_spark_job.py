@@ -4,6 +4,9 @@ r"""The Spark side of `make demo-spark`, as a job of one's own looks; also for s
     spark-submit flights_spark_job.py analyse --namesrv HOST:PORT --flights DIR --tables DIR \
         --to FILE
 
+Both take `--master` (`local[2,3]` by default; spark-submit has its own) or `--remote`, a Spark
+Connect server.
+
 `stream` turns the messages of the topic into rows of Parquet, partitioned by month. Each message is
 there exactly once whatever reads the files, also when this process is killed: the files of a batch
 are named after the batch, and a batch that is repeated replaces its own.
@@ -39,19 +42,30 @@ PLANE = (
 PLACE = ["brokerName", "queueId", "queueOffset"]
 
 
-def session() -> SparkSession:
-    """The session of spark-submit, or a local one with two cores."""
+def session(master: str, remote: str) -> SparkSession:
+    """The session of a Spark Connect server, of spark-submit, or of a master, with two cores."""
     builder = SparkSession.builder.appName("flights")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if remote:
+        builder = builder.remote(remote)
+    elif "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master("local[2,3]").config("spark.driver.memory", "1g")
+        builder = builder.master(master).config("spark.driver.memory", "1g")
         builder = builder.config("spark.ui.enabled", "false")
+    if not remote:
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.sql.shuffle.partitions", "4")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if not remote:
+        spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def executors_of(spark: SparkSession) -> int:
+    """How many executors work beside the driver; 0 over Connect, which does not tell."""
+    if not hasattr(spark, "_jsc"):
+        return 0
+    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001 - no other way
 
 
 # --- the stream ---------------------------------------------------------------------------
@@ -190,8 +204,7 @@ def analyse(spark: SparkSession, namesrv: str, flights: Path, tables: Path, to: 
         .count()
     )
     in_topic = {row["tags"]: row["count"] for row in back.collect()}
-    executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1  # noqa: SLF001 - no other way
-    found = {"results": results, "in_topic": in_topic, "executors": executors}
+    found = {"results": results, "in_topic": in_topic, "executors": executors_of(spark)}
     to.write_text(json.dumps(found, indent=1))
 
 
@@ -205,8 +218,10 @@ def main() -> None:
     parser.add_argument("--batch-rows", type=int, default=40_000)
     parser.add_argument("--flights", type=Path)
     parser.add_argument("--tables", type=Path)
+    parser.add_argument("--master", default="local[2,3]")
+    parser.add_argument("--remote", default="", help="a Spark Connect server")
     given = parser.parse_args()
-    spark = session()
+    spark = session(given.master, given.remote)
     if given.what == "stream":
         stream(spark, given.namesrv, given.to, live=given.live, batch_rows=given.batch_rows)
     else:

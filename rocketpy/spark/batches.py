@@ -28,8 +28,11 @@ logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
 
+_QUEUE_ID_AT: Final = 12
 _QUEUE_OFFSET_AT: Final = 20
-_BIG_ENDIAN: Final = np.dtype(">i8")
+_PHY_OFFSET_AT: Final = 28
+_INT: Final = np.dtype(">i4")
+_LONG: Final = np.dtype(">i8")
 
 
 class BatchMaker:
@@ -107,8 +110,22 @@ class BatchMaker:
         if not self._is_filtered and len(offsets) < sum(each.end - each.start for each in pulled):
             for start, end in _gaps(pulled, offsets):
                 self._note(start, end, "the broker leaves them out, as it does damaged ones")
+        positions = self._of_the_queue(data, positions, offsets)
         name = self._wanted.broker_name
         return map(self._renamed, self._decoder.batches(data, positions, broker_name=name))
+
+    def _of_the_queue(self, data: bytes, positions: Int64s, offsets: Int64s) -> Int64s:
+        """Return the records that say they are of this queue; others are damaged."""
+        queue_ids = _field(data, positions, _QUEUE_ID_AT, _INT)
+        others: npt.NDArray[np.bool_] = queue_ids != self._wanted.queue_id
+        if not others.any():
+            return positions
+        places = _field(data, positions, _PHY_OFFSET_AT, _LONG)
+        for place, offset in zip(places[others].tolist(), offsets[others].tolist(), strict=True):
+            reason = f"it is offset {offset} of {self._wanted} and names another queue"
+            self._decoder.report(CorruptRecordError(place, reason))
+        found: Int64s = positions[~others]
+        return found
 
     def _note(self, start: int, end: int, reason: str) -> None:
         """Keep a range that is gone, or fail."""
@@ -143,10 +160,15 @@ def queue_offsets(data: bytes, positions: Int64s) -> Int64s:
     Returns:
         int64, shape (n,).
     """
+    return _field(data, positions, _QUEUE_OFFSET_AT, _LONG)
+
+
+def _field(data: bytes, positions: Int64s, at: int, kind: "np.dtype[np.signedinteger]") -> Int64s:
+    """Return a field of the fixed part of each record."""
     if not len(positions):
         return np.empty(0, np.int64)
-    words = np.ndarray((len(data) - 7,), _BIG_ENDIAN, data, strides=(1,))
-    return words[positions + _QUEUE_OFFSET_AT].astype(np.int64)
+    words = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
+    return words[positions + at].astype(np.int64)
 
 
 def _meant(

@@ -4,12 +4,14 @@ On the cluster also speculative execution: a slow task runs twice, and what its 
 counts for nothing.
 """
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,9 +22,11 @@ from tests.spark.kills import QUEUES, TOPIC, written
 from tests.spark.local_spark import ARCHIVE, Program, connect_server, make_home, standalone
 from tests.spark.sink_kit import assert_equal_ids_are_equal_rows, stored
 from tests.spark.speculation import ROWS
+from tests.spark.test_flights_demo import write_tables
 from tests.unit.spark.jobs.kit import in_archive
 
 SPECULATION = Path(__file__).with_name("speculation.py")
+FLIGHTS = ARCHIVE.with_name("flights_spark_job.py")
 COUNT = 2000
 _LIMIT_S = 500.0
 
@@ -169,3 +173,53 @@ def test_spark_connect_reads_batches_and_registered_streams(
     files = [pq.ParquetFile(each).read() for each in (tmp_path / "out").glob("*.parquet")]
     found = Counter(tuple(row.values()) for table in files for row in table.to_pylist())
     assert found == Counter(row[:3] for row in rows_in_store(cluster, TOPIC))
+
+
+# ---- the jobs of `make demo-spark`
+
+
+@pytest.fixture
+def flights(tmp_path: Path) -> Iterator[ClusterThread]:
+    """A broker of its own with all departures, and their tables beside."""
+    write_tables(tmp_path)
+    lines = (tmp_path / "flights.csv").read_bytes().splitlines()[1:]
+    with ClusterThread(tmp_path / "brokers") as running:
+        fill(running, "departures", queues=4, count=len(lines), body=lines.__getitem__)
+        running.create_topic("departure-delays", 1)
+        yield running
+
+
+@pytest.fixture(params=["local-cluster", "standalone", "connect"])
+def flights_job(request: pytest.FixtureRequest, home: Path) -> list[str]:
+    """The job's file, as it is started at each place."""
+    if request.param == "connect":
+        return [sys.executable, str(FLIGHTS), "--remote", request.getfixturevalue("connect")]
+    if request.param == "standalone":
+        return submit(home, request.getfixturevalue("workers"), str(FLIGHTS))
+    words = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=768m"]
+    return [str(home / "bin" / "spark-submit"), *words, str(FLIGHTS)]
+
+
+def test_the_demos_jobs_at_every_place(
+    home: Path, flights: ClusterThread, flights_job: list[str], tmp_path: Path
+) -> None:
+    table, results = tmp_path / "flights", tmp_path / "results.json"
+    both = ["--namesrv", flights.namesrv]
+    tables = ["--flights", str(table), "--tables", str(tmp_path)]
+    for words in (
+        ["stream", *both, "--to", str(table), "--batch-rows", "1000"],
+        ["analyse", *both, "--to", str(results), *tables],
+    ):
+        with Program([*flights_job, *words], home, tmp_path / "job.log") as program:
+            assert program.wait(_LIMIT_S) == 0, program.text[-4000:]
+
+    found = ds.dataset(table, partitioning="hive", format="parquet")
+    places = found.to_table(columns=["brokerName", "queueId", "queueOffset"]).to_pylist()
+    wanted = Counter(row[:3] for row in rows_in_store(flights, "departures"))
+    assert Counter(tuple(row.values()) for row in places) == wanted
+    said = json.loads(results.read_text())
+    assert said["executors"] == (0 if "--remote" in flights_job else 2)
+    assert {row["airline"] for row in said["results"]["carrier"]} == {"United", "American"}
+    in_results = {name: len(rows) for name, rows in said["results"].items()}
+    assert said["in_topic"] == in_results
+    assert len(stored(flights, "departure-delays")) == sum(in_results.values())

@@ -109,6 +109,18 @@ def test_a_damaged_record_is_told_by_its_place_or_left_out() -> None:
             assert decoder.damaged_count == 1
 
 
+def test_a_record_that_names_another_queue_is_damaged() -> None:
+    body = record(0) + record(1, queue_id=47) + record(2)
+    schema = row_schema()
+
+    with pytest.raises(CorruptRecordError, match=r"offset 1000: it is offset 1 of T/broker-a/0 "):
+        offsets(maker(), Pulled(0, 3, body, 3))
+    decoder = RecordDecoder(schema, damaged="skip")
+    made = BatchMaker(WANTED, schema, decoder, is_filtered=False, policy="fail")
+    assert offsets(made, Pulled(0, 3, body, 3)) == [0, 2]
+    assert decoder.damaged_count == 1
+
+
 @pytest.mark.parametrize("at", [3, 5])
 def test_a_record_of_no_size_is_a_lost_message_where_damaged_ones_are_left_out(at: int) -> None:
     """Apache's brokers give what the consume queue says, whatever the log has."""

@@ -365,6 +365,19 @@ def test_rows_go_to_pandas(tmp_path: Path) -> None:
     assert set(frame["brokerName"]) == {tmp_path.name}
 
 
+def test_rows_go_to_polars(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    written(tmp_path, 10)
+
+    frame = polars.from_arrow(to_arrow(tmp_path).read_all())
+
+    assert frame.shape[0] == 10
+    assert frame["queueOffset"].to_list() == [*range(5), *range(5)]
+    assert frame["body"][0].rstrip(b".") == b"T-0"
+    assert frame["storeTimestamp"].dtype == polars.Datetime("us", "UTC")
+    assert frame["properties"][0]["KEYS"] == "k0"
+
+
 def test_whoever_imports_the_store_does_not_import_numpy() -> None:
     code = (
         "import sys, rocketpy, rocketpy.store.message_store, rocketpy.broker.broker;"
