@@ -214,15 +214,18 @@ class HandlerService:
             queue.begin(message, started_ms)
         try:
             delay_level = await handled(self._invoke, messages)
-        finally:
+        except BaseException:
             for message in messages:
                 queue.end(message)
+            raise
         count_handled(self._stats, self._clock, queue, messages, started_ms, ok=delay_level is None)
+        if delay_level is None:
+            queue.settle(messages, started_ms)
+            return
         for message in messages:
-            if delay_level is None:
-                queue.finish(message)
-            else:
-                await self._give_back(queue, message, delay_level)
+            queue.end(message)
+        for message in messages:
+            await self._give_back(queue, message, delay_level)
 
 
 def count_handled(

@@ -16,6 +16,7 @@ from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.consumer_members import HandlerMember
 from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.first_round import wait_for_first_round
+from rocketpy.client.handler_threads import HandlerThreads
 from rocketpy.client.handlers import Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
@@ -153,7 +154,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         return make_invoke(
             config.handler,
             batch=config.batch,
-            executor=self._executor,
+            threads=HandlerThreads(self._executor, config.concurrency, self._instance.clock),
             on_error=config.on_error,
             middlewares=config.middlewares,
         )

@@ -1,13 +1,11 @@
 """Calling the user's handler: coroutine or function, one message or a list, decoded or not."""
 
-import asyncio
-import contextvars
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from typing import Any
 
+from rocketpy.client.handler_threads import HandlerThreads
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.middleware import HandleMiddleware, surrounded
 from rocketpy.client.outcomes import DEAD_LETTER, Retry, ToDLQ
@@ -25,14 +23,14 @@ def make_invoke(
     handler: Handler,
     *,
     batch: int,
-    executor: Executor,
+    threads: HandlerThreads,
     on_error: ErrorHandler | None = None,
     middlewares: Sequence[HandleMiddleware] = (),
 ) -> Invoke:
     """Return what calls the handler with a list of messages.
 
-    A plain function runs in `executor`, so that it cannot block the loop. With `batch` above 1
-    it gets the list, else one message. A handler of two parameters gets the decoded body (or
+    A plain function runs in one of `threads`, so that it cannot block the loop. With `batch` above
+    1 it gets the list, else one message. A handler of two parameters gets the decoded body (or
     bodies) first; a message whose body cannot be read goes to `on_error`, or to the dead letters,
     and the handler gets the others. Middlewares see neither such a message nor `on_error`.
     """
@@ -40,10 +38,10 @@ def make_invoke(
     if is_coroutine_function(handler) and not wants_body:
         call = handler if batch > 1 else lambda messages: handler(messages[0])
     else:
-        call = _Call(handler, executor, is_list=batch > 1, wants_body=wants_body)
+        call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body)
     if on_error is None and not wants_body and not middlewares:
         return call
-    return _Guarded(call, on_error, executor, middlewares)
+    return _Guarded(call, on_error, threads, middlewares)
 
 
 class _UnreadableError(Exception):
@@ -61,10 +59,10 @@ class _Call:
     """Decodes what the handler wants decoded, and calls it: here, or in a thread."""
 
     def __init__(
-        self, handler: Handler, executor: Executor, *, is_list: bool, wants_body: bool
+        self, handler: Handler, threads: HandlerThreads, *, is_list: bool, wants_body: bool
     ) -> None:
         self._handler = handler
-        self._executor = executor
+        self._threads = threads
         self._is_list = is_list
         self._wants_body = wants_body
         self._is_async = is_coroutine_function(handler)
@@ -76,10 +74,10 @@ class _Call:
             if self._is_async:
                 result = self._begun(messages, bad)
             else:
-                loop = asyncio.get_running_loop()
-                run = contextvars.copy_context().run  # what a middleware has set is seen there too
-                result = await loop.run_in_executor(self._executor, run, self._begun, messages, bad)
-            if inspect.isawaitable(result):  # also a lambda or partial around a coroutine function
+                # In a copy of the context: what a middleware has set is seen there too.
+                result = await self._threads.call(self._begun, messages, bad)
+            # Also of a lambda or partial around a coroutine function.
+            if result is not None and inspect.isawaitable(result):
                 await result
         except Exception as error:  # noqa: BLE001 - raised, or handed on below
             failure = error
@@ -113,13 +111,13 @@ class _Guarded:
         self,
         call: Invoke,
         on_error: ErrorHandler | None,
-        executor: Executor,
+        threads: HandlerThreads,
         middlewares: Sequence[HandleMiddleware],
     ) -> None:
         self._call = call
         self._middlewares = middlewares
         self._on_error = on_error
-        self._executor = executor
+        self._threads = threads
 
     async def __call__(self, messages: list[ReceivedMessage]) -> None:
         failure: Exception | None = None
@@ -191,8 +189,7 @@ class _Guarded:
         if is_coroutine_function(handle):
             await handle(message, error)
         else:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._executor, handle, message, error)
+            await self._threads.call(handle, message, error)
 
 
 def is_coroutine_function(handler: Handler) -> bool:

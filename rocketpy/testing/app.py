@@ -26,6 +26,7 @@ from rocketpy.client.checks import checked_subscription
 from rocketpy.client.config import ConsumerConfig, ProducerConfig
 from rocketpy.client.consume_service import handled
 from rocketpy.client.durations import Duration, to_ms, to_s
+from rocketpy.client.handler_threads import HandlerThreads
 from rocketpy.client.handlers import make_invoke
 from rocketpy.client.later import LEVELS_MS
 from rocketpy.client.message import Message, ReceivedMessage
@@ -88,7 +89,7 @@ class _Line:
         invoke = make_invoke(
             self.config.handler,
             batch=self.config.batch,
-            executor=executor,
+            threads=HandlerThreads(executor, 1, SystemClock()),
             on_error=self.config.on_error,
             middlewares=self.config.middlewares,
         )
