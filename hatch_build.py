@@ -5,9 +5,11 @@ docs/decisions/0008-a-compiled-path-for-plain-sends.md
 docs/decisions/0009-a-compiled-decoder-for-arrow.md
 """
 
+import importlib.util
 import os
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,17 @@ class CompiledPaths(BuildHookInterface[Any]):
             return f"cp{OLDEST_PYTHON[0]}{OLDEST_PYTHON[1]}-abi3-{tag.rpartition('-')[2]}"
         return tag
 
+    def _sources_of(self, module: str) -> str:
+        """Return what the module says that it was made of, as a text in C."""
+        path = Path(self.root, "rocketpy", "compiled_module.py")
+        spec = importlib.util.spec_from_file_location("compiled_module", path)
+        assert spec is not None
+        assert spec.loader is not None
+        found = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found)
+        digest_of: Callable[[Path], bytes] = found.digest_of
+        return f'"{digest_of(_source_of(self.root, module)).decode()}"'
+
     def _compile(self, scratch: Path) -> dict[str, Path]:
         """Return the file of each module."""
         from Cython.Build import cythonize  # noqa: PLC0415 - optional
@@ -70,10 +83,11 @@ class CompiledPaths(BuildHookInterface[Any]):
         extensions = [
             Extension(
                 module,
-                [str(Path(self.root, *module.split(".")).with_suffix(".pyx"))],
+                [str(_source_of(self.root, module))],
                 # A function that is not declared is not there either: better told of now.
                 extra_compile_args=["-O3", "-g0", "-Werror=implicit-function-declaration"],
-                define_macros=[("Py_LIMITED_API", version)] if stable else [],
+                define_macros=[("ROCKETPY_SOURCES", self._sources_of(module))]
+                + ([("Py_LIMITED_API", version)] if stable else []),
                 py_limited_api=stable,
             )
             for module in MODULES
@@ -84,6 +98,10 @@ class CompiledPaths(BuildHookInterface[Any]):
         command.ensure_finalized()
         command.run()
         return {module: Path(command.get_ext_fullpath(module)) for module in MODULES}
+
+
+def _source_of(root: str, module: str) -> Path:
+    return Path(root, *module.split(".")).with_suffix(".pyx")
 
 
 def _has_stable_abi() -> bool:

@@ -22,6 +22,16 @@ from libc.string cimport memcmp, memcpy
 from rocketpy.proto.record import FIXED_BYTES, HOST_FLAGS, MAGIC_V1, MIN_RECORD_BYTES
 from rocketpy.proto.sys_flag import COMPRESSED
 
+cdef extern from *:
+    """
+    #ifndef ROCKETPY_SOURCES
+    #define ROCKETPY_SOURCES ""
+    #endif
+    """
+    const char* ROCKETPY_SOURCES
+
+SOURCES = <bytes>ROCKETPY_SOURCES  # `rocketpy.compiled_module` compares it with those beside it
+
 include "../broker/processor/_plain_sends_text.pxi"
 
 cdef extern from *:

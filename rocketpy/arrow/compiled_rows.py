@@ -4,9 +4,7 @@ The same columns as `fast_rows` makes with numpy, which is the reference and tak
 RocketPy is pure (docs/decisions/0009-a-compiled-decoder-for-arrow.md).
 """
 
-import os
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -16,6 +14,7 @@ from rocketpy.arrow.fast_rows import FIELDS, HOSTS, TIMES, host_texts
 from rocketpy.arrow.gather import Int64s, repeated
 from rocketpy.arrow.heads import LAYOUT, Mask
 from rocketpy.arrow.schema import PROPERTIES, TIMESTAMP, RowSchema
+from rocketpy.compiled_module import load_compiled
 from rocketpy.proto.properties import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
 
 _MODULE: Final = "rocketpy.arrow._rows"
@@ -98,14 +97,10 @@ def compiled_rows() -> MakeRows | None:
     Raises:
         ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
     """
-    if os.environ.get("ROCKETPY_PURE") == "1":
+    module = load_compiled(_MODULE)
+    if module is None:
         return None
-    try:
-        make: MakeRows = import_module(_MODULE).Rows
-    except ImportError:
-        if os.environ.get("ROCKETPY_COMPILED") == "1":
-            raise
-        return None
+    make: MakeRows = module.Rows
     return make
 
 

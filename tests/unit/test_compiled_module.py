@@ -1,0 +1,108 @@
+"""A compiled module is used when it is there, wanted and no older than the sources beside it."""
+
+import importlib
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocketpy.compiled_module import digest_of, load_compiled
+
+HERE = ("rocketpy.broker.processor._plain_sends", "rocketpy.arrow._rows")
+
+
+def module_made_of(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, name: str, sources: bytes | None
+) -> str:
+    """Put a module and its sources into a directory; a plain one takes the compiled one's place."""
+    (directory / f"{name}.pyx").write_text('include "part.pxi"\n')
+    (directory / "part.pxi").write_text("x = 1\n")
+    text = "" if sources is None else f"SOURCES = {sources!r}\n"
+    (directory / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(directory))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    importlib.invalidate_caches()
+    return name
+
+
+@pytest.fixture(autouse=True)
+def nothing_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROCKETPY_PURE", raising=False)
+    monkeypatch.delenv("ROCKETPY_COMPILED", raising=False)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_those_of_this_tree_say_what_they_were_made_of(name: str) -> None:
+    module = load_compiled(name)
+    if module is None:
+        pytest.skip("this installation is pure")
+    source = Path(*name.split(".")).with_suffix(".pyx")
+    assert digest_of(Path(__file__).parents[2] / source) == module.SOURCES
+
+
+def test_each_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module_made_of(tmp_path, monkeypatch, "counted", None)
+    first = digest_of(tmp_path / "counted.pyx")
+    (tmp_path / "part.pxi").write_text("x = 2\n")
+    second = digest_of(tmp_path / "counted.pyx")
+    (tmp_path / "counted.pyx").write_text('include "part.pxi"\ny = 3\n')
+    assert len({first, second, digest_of(tmp_path / "counted.pyx")}) == 3
+
+
+def test_one_made_of_the_sources_beside_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = module_made_of(tmp_path, monkeypatch, "fitting", None)
+    digest = digest_of(tmp_path / "fitting.pyx")
+    module_made_of(tmp_path, monkeypatch, "fitting", digest)
+    found = load_compiled(name)
+    assert found is not None
+    assert digest == found.SOURCES
+
+
+@pytest.mark.parametrize("sources", [b"of another day", None])
+def test_one_made_of_others_is_left_alone_and_told_of_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    sources: bytes | None,
+) -> None:
+    name = module_made_of(tmp_path, monkeypatch, "outdated", sources)
+    with caplog.at_level(logging.WARNING):
+        assert load_compiled(name) is None
+        assert load_compiled(name) is None
+    (told,) = caplog.messages
+    assert "outdated was compiled from other sources" in told
+    assert "pip install" in told
+
+
+def test_one_made_of_others_that_must_be_there_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = module_made_of(tmp_path, monkeypatch, "required", b"of another day")
+    monkeypatch.setenv("ROCKETPY_COMPILED", "1")
+    with pytest.raises(ImportError, match="other sources than those beside it: python -m pip"):
+        load_compiled(name)
+    monkeypatch.setenv("ROCKETPY_PURE", "1")
+    assert load_compiled(name) is None
+
+
+def test_where_no_sources_lie_nothing_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = module_made_of(tmp_path, monkeypatch, "installed", b"somewhere else")
+    (tmp_path / "installed.pyx").unlink()
+    assert load_compiled(name) is not None
+
+
+def test_a_build_by_hand_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = module_made_of(tmp_path, monkeypatch, "made_by_hand", b"")
+    assert load_compiled(name) is not None
+
+
+def test_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_compiled("rocketpy._no_such_module") is None
+    monkeypatch.setenv("ROCKETPY_COMPILED", "1")
+    with pytest.raises(ImportError, match="_no_such_module"):
+        load_compiled("rocketpy._no_such_module")
