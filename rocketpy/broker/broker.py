@@ -264,7 +264,7 @@ class Broker:
         """What begins and ends pulls for the compiled path; None when pools take requests."""
         parts = self._parts
         if parts.pools["pull"].runs_inline and parts.pools["litePull"].runs_inline:
-            return PullRuns(parts.pulls.operation, parts.store.reader)
+            return PullRuns(parts.pulls, parts.store.reader)
         return None
 
     def _compiled_path(
@@ -277,7 +277,10 @@ class Broker:
             return None
         transactions = next(each.runs for each in parts.features if each.runs is not None)
         limit = config.max_frame_bytes
-        return make(parts.sends, parts.store.direct, limit, transactions, pulls)
+        sends = make(parts.sends, parts.store.direct, limit, transactions, pulls)
+        if pulls is not None:
+            pulls.answer = sends.answer
+        return sends
 
 
 def _live_settings(config: MessageStoreConfig, files: StoreFiles) -> LiveSettings:

@@ -24,7 +24,7 @@ import logging
 from bisect import bisect_right
 from itertools import accumulate, compress, count
 from operator import add, le
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketpy.proto.record_check import is_intact
 from rocketpy.runtime.clock import Clock
@@ -37,12 +37,12 @@ from rocketpy.store.plain_runs import PlainPart, RecordRun, plain_run
 from rocketpy.store.proven_reads import ProvenReads
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.read_ahead import ReadAhead
+from rocketpy.store.read_limit import ReadLimit
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
 from rocketpy.store.stats import StoreStats
 
 logger = logging.getLogger(__name__)
 
-_MAX_RESULT_BYTES: Final = 128 << 20
 _MAX_WASTED_BYTES: Final = 8 << 20
 """Bytes of messages that one read looks at and leaves out."""
 _SHORTEST_RUN: Final = 8
@@ -52,13 +52,6 @@ _FEWEST_ENTRIES: Final = 32
 """That one read looks at, whatever a look costs."""
 _RUN_ENTRIES: Final = 4
 """Fewer are looked at one by one."""
-
-
-class _Limit(NamedTuple):
-    """How much one read returns."""
-
-    messages: int
-    size_bytes: int
 
 
 class MessageReader:
@@ -93,11 +86,11 @@ class MessageReader:
         if memory_bytes is None:
             memory_bytes = total_memory_bytes()
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
-        self._recent = _Limit(
+        self._recent = ReadLimit(
             config.max_transfer_count_on_message_in_memory,
             config.max_transfer_bytes_on_message_in_memory,
         )
-        self._old = _Limit(
+        self._old = ReadLimit(
             config.max_transfer_count_on_message_in_disk,
             config.max_transfer_bytes_on_message_in_disk,
         )
@@ -116,19 +109,19 @@ class MessageReader:
     ) -> GetMessageResult:
         """See `rocketpy.store.message_store.MessageStore.get_message`."""
         begin_ms = self._clock.monotonic_ms()
-        queue = self._table.get(topic, queue_id)
+        queue, limit = self._table.get(topic, queue_id), ReadLimit(max_count, max_bytes)
         if queue is None:
             result = self._without_queue(topic, queue_id)
         else:
             result = self._outside(queue, queue_offset) or self._read(
-                queue, queue_offset, _Limit(max_count, max_bytes), message_filter
+                queue, queue_offset, limit, message_filter
             )
         self._stats.got(result.count, self._clock.monotonic_ms() - begin_ms)
         return result
 
     def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
         """Return how many messages, and bytes of them, a read takes that `begin_plain` begins."""
-        return _least(_Limit(max_count, max_bytes), self._recent)
+        return ReadLimit(max_count, max_bytes).within(self._recent)
 
     def begin_plain(
         self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int], weight: int
@@ -198,6 +191,14 @@ class MessageReader:
         self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
         return True
 
+    def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+        """Return the bounds of a queue that ends where a read begins, and count the read."""
+        queue = self._table.get(topic, queue_id)
+        if queue is None or not queue_offset or queue_offset != queue.max_offset:
+            return None
+        self._stats.got(0, 0)
+        return queue.min_offset, queue_offset
+
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> list[tuple[int, int, int]]:
@@ -252,12 +253,12 @@ class MessageReader:
         self,
         queue: ConsumeQueue,
         queue_offset: int,
-        wanted: _Limit,
+        wanted: ReadLimit,
         message_filter: MessageFilter | None,
     ) -> GetMessageResult:
         low, high = queue.min_offset, queue.max_offset
         recent_from = self._log.max_phy_offset - self._recent_bytes
-        recent, old = _least(wanted, self._recent), _least(wanted, self._old)
+        recent, old = wanted.within(self._recent), wanted.within(self._old)
         selection = _Selection(self._log, self._proven, recent, old, recent_from)
         begin = queue_offset
         left = self._most_entries(1 if message_filter is None else message_filter.weight)
@@ -288,12 +289,6 @@ class MessageReader:
         )
 
 
-def _least(wanted: _Limit, allowed: _Limit) -> _Limit:
-    messages, size_bytes = wanted
-    most, most_bytes = allowed
-    return _Limit(min(messages, most), min(size_bytes, most_bytes, _MAX_RESULT_BYTES))
-
-
 class _Selection:
     """What one read found so far.
 
@@ -318,7 +313,12 @@ class _Selection:
     )
 
     def __init__(
-        self, log: CommitLog, proven: ProvenReads, recent: _Limit, old: _Limit, recent_from: int
+        self,
+        log: CommitLog,
+        proven: ProvenReads,
+        recent: ReadLimit,
+        old: ReadLimit,
+        recent_from: int,
     ) -> None:
         self._log = log
         self._proven = proven

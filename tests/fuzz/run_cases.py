@@ -7,13 +7,16 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import structlog
 
 from tests.fuzz.cases import case_of, ends_of
 from tests.fuzz.sanitized import SENDS, load
+from tests.unit.broker.processor import plain_send_kit
 from tests.unit.broker.processor.plain_send_kit import assert_same, both_ways, outcome_of
+from tests.unit.remoting.fakes import FakeTransport
 
 
 def run_case(seed: int) -> int:
@@ -24,6 +27,9 @@ def run_case(seed: int) -> int:
     """
     case = case_of(seed)
     with pytest.MonkeyPatch.context() as patch:
+        if seed % 5 == 1:
+            six = partial(FakeTransport, ("fd00::7", 4321))
+            patch.setattr(plain_send_kit, "FakeTransport", six)
         if seed % 2 == 0:  # ends have to name what is stored
             patch.setenv("ROCKETPY_PURE", "1")
             stored = outcome_of(case.segments, case.properties, case.prepare)

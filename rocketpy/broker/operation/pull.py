@@ -284,7 +284,7 @@ class PullOperation:
             kept = wanted
             if wanted.expression is not None and len(wanted.expression) > KEPT_EXPRESSION_CHARS:
                 kept = wanted._replace(expression="")
-            if self._suspend(kept, message_filter, owner, resume):
+            if self._suspend(kept, message_filter, wanted.suspend_ms, owner, resume):
                 return None
         self._count(wanted, code, read.count, read.size_bytes)
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
@@ -310,6 +310,38 @@ class PullOperation:
         self.offsets.commit_read(group, topic, wanted[2], next_offset, commit_offset)
         if count:
             self._stats.inc_get(group, topic, count, size_bytes)
+
+    def wait_plain(
+        self,
+        wanted: PullRequest,
+        message_filter: ConsumerFilter | None,
+        commit_offset: int | None,
+        suspend_ms: int | None,
+        owner: Hashable,
+        resume: Callable[[SuspendedPull], None],
+    ) -> bool:
+        """Do what follows a read of which somebody else knows that it finds nothing yet.
+
+        Args:
+            wanted: what was asked for, with a short expression; its own times and offsets to be
+                committed say nothing.
+            message_filter: what it takes.
+            commit_offset: how far the group has consumed the queue; None commits nothing.
+            suspend_ms: how long it may wait; None does not wait.
+            owner: as for `pull`.
+            resume: as for `pull`.
+
+        Returns:
+            Whether it waits: it is answered now otherwise.
+        """
+        self.offsets.commit_read(*wanted[:4], commit_offset)
+        if suspend_ms is None:
+            return False
+        return self._suspend(wanted, message_filter, suspend_ms, owner, resume)
+
+    def release(self, pull: SuspendedPull) -> None:
+        """Forget a pull that somebody else has answered."""
+        self._suspended.release(pull)
 
     def go_on(self, pull: SuspendedPull) -> PullOutcome:
         """Read for a pull that was resumed.
@@ -363,13 +395,14 @@ class PullOperation:
         self,
         wanted: PullRequest,
         message_filter: ConsumerFilter | None,
+        suspend_ms: int,
         owner: Hashable,
         resume: Callable[[SuspendedPull], None],
     ) -> bool:
         config = self._config
         wait_ms = config.short_polling_time_mills
         if config.long_polling_enable:
-            wait_ms = max(0, min(wanted.suspend_ms or 0, MAX_SUSPEND_MS))
+            wait_ms = max(0, min(suspend_ms, MAX_SUSPEND_MS))
         now_ms = self._clock.monotonic_ms()
         pull = SuspendedPull(
             wanted, message_filter, owner, now_ms + wait_ms, resume, self._store, self._arrived

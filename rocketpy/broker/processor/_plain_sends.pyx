@@ -49,6 +49,16 @@ from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.store.direct_append import AppendedRun
 from rocketpy.store.dispatch import arrival_failed
 
+cdef extern from *:
+    """
+    #ifndef ROCKETPY_SOURCES
+    #define ROCKETPY_SOURCES ""
+    #endif
+    """
+    const char* ROCKETPY_SOURCES
+
+SOURCES = <bytes>ROCKETPY_SOURCES  # `rocketpy.compiled_module` compares it with those beside it
+
 include "_plain_sends_text.pxi"
 include "_plain_sends_headers.pxi"
 include "_plain_sends_plan.pxi"
@@ -228,6 +238,27 @@ cdef class PlainSends:
         finally:
             self.end()
 
+    def answer(self, known, int64_t queue_offset, int64_t opaque, uint32_t kind):
+        """Return the response to a pull that waited, None when Python is to make it.
+
+        Args:
+            known: what it asks for (`rocketpy.broker.processor.pull_runs.KnownPull`).
+            queue_offset: where.
+            opaque: of the request.
+            kind: of its header.
+        """
+        if self.is_busy or self.pulls is None:
+            return None
+        self.is_busy = True
+        try:
+            # What it committed was committed when it came.
+            if not self.pulls.pull(known, queue_offset, -1, opaque, kind):
+                return None
+            return self.pulls.responses()
+        finally:
+            self.is_busy = False
+            self.pulls.forget()
+
     def deliver(self, topic_of, tuple part not None, list entries not None, int64_t queue_offset):
         """Store messages that waited for a delay level where they belong.
 
@@ -267,6 +298,7 @@ cdef class PlainSends:
         self.is_busy = True
         run.send_count = run.message_count = run.key_count = 0
         run.place_count = run.topic_count = run.end_count = 0
+        run.born_size = V4_HOST_BYTES
         run.ends.is_known = False
         run.ends.log = NULL
         run.ends.op_size = 0
@@ -300,24 +332,23 @@ cdef class PlainSends:
         rules = self.processor.plain_rules
         if rules is not self.rules:
             self.take(rules)
-        if PyBytes_Size(born_host) != V4_HOST_BYTES:
-            return self.serve_pulls(data)
+        run.born_size = PyBytes_Size(born_host)
+        if run.born_size != V4_HOST_BYTES and run.born_size != V6_HOST_BYTES:
+            return self.serve_pulls(channel, data)
         self.plan(<Bytes>PyBytes_AsString(data), PyBytes_Size(data))
         if run.send_count == 0:
-            return self.serve_pulls(data)
+            return self.serve_pulls(channel, data)
         run.out = enlarged(run.out, &run.out_room, run.out_bound)
         done = self.store(born_host, &phy_end)
         if done == 0:
             return 0, b""
         self.announce(done)
         following = run.sends[done - 1].following
-        responses = PyBytes_FromStringAndSize(<char*>run.out, run.out_size)
         if run.rules.is_sync_flush and run.out_size:
-            self.answer_later(channel, phy_end, responses, done)
-            return following, b""
-        return following, responses
+            return following, self.answer_later(channel, phy_end, done)
+        return following, PyBytes_FromStringAndSize(<char*>run.out, run.out_size)
 
-    cdef tuple serve_pulls(self, bytes data):
+    cdef tuple serve_pulls(self, channel, bytes data):
         """Serve leading pulls; return how many bytes that was and their responses."""
         cdef Bytes base = <Bytes>PyBytes_AsString(data)
         cdef Py_ssize_t position = 0, following, end = PyBytes_Size(data)
@@ -332,7 +363,7 @@ cdef class PlainSends:
                     break
                 if read_frame(base, position, following, &kind, &header) == NULL:
                     break
-                if not self.pulls.serve(&header, kind):
+                if not self.pulls.serve(&header, kind, channel):
                     break
                 position = following
             return position, self.pulls.responses()
@@ -722,16 +753,35 @@ cdef class PlainSends:
                     arrivals.append(arrival)
         return arrivals
 
-    cdef int answer_later(self, channel, int64_t phy_end, bytes responses, int done) except -1:
-        """Have a run answered when the disk has it."""
+    cdef bytes answer_later(self, channel, int64_t phy_end, int done):
+        """Have who waits for the disk answered when it has the run; return the others' responses."""
         cdef Run* run = &self.run
         cdef int number
         asked = []
         for number in range(done):
-            if not run.sends[number].is_oneway:
+            if run.sends[number].waits and not run.sends[number].is_oneway:
                 asked.append((run.sends[number].opaque, run.sends[number].kind))
-        self.rules.answer_later(channel, phy_end, responses, asked)
-        return 0
+        if asked:
+            self.rules.answer_later(channel, phy_end, self.responses_of(done, True), asked)
+        return self.responses_of(done, False)
+
+    cdef bytes responses_of(self, int done, bint waits):
+        """Return the responses to those that wait for the disk, or to the others."""
+        cdef Run* run = &self.run
+        cdef int number
+        cdef Py_ssize_t size = 0
+        cdef Send* send
+        cdef uint8_t* p
+        for number in range(done):
+            if run.sends[number].waits == waits:
+                size += run.sends[number].out_size
+        responses = PyBytes_FromStringAndSize(NULL, size)
+        p = <uint8_t*>PyBytes_AsString(responses)
+        for number in range(done):
+            send = &run.sends[number]
+            if send.waits == waits:
+                p = add(p, run.out + send.out_at, send.out_size)
+        return responses
 
     cdef int announce(self, int done) except -1:
         """Count what was stored, and wake who waits for it."""

@@ -25,6 +25,7 @@ cdef enum:
 
 cdef int64_t transaction_bits = TRANSACTION_MASK
 cdef int64_t host_bits = HOST_FLAGS
+cdef int64_t born_v6_bit = BORN_HOST_V6
 cdef Py_ssize_t most_properties = MAX_PROPERTIES_BYTES
 cdef Py_ssize_t record_fixed_size = FIXED_BYTES
 
@@ -56,6 +57,8 @@ cdef struct Send:  # or what was sent before and is stored again
     int place
     uint32_t kind  # of its header
     bint is_batch, is_oneway, is_half
+    bint waits  # for the disk, with SYNC_FLUSH
+    Py_ssize_t out_at, out_size  # its response
     int topic  # that was sent to
     int64_t queue_id  # that was sent to
     int64_t level  # that it waits for; 0 for none
@@ -114,6 +117,7 @@ cdef struct Ends:
 
 cdef struct Run:
     Rules rules
+    Py_ssize_t born_size  # of the address that is sent from
     Send* sends
     Message* messages
     uint32_t* keys
@@ -262,8 +266,6 @@ cdef bint plan_message(
     cdef Message* message
     if number >= MAX_MESSAGES or found.uniq_key.at == NULL:
         return False
-    if run.rules.is_sync_flush and not send.is_batch and not found.waits and not send.half.size:
-        return False
     message = &run.messages[number]
     message.body, message.body_size = body.at, body.size
     message.properties, message.properties_size = properties.at, properties.size
@@ -274,8 +276,10 @@ cdef bint plan_message(
     if run.rules.has_index and not plan_keys(run, topic, send, message, found):
         return False
     message.size = record_fixed_size + body.size + topic.field.size + properties.size
-    if not send.is_batch and send.half.size == 0:
-        message.size += run.rules.own_properties.size
+    if send.half.size == 0:
+        message.size += run.born_size - V4_HOST_BYTES
+        if not send.is_batch:
+            message.size += run.rules.own_properties.size
     message.crc = body_crc(body.at, body.size)
     if send.count == 0 and send.uniq_key.at == NULL:
         send.uniq_key = found.uniq_key
@@ -302,9 +306,7 @@ cdef bint plan_batch(
         return False
     if not read_properties(&run.rules, properties, &own) or not is_ordinary(&own):
         return False
-    if run.rules.is_sync_flush and not own.waits:
-        return False
-    send.uniq_key = own.uniq_key
+    send.uniq_key, send.waits = own.uniq_key, own.waits
     each_body.escaped = each_properties.escaped = False
     while p < end:
         if end - p < BATCH_HEAD_BYTES + 2:
@@ -362,6 +364,7 @@ cdef bint plan_single(
     cdef Message* message = &run.messages[send.first]
     if not read_properties(&run.rules, properties, &found):
         return False
+    send.waits = found.waits
     if send.sys_flag & transaction_bits:
         if not is_half(run, half_topic, send, properties, &found):
             return False
@@ -417,6 +420,8 @@ cdef bint plan_send(
     ):
         return False
     send.sys_flag = (send.sys_flag | topic.sys_flag) & ~host_bits
+    if run.born_size != V4_HOST_BYTES:
+        send.sys_flag |= born_v6_bit
     send.first, send.count, send.key_count, send.size = run.message_count, 0, 0, 0
     send.kind, send.opaque, send.following = kind, header.opaque, following
     send.topic, send.queue_id = topic_number, queue_id

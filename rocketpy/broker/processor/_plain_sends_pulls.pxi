@@ -4,6 +4,8 @@
 #     read_pull     processor/pull_message.py  read_pull
 #     take_entries  store/reader.py            MessageReader.begin_plain says what is taken
 #
+# One that finds nothing yet waits among the others, in Python; woken, it comes by here again.
+#
 # What is the same in a consumer's pulls of one queue is asked for once, and kept under the bytes of
 # these fields (`Pulls.known`); whether it still holds is asked at each pull. At most 1,024 are kept,
 # each of at most 512 bytes and what belongs to it: 2 MB a server.
@@ -159,7 +161,7 @@ cdef class Pulls:
         runs: begins and ends each (`rocketpy.broker.processor.pull_runs.PullRuns`).
     """
 
-    cdef object runs, begin, end
+    cdef object runs, begin, end, wait
     cdef dict known
     cdef int count
     cdef uint8_t* out
@@ -169,7 +171,7 @@ cdef class Pulls:
 
     def __init__(self, runs):
         self.runs = runs
-        self.begin, self.end = runs.begin, runs.end
+        self.begin, self.end, self.wait = runs.begin, runs.end, runs.wait
         self.known = {}
         self.matcher = Matcher()
 
@@ -199,17 +201,41 @@ cdef class Pulls:
             self.out_room = 0
         return 0
 
-    cdef bint serve(self, Header* header, uint32_t kind) except -1:
-        """Answer one pull; False when it is no plain one: nothing was touched then."""
+    cdef bint serve(self, Header* header, uint32_t kind, channel) except -1:
+        """Answer one pull, or let it wait; False when it is no plain one: nothing was touched."""
         cdef Wanted wanted
-        cdef Py_buffer entries, file
-        cdef bint has_entries = False, has_file = False
-        cdef int64_t next_offset
         if not read_pull(header, &wanted):
             return False
         known = self.known_pull(header, &wanted)
+        if self.pull(known, wanted.queue_offset, wanted.commit_offset, header.opaque, kind):
+            return True
+        response = self.wait(
+            known,
+            wanted.queue_offset,
+            wanted.commit_offset,
+            wanted.suspend_ms,
+            header.opaque,
+            kind,
+            channel,
+        )
+        if response is None:
+            return False
+        if response:
+            self.taken.count = 0
+            self.taken.size = 0
+            self.answer(response, None, 0, 0, NULL)
+        self.count += 1
+        return True
+
+    cdef bint pull(
+        self, known, int64_t queue_offset, int64_t commit_offset, int64_t opaque, uint32_t kind
+    ) except -1:
+        """Answer a pull; False when it finds nothing, or is no plain one: nothing was touched."""
+        cdef Py_buffer entries, file
+        cdef bint has_entries = False, has_file = False
+        cdef int64_t next_offset
         try:
-            part = self.begin(known, wanted.queue_offset)
+            part = self.begin(known, queue_offset)
             if part is None:
                 return False
             PyObject_GetBuffer(part[0], &entries, PyBUF_SIMPLE)
@@ -218,20 +244,20 @@ cdef class Pulls:
             has_file = True
             if not self.take(part, known, &entries, &file):
                 return False
-            next_offset = wanted.queue_offset + self.taken.looked_at
+            next_offset = queue_offset + self.taken.looked_at
             head = self.end(
                 known,
                 part,
                 next_offset,
-                wanted.commit_offset,
-                header.opaque,
+                commit_offset,
+                opaque,
                 kind,
                 self.taken.count,
                 self.taken.size,
             )
             if head is None:
                 return False
-            self.answer(head, part, next_offset, header.opaque, <Bytes>file.buf)
+            self.answer(head, part, next_offset, opaque, <Bytes>file.buf)
         finally:
             known.condition = None  # large, and asked for each time
             if has_file:

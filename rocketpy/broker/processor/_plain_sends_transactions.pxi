@@ -196,6 +196,7 @@ cdef bint add_stored(
         return False
     send.first, send.count, send.key_count, send.size = run.message_count, 0, 0, 0
     send.is_batch, send.is_half, send.is_oneway, send.level = False, False, True, 0
+    send.waits = True
     send.topic, send.queue_id, send.following = topic_number, stored.queue_id, following
     send.sys_flag, send.born_ms = stored.sys_flag, stored.born_ms
     send.reconsume_times = stored.reconsume_times

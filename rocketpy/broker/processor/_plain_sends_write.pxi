@@ -7,6 +7,7 @@
 
 cdef enum:
     V4_HOST_BYTES = 8
+    V6_HOST_BYTES = 20
     QUEUE_ENTRY_BYTES = 20
     INDEX_HEADER_BYTES = 40
     INDEX_SLOT_BYTES = 4
@@ -75,16 +76,10 @@ cdef void write_send(Run* run, Writer* writer, Send* send, Place* place) noexcep
     place.size += send.size
     place.phy_end = writer.base_offset + writer.position
     writer.last_phy_offset = phy_offset
-    if send.is_oneway:
-        return
-    if send.kind == JSON:
-        write_json_response(run, send, first_phy_offset)
-    elif send.kind == ROCKETMQ:
-        write_binary_response(run, send, first_phy_offset)
-    elif send.is_batch:
-        write_packed_response(run, send, first_phy_offset)
-    else:
-        write_msgpack_response(run, send, first_phy_offset)
+    send.out_at = run.out_size
+    if not send.is_oneway:
+        write_response(run, send, first_phy_offset)
+    send.out_size = run.out_size - send.out_at
 
 
 # ---- into the files
@@ -102,6 +97,7 @@ cdef void write_record(
     cdef uint8_t* start = p
     cdef Bytes born_host = writer.born_host.at
     cdef Bytes store_host = writer.store_host.at
+    cdef Py_ssize_t born_size = V4_HOST_BYTES if send.half.size else run.born_size
     cdef Py_ssize_t own_size = run.rules.own_properties.size
     cdef Py_ssize_t properties_size
     if send.is_batch or send.half.size:  # stored as they came
@@ -121,7 +117,8 @@ cdef void write_record(
     put_long(p + 28, <uint64_t>phy_offset)
     put_int(p + 36, <uint32_t>send.sys_flag)
     put_long(p + 40, <uint64_t>send.born_ms)
-    memcpy(p + BORN_HOST_AT, born_host, V4_HOST_BYTES)
+    memcpy(p + BORN_HOST_AT, born_host, born_size)
+    p += born_size - V4_HOST_BYTES  # all behind it stands that much later
     put_long(p + 56, <uint64_t>writer.store_ms)
     memcpy(p + STORE_HOST_AT, store_host, V4_HOST_BYTES)
     put_int(p + 72, <uint32_t>send.reconsume_times)
@@ -165,6 +162,16 @@ cdef void write_index_entries(
 
 
 # ---- responses
+
+cdef void write_response(Run* run, Send* send, int64_t phy_offset) noexcept nogil:
+    if send.kind == JSON:
+        write_json_response(run, send, phy_offset)
+    elif send.kind == ROCKETMQ:
+        write_binary_response(run, send, phy_offset)
+    elif send.is_batch:
+        write_packed_response(run, send, phy_offset)
+    else:
+        write_msgpack_response(run, send, phy_offset)
 
 cdef inline Py_ssize_t ids_size(Run* run, Send* send) noexcept nogil:
     """Length of a response's message ids; one has the broker's address and 16 digits."""

@@ -6,14 +6,13 @@ same responses and the same bytes on disk; ROCKETPY_COMPILED=1 makes its absence
 docs/decisions/0008 says why and what it takes.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from rocketpy.broker.operation.part_in_runs import PartInRuns, StoresDue
 from rocketpy.broker.operation.send_admission import TopicSendPolicy
-from rocketpy.broker.processor.pull_runs import PullRuns
+from rocketpy.broker.processor.pull_runs import KnownPull, PullRuns
+from rocketpy.compiled_module import load_compiled
 from rocketpy.errors import StartError
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
@@ -76,6 +75,12 @@ class ServesPlainSends(StoresDue, Protocol):
         """See `rocketpy.remoting.dispatch.LookAhead`."""
         ...
 
+    def answer(
+        self, known: KnownPull, queue_offset: int, opaque: int, kind: int, /
+    ) -> bytes | None:
+        """See `rocketpy.broker.processor.pull_runs.AnswersPull`."""
+        ...
+
 
 MakeHandler: TypeAlias = Callable[
     [KnowsRules, DirectAppend, int, PartInRuns, PullRuns | None], ServesPlainSends
@@ -90,17 +95,16 @@ def compiled_sends() -> MakeHandler | None:
     Raises:
         StartError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
     """
-    if os.environ.get("ROCKETPY_PURE") == "1":
-        return None
     try:
-        make: MakeHandler = import_module(_MODULE).PlainSends
+        module = load_compiled(_MODULE)
     except ImportError as error:
-        if os.environ.get("ROCKETPY_COMPILED") == "1":
-            raise StartError(
-                "ROCKETPY_COMPILED=1 asks for compiled sends, which this installation does not "
-                f"have ({error}); install RocketPy where there is a C compiler, or unset it"
-            ) from error
+        raise StartError(
+            "ROCKETPY_COMPILED=1 asks for compiled sends, which this installation does not "
+            f"have ({error}); install RocketPy where there is a C compiler, or unset it"
+        ) from error
+    if module is None:
         return None
+    make: MakeHandler = module.PlainSends
     return make
 
 

@@ -19,7 +19,7 @@ from rocketpy.broker.operation.pull_request import (
     PullResult,
 )
 from rocketpy.broker.processor.pull_response import pull_frame
-from rocketpy.broker.processor.resumption import Resumption
+from rocketpy.broker.processor.resumption import Resumption, Work
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
@@ -77,10 +77,15 @@ class PullMessageProcessor:
         self.operation.forget(channel)
         self._resumption.forget(channel)
 
-    def _resume(self, channel: Channel, head: RemotingCommand, pull: SuspendedPull) -> None:
-        self._resumption.add(channel, partial(self._go_on, head, pull))
+    def resume(self, channel: Channel, work: Work) -> None:
+        """Run the work of a pull that was woken, in its channel's turn."""
+        self._resumption.add(channel, work)
 
-    def _go_on(self, head: RemotingCommand, pull: SuspendedPull) -> bytes:
+    def _resume(self, channel: Channel, head: RemotingCommand, pull: SuspendedPull) -> None:
+        self.resume(channel, partial(self.go_on, head, pull))
+
+    def go_on(self, head: RemotingCommand, pull: SuspendedPull) -> bytes:
+        """Answer a pull that was woken; whatever is wrong with it is an answer, too."""
         response: RemotingCommand | bytes
         try:
             response = _response(head, self.operation.go_on(pull))

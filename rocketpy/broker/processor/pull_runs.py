@@ -1,5 +1,8 @@
 """What the compiled path asks Python about each pull, and tells it of each.
 
+A pull that finds nothing yet waits as any other does (`PullOperation.wait_plain`); once it is woken
+it is served as if it had come then, as long as what it was allowed by still holds.
+
 The compiled path (`_plain_sends_pulls.pxi`) reads a pull's header, takes the records and writes the
 response's body. Who may pull what, how far a queue can be read, what is committed and counted, and
 the response's head are asked for here, so that each rule exists once.
@@ -9,18 +12,24 @@ is made of the first of them, and kept by the compiled path. What it was allowed
 again when any of that has changed (`PullChecks.standing`).
 """
 
+import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
-from rocketpy.broker.filters import SqlFilter
-from rocketpy.broker.operation.pull import CODE_BY_STATUS, PullOperation
+from rocketpy.broker.filters import SqlFilter, TagFilter
+from rocketpy.broker.operation.pull import CODE_BY_STATUS, SuspendedPull
 from rocketpy.broker.operation.pull_checks import AllowedPull, is_kept
-from rocketpy.broker.operation.pull_request import PullRefused
-from rocketpy.broker.processor.pull_message import pull_request
+from rocketpy.broker.operation.pull_request import PullRefused, PullRequest
+from rocketpy.broker.processor.pull_message import PullMessageProcessor, head_of, pull_request
 from rocketpy.broker.processor.pull_response import JSON, JsonParts, json_parts, pull_head
 from rocketpy.errors import RocketPyError
+from rocketpy.remoting.channel import Channel
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.plain_runs import PlainPart
 from rocketpy.store.results import GetMessageStatus
+
+_log = logging.getLogger(__name__)
 
 _MAX_CODES: Final = 8
 """Tags that are compared one after the other; who takes more of them is served by Python."""
@@ -29,9 +38,16 @@ _OUTCOMES: Final = tuple(
     for status in (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.FOUND)
 )
 """Code and remark of responses without messages, and with some."""
+_AT_END: Final = GetMessageStatus.OFFSET_OVERFLOW_ONE
+_new: Final = tuple.__new__
 
 PullFields: TypeAlias = tuple[int, str, str, int, int, int, str | None, str | None, int, int | None]
 """What `pull_request` takes, but the offsets and how long it may wait."""
+
+
+AnswersPull: TypeAlias = Callable[["KnownPull", int, int, int], bytes | None]
+"""Makes the response to a pull of which all is known but queue offset, opaque and header type; None
+when the request is to go the ordinary way: nothing was committed or counted then."""
 
 
 class ReadsPlain(Protocol):
@@ -51,6 +67,10 @@ class ReadsPlain(Protocol):
         """Count a read that was made; False when it has to go on."""
         ...
 
+    def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+        """Return the bounds of a queue that ends there, and count a read of nothing."""
+        ...
+
 
 class KnownPull:
     """What is the same in a consumer's pulls of one queue.
@@ -58,8 +78,10 @@ class KnownPull:
     Attributes:
         wanted: what it asks for, at whatever offset.
         commits: whether the offset that it names is committed.
+        waits: whether it waits for a message when there is none yet.
         limit: of what a read takes.
         standing: number of what it was allowed by; 0 asks each time.
+        message_filter: what it takes, while it has a standing; None takes everything.
         codes: of the tags it takes; None takes any.
         condition: what it takes has to meet; None takes everything. Given up after each pull.
         weight: of the condition, see `rocketpy.store.results.MessageFilter`.
@@ -73,8 +95,10 @@ class KnownPull:
         "condition",
         "heads",
         "limit",
+        "message_filter",
         "standing",
         "sys_flags",
+        "waits",
         "wanted",
         "weight",
     )
@@ -86,8 +110,10 @@ class KnownPull:
             *(text, kind, version, max_bytes),
         )
         self.commits = self.wanted.commit_offset is not None
+        self.waits = self.wanted.suspend_ms is not None
         self.limit = reader.plain_limit(self.wanted.max_count, self.wanted.max_bytes)
         self.standing = 0
+        self.message_filter: TagFilter | None = None
         self.codes: frozenset[int] | None = None
         self.condition: Condition | None = None
         self.weight = 1
@@ -97,13 +123,14 @@ class KnownPull:
     def allow(self, allowed: AllowedPull, standing: int) -> bool:
         """Take over what a check said; False when it takes more tags than are compared here."""
         message_filter = allowed.message_filter
-        self.codes, self.condition, self.weight = None, None, 1
+        self.message_filter = self.codes = self.condition = None
+        self.weight, self.standing = 1, 0
         if isinstance(message_filter, SqlFilter):
             self.condition, self.weight = message_filter.condition, message_filter.weight
         elif message_filter is not None:
             if len(message_filter.codes) > _MAX_CODES:
                 return False
-            self.codes = message_filter.codes
+            self.message_filter, self.codes = message_filter, message_filter.codes
         sys_flags = allowed.topic.topic_sys_flag, allowed.group.group_sys_flag
         if self.sys_flags != sys_flags:
             self.sys_flags = sys_flags
@@ -116,15 +143,20 @@ class PullRuns:
     """Begins and ends plain pulls.
 
     Args:
-        pulls: checks them, commits and counts.
+        processor: knows who checks them, commits and counts, and has those answered that waited.
         reader: the store's.
+
+    Attributes:
+        answer: the compiled path's answer to a pull that waited; None while there is no such path.
     """
 
-    def __init__(self, pulls: PullOperation, reader: ReadsPlain) -> None:
-        self._pulls = pulls
+    def __init__(self, processor: PullMessageProcessor, reader: ReadsPlain) -> None:
+        self._processor = processor
+        self._pulls = pulls = processor.operation
         self._checks = pulls.checks
         self._has_reset = pulls.offsets.has_reset
         self._reader = reader
+        self.answer: AnswersPull | None = None
 
     def know(self, *fields: *PullFields) -> KnownPull:
         """Return what is the same in a consumer's pulls of one queue; nothing is checked yet.
@@ -198,3 +230,77 @@ class PullRuns:
         assert known.sys_flags is not None, "begun before"
         offsets = part.high, part.low, next_offset
         return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, size_bytes)
+
+    def wait(  # noqa: PLR0917 - values in hand, at each pull
+        self,
+        known: KnownPull,
+        queue_offset: int,
+        commit_offset: int,
+        suspend_ms: int,
+        opaque: int,
+        serialize_type: int,
+        channel: Channel,
+    ) -> bytes | None:
+        """Let a pull wait that `begin` did not begin, if it only came too early.
+
+        Args:
+            known: what was asked for.
+            queue_offset: where.
+            commit_offset: of the request.
+            suspend_ms: how long it may wait.
+            opaque: of the request.
+            serialize_type: of the request's header.
+            channel: who asks.
+
+        Returns:
+            Nothing while it waits, or the response. None when the request is to go the ordinary
+            way: nothing was touched then.
+        """
+        wanted = known.wanted
+        if known.standing != self._checks.standing().number or self._has_reset(*wanted[:3]):
+            return None
+        bounds = self._reader.end_of(wanted[1], wanted[2], queue_offset)
+        if bounds is None:
+            return None
+        waits = self._pulls.wait_plain(
+            _new(PullRequest, (*wanted[:3], queue_offset, *wanted[4:])),
+            known.message_filter,
+            commit_offset if known.commits else None,
+            suspend_ms if known.waits else None,
+            channel,
+            partial(self._resume, channel, known, opaque, serialize_type),
+        )
+        if waits:
+            if not channel.is_open:  # see `PullMessageProcessor.process`
+                self._processor.on_close(channel)
+            return b""
+        assert known.sys_flags is not None, "it has a standing"
+        low, high = bounds
+        offsets, code = (high, low, queue_offset), CODE_BY_STATUS[_AT_END]
+        remark = _AT_END.value
+        return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, 0)
+
+    def _resume(
+        self,
+        channel: Channel,
+        known: KnownPull,
+        opaque: int,
+        serialize_type: int,
+        pull: SuspendedPull,
+    ) -> None:
+        work = partial(self._go_on, known, opaque, serialize_type, pull)
+        self._processor.resume(channel, work)
+
+    def _go_on(
+        self, known: KnownPull, opaque: int, serialize_type: int, pull: SuspendedPull
+    ) -> bytes:
+        if self.answer is not None and known.standing == self._checks.standing().number:
+            try:
+                response = self.answer(known, pull.wanted[3], opaque, serialize_type)
+            except Exception:  # noqa: BLE001 - its client must have an answer
+                _log.exception("a pull that waited fails, Python goes on group=%s", known.wanted[0])
+                response = None
+            if response is not None:
+                self._pulls.release(pull)
+                return response
+        return self._processor.go_on(head_of(0, opaque, serialize_type), pull)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from rocketpy.broker.processor.plain_sends import is_compiled
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_cluster import SimCluster
+from tests.unit.broker.processor import plain_send_kit
 from tests.unit.broker.processor.delay_frames import UNIQ_KEY, delay_properties
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (
@@ -19,6 +21,7 @@ from tests.unit.broker.processor.plain_send_kit import (
     outcome_of,
     space_of,
 )
+from tests.unit.remoting.fakes import FakeTransport
 
 pytestmark = pytest.mark.skipif(
     not is_compiled(), reason="the compiled path is not installed, or switched off"
@@ -73,6 +76,16 @@ def test_any_messages_that_are_due(monkeypatch: pytest.MonkeyPatch, seed: int, o
     compiled = both_delivered(monkeypatch, some_reads(random.Random(seed), odd))
     assert sum(compiled.due_in_runs) > 40
     assert compiled.delivered[1] > 150
+
+
+def test_what_came_from_an_ipv6_address_is_delivered_by_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plain_send_kit, "FakeTransport", partial(FakeTransport, ("fd00::7", 4321)))
+    compiled = both_delivered(monkeypatch, some_reads(random.Random(4), 0.0))
+    assert sum(compiled.due_in_runs) == 0
+    assert compiled.delivered[1] > 150
+    assert compiled.served_bytes > 10_000
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,9 @@ def test_each_form_of_a_header(monkeypatch: pytest.MonkeyPatch, write: Any) -> N
 
 
 @needs_compiled
-def test_what_waits_for_a_message_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_behind_the_end_of_a_queue_is_left_to_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     behind = [plain(n, 5_000) for n in range(3)]
     pure, compiled = pulled_both_ways(monkeypatch, [[FIRST, plain(7), b"".join(behind), plain(8)]])
     assert_same_pulls(pure, compiled)

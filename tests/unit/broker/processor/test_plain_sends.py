@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.fakes import FakeChannel
+from tests.unit.broker.processor import plain_send_kit
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
@@ -21,6 +23,7 @@ from tests.unit.broker.processor.plain_send_kit import (
     some_send,
     space_of,
 )
+from tests.unit.remoting.fakes import FakeTransport
 
 needs_compiled = pytest.mark.skipif(
     not is_compiled(), reason="the compiled path is not installed, or switched off"
@@ -69,6 +72,28 @@ def test_a_run_tells_of_each_queue_and_tag_once(monkeypatch: pytest.MonkeyPatch)
     told = compiled.arrivals[len(pure.arrivals) - len(rest) :]
     assert [arrival[:3] for arrival in told] == [("first", 0, max(ends))] * 3
     assert len({arrival[3] for arrival in told}) == 3
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"flushDiskType": "SYNC_FLUSH"},
+        {"messageIndexEnable": "false"},
+        {"mappedFileSizeCommitLog": str(96 << 10), "mappedFileSizeConsumeQueue": "400"},
+    ],
+)
+def test_sends_of_a_client_with_an_ipv6_address(
+    monkeypatch: pytest.MonkeyPatch, properties: dict[str, str]
+) -> None:
+    six = partial(FakeTransport, ("fd00::7", 4321))
+    monkeypatch.setattr(plain_send_kit, "FakeTransport", six)
+    segments = some_segments(random.Random(60))
+    pure, compiled = both_ways(monkeypatch, segments, properties)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes > 10_000
+    assert any(b"\xfd\0" + bytes(13) + b"\x07" in content for content in pure.files.values())
 
 
 @needs_compiled

@@ -85,12 +85,34 @@ def test_a_run_is_answered_when_the_disk_has_it(monkeypatch: pytest.MonkeyPatch)
     assert len(pure.arrivals) == 40
 
 
-def test_who_does_not_wait_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_wait_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [plain(n) for n in range(4)]
-    rest = plain(4) + plain(5, wait="false") + plain(6)
-    pure, compiled = both_ways(monkeypatch, [[FIRST, b"".join(sent)], [FIRST, rest]], SYNC)
+    rest = [plain(4), plain(5, wait="false"), plain(6), plain(7, wait="false", flag=2)]
+    mixed = b"".join(rest)
+    pure, compiled = both_ways(monkeypatch, [[FIRST, b"".join(sent)], [FIRST, mixed]], SYNC)
     assert_same(pure, compiled)
-    assert compiled.served_bytes == len(plain(4) + plain(6))
+    assert compiled.served_bytes == len(mixed)
+    answers = CommandReader().feed(compiled.responses[1])
+    assert [each.opaque for each in answers[1:]] == [5, 4, 6]
+
+
+def test_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are answered at once, and a flush that fails tells nobody."""
+
+    def fail(cluster: SimCluster) -> None:
+        store = cluster.brokers[0].broker.parts.store
+
+        def failing() -> int:
+            raise OSError(5, "as told")
+
+        store._parts.log.flush = failing  # type: ignore[method-assign]
+
+    sent = [plain(n, wait="false") for n in range(9)]
+    read = b"".join(sent[4:])
+    pure, compiled = both_ways(monkeypatch, [[FIRST, *sent[:4], read]], SYNC, fail)
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == len(read)
+    assert codes(compiled.responses[0]) == [0] * 9
 
 
 def test_one_way_messages_reach_the_disk_too(monkeypatch: pytest.MonkeyPatch) -> None:
