@@ -188,7 +188,11 @@ class ConsumerOffsets:
         """
         key = (topic, group)
         with self._lock:
-            self._pulled.put(key, queue_id, next_offset)
+            pulled = self._pulled.queues.get(key)
+            if pulled is not None and queue_id in pulled:  # as mostly: `put`, inlined
+                pulled[queue_id] = next_offset
+            else:
+                self._pulled.put(key, queue_id, next_offset)
             if (
                 commit_offset is not None
                 and commit_offset >= 0

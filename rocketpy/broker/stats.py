@@ -124,10 +124,10 @@ class BrokerStats:
         """`count` messages were stored by one request (whatever the topic)."""
         self._broker_put.add(self._cluster_name, count)
 
-    def inc_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
-        """One request handed `count` messages of `size_bytes` bytes in all to `group`."""
-        self._group_get.add(f"{topic}@{group}", count, size_bytes)
-        self._broker_get.add(self._cluster_name, count)
+    def inc_get(self, group: str, topic: str, count: int, size_bytes: int, times: int = 1) -> None:
+        """Requests, one as a rule, handed `count` messages of `size_bytes` bytes to `group`."""
+        self._group_get.add(f"{topic}@{group}", count, size_bytes, times)
+        self._broker_get.add(self._cluster_name, count, 0, times)
         if not self._is_system_topic(topic):
             with self._lock:
                 self._get_user += count

@@ -104,15 +104,15 @@ class CounterSet:
         self._lock = threading.Lock()
         self._max_keys = max_keys
 
-    def add(self, key: str, count: int, size_bytes: int = 0) -> None:
-        """Count one event of `count` messages and `size_bytes` bytes."""
+    def add(self, key: str, count: int, size_bytes: int = 0, times: int = 1) -> None:
+        """Count events, one as a rule, of `count` messages and `size_bytes` bytes in all."""
         with self._lock:
             counter = self._counters.get(key)
             if counter is None:
                 if len(self._counters) >= self._max_keys:
                     return
                 counter = self._counters[key] = Counter()
-            counter.times += 1
+            counter.times += times
             counter.count += count
             counter.size_bytes += size_bytes
 

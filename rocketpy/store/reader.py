@@ -42,6 +42,7 @@ from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFi
 from rocketpy.store.stats import StoreStats
 
 logger = logging.getLogger(__name__)
+_new: Final = tuple.__new__
 
 _MAX_WASTED_BYTES: Final = 8 << 20
 """Bytes of messages that one read looks at and leaves out."""
@@ -170,7 +171,9 @@ class MessageReader:
             window = window[: (cut_at - queue_offset) * ENTRY_BYTES]
             if not window:
                 return None  # `get` checks them, once
-        return PlainPart(window, *file, phy_offset, low, high, *limit, is_cut, began_ms, cut_at)
+        # As `PlainPart(...)`, without its Python frame.
+        fields = (window, *file, phy_offset, low, high, *limit, is_cut, began_ms, cut_at)
+        return _new(PlainPart, fields)
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
         """Count a read that was made after `begin_plain`.
@@ -230,11 +233,8 @@ class MessageReader:
 
     def _without_queue(self, topic: str, queue_id: int) -> GetMessageResult:
         batch = self._table.get_batch(topic, queue_id)
-        if batch is None:
-            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
-        return GetMessageResult(
-            GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, batch.min_offset, batch.max_offset
-        )
+        low, high = (0, 0) if batch is None else (batch.min_offset, batch.max_offset)
+        return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, low, high)
 
     @staticmethod
     def _outside(queue: ConsumeQueue, queue_offset: int) -> GetMessageResult | None:

@@ -100,8 +100,8 @@ class MessageReader(Protocol):
 class PullCounter(Protocol):
     """What a pull counts."""
 
-    def inc_get(self, group: str, topic: str, count: int, size_bytes: int) -> None:
-        """Count messages handed out."""
+    def inc_get(self, group: str, topic: str, count: int, size_bytes: int, times: int = 1) -> None:
+        """Count messages handed out by so many requests."""
         ...
 
 
@@ -289,27 +289,17 @@ class PullOperation:
         self._count(wanted, code, read.count, read.size_bytes)
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
 
-    def end_plain(
-        self,
-        wanted: PullRequest,
-        next_offset: int,
-        commit_offset: int | None,
-        count: int,
-        size_bytes: int,
-    ) -> None:
-        """Do what follows a read that somebody else made, and that is not to be waited for.
+    def count_plain(self, group: str, topic: str, times: int, count: int, size_bytes: int) -> None:
+        """Count what pulls handed out that somebody else answered.
 
         Args:
-            wanted: what was asked for, at whatever offset.
-            next_offset: where to go on.
-            commit_offset: how far the group has consumed the queue; None commits nothing.
-            count: records that are handed out; 0 when none was taken of those that were looked at.
+            group: whose they are.
+            topic: that they read.
+            times: pulls that found something.
+            count: messages handed out.
             size_bytes: of them.
         """
-        group, topic = wanted[0], wanted[1]
-        self.offsets.commit_read(group, topic, wanted[2], next_offset, commit_offset)
-        if count:
-            self._stats.inc_get(group, topic, count, size_bytes)
+        self._stats.inc_get(group, topic, count, size_bytes, times)
 
     def wait_plain(
         self,

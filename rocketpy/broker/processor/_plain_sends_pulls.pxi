@@ -161,7 +161,7 @@ cdef class Pulls:
         runs: begins and ends each (`rocketpy.broker.processor.pull_runs.PullRuns`).
     """
 
-    cdef object runs, begin, end, wait
+    cdef object runs, begin, end, wait, settle
     cdef dict known
     cdef int count
     cdef uint8_t* out
@@ -171,7 +171,8 @@ cdef class Pulls:
 
     def __init__(self, runs):
         self.runs = runs
-        self.begin, self.end, self.wait = runs.begin, runs.end, runs.wait
+        self.begin, self.end = runs.begin, runs.end
+        self.wait, self.settle = runs.wait, runs.settle
         self.known = {}
         self.matcher = Matcher()
 
@@ -191,7 +192,8 @@ cdef class Pulls:
         return PyBytes_FromStringAndSize(<char*>self.out, self.out_size) if self.count else b""
 
     cdef int forget(self) except -1:
-        """Begin anew, and give back much memory."""
+        """Have what was served counted, begin anew, and give back much memory."""
+        cdef int count = self.count
         self.count = 0
         self.out_size = 0
         self.matcher.looked_at = 0
@@ -199,6 +201,8 @@ cdef class Pulls:
             free(self.out)
             self.out = NULL
             self.out_room = 0
+        if count:
+            self.settle()
         return 0
 
     cdef bint serve(self, Header* header, uint32_t kind, channel) except -1:

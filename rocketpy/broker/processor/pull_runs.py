@@ -38,6 +38,7 @@ _OUTCOMES: Final = tuple(
     for status in (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.FOUND)
 )
 """Code and remark of responses without messages, and with some."""
+_MAX_TALLIES: Final = 1_024
 _AT_END: Final = GetMessageStatus.OFFSET_OVERFLOW_ONE
 _new: Final = tuple.__new__
 
@@ -72,6 +73,25 @@ class ReadsPlain(Protocol):
         ...
 
 
+class Tally:
+    """What the pulls of a group and topic handed out, and what is not counted yet.
+
+    Attributes:
+        group: whose they are.
+        topic: that they read.
+        times: pulls that found something.
+        count: messages.
+        size_bytes: of them.
+    """
+
+    __slots__ = ("count", "group", "size_bytes", "times", "topic")
+
+    def __init__(self, group: str, topic: str) -> None:
+        self.group = group
+        self.topic = topic
+        self.times = self.count = self.size_bytes = 0
+
+
 class KnownPull:
     """What is the same in a consumer's pulls of one queue.
 
@@ -80,6 +100,7 @@ class KnownPull:
         commits: whether the offset that it names is committed.
         waits: whether it waits for a message when there is none yet.
         limit: of what a read takes.
+        tally: of its group and topic.
         standing: number of what it was allowed by; 0 asks each time.
         message_filter: what it takes, while it has a standing; None takes everything.
         codes: of the tags it takes; None takes any.
@@ -98,12 +119,13 @@ class KnownPull:
         "message_filter",
         "standing",
         "sys_flags",
+        "tally",
         "waits",
         "wanted",
         "weight",
     )
 
-    def __init__(self, fields: PullFields, reader: ReadsPlain) -> None:
+    def __init__(self, fields: PullFields, reader: ReadsPlain, tally: Tally) -> None:
         code, group, topic, queue_id, max_count, sys_flag, text, kind, version, max_bytes = fields
         self.wanted = pull_request(
             *(code, group, topic, queue_id, 0, max_count, sys_flag, 0, 0),
@@ -112,6 +134,7 @@ class KnownPull:
         self.commits = self.wanted.commit_offset is not None
         self.waits = self.wanted.suspend_ms is not None
         self.limit = reader.plain_limit(self.wanted.max_count, self.wanted.max_bytes)
+        self.tally = tally
         self.standing = 0
         self.message_filter: TagFilter | None = None
         self.codes: frozenset[int] | None = None
@@ -156,6 +179,9 @@ class PullRuns:
         self._checks = pulls.checks
         self._has_reset = pulls.offsets.has_reset
         self._reader = reader
+        self._commit_read = pulls.offsets.commit_read
+        self._tallies: dict[tuple[str, str], Tally] = {}
+        self._touched: list[Tally] = []
         self.answer: AnswersPull | None = None
 
     def know(self, *fields: *PullFields) -> KnownPull:
@@ -164,7 +190,13 @@ class PullRuns:
         Args:
             fields: of a header.
         """
-        return KnownPull(fields, self._reader)
+        group, topic = fields[1], fields[2]
+        tally = self._tallies.get((group, topic))
+        if tally is None:
+            if len(self._tallies) >= _MAX_TALLIES:
+                self._tallies.clear()
+            tally = self._tallies[group, topic] = Tally(group, topic)
+        return KnownPull(fields, self._reader, tally)
 
     def begin(self, known: KnownPull, queue_offset: int) -> PlainPart | None:
         """Check a pull.
@@ -203,7 +235,7 @@ class PullRuns:
         count: int,
         size_bytes: int,
     ) -> bytes | JsonParts | None:
-        """Commit and count what was read; return the response up to its records.
+        """Commit what was read, and note what `settle` counts; return the response up to records.
 
         Args:
             known: what was asked for.
@@ -223,13 +255,28 @@ class PullRuns:
         if not self._reader.end_plain(part, next_offset, count):
             return None
         committed = commit_offset if known.commits else None
-        self._pulls.end_plain(known.wanted, next_offset, committed, count, size_bytes)
+        self._commit_read(*known.wanted[:3], next_offset, committed)
+        if count:
+            tally = known.tally
+            if not tally.times:
+                self._touched.append(tally)
+            tally.times += 1
+            tally.count += count
+            tally.size_bytes += size_bytes
         if serialize_type == JSON:
             return known.heads[count > 0]
         code, remark = _OUTCOMES[count > 0]
         assert known.sys_flags is not None, "begun before"
         offsets = part.high, part.low, next_offset
         return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, size_bytes)
+
+    def settle(self) -> None:
+        """Count what the pulls of one call handed out."""
+        while self._touched:
+            tally = self._touched.pop()
+            numbers = tally.times, tally.count, tally.size_bytes
+            tally.times = tally.count = tally.size_bytes = 0
+            self._pulls.count_plain(tally.group, tally.topic, *numbers)
 
     def wait(  # noqa: PLR0917 - values in hand, at each pull
         self,
