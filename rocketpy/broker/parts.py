@@ -28,6 +28,7 @@ from rocketpy.broker.operation.rewrites import Rewrites
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
 from rocketpy.broker.operation.send_back import SendBack
+from rocketpy.broker.operation.send_runs import SendRuns
 from rocketpy.broker.page_cache_estimate import PageCacheEstimate
 from rocketpy.broker.pools import build_pools
 from rocketpy.broker.pop.waiters import Listener
@@ -57,6 +58,7 @@ from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.json_file import JsonFile
 from rocketpy.store.message_store import MessageStore
+from rocketpy.store.run_append import RunAppend
 
 
 class BrokerParts:
@@ -290,6 +292,11 @@ class BrokerParts:
         )
         return build_send_back(send_back, sync_flush=self.configs.store.is_sync_flush)
 
+    def _send_processor(self, sends: SendOperation) -> SendMessageProcessor:
+        is_sync_flush = self.configs.store.is_sync_flush
+        runs = SendRuns(sends, RunAppend(self.store.direct).put, sync_flush=is_sync_flush)
+        return SendMessageProcessor(sends, self.configs.broker, self.delays_ms, runs)
+
     def _build_sends(self, rng: random.Random) -> tuple[SendMessageProcessor, Rewrites]:
         config, store = self.configs.broker, self.store
         admission = SendAdmission(
@@ -318,7 +325,7 @@ class BrokerParts:
             clock=self.clock,
             rng=rng,
         )
-        processor = SendMessageProcessor(sends, config, self.delays_ms)
+        processor = self._send_processor(sends)
         self.replies = ReplyMessageProcessor(
             admission.admit,
             sends.send,

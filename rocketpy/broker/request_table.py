@@ -7,12 +7,13 @@ Source: BrokerController.registerProcessor (5.4.0).
 """
 
 from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor, Response
+from rocketpy.remoting.dispatch import Processor, Response, RunProcessor
 from rocketpy.remoting.server import RemotingServer
 
 Guard: TypeAlias = Callable[[Channel, RemotingCommand], RemotingCommand | None]
@@ -25,10 +26,12 @@ class RequestRoute(NamedTuple):
     Attributes:
         processor: answers it.
         kind: name of its pool, as Apache's keys begin: send, pull, litePull, query, ...
+        run: may answer several together; None where each must be seen, or nothing can.
     """
 
     processor: Processor
     kind: str
+    run: RunProcessor | None = None
 
 
 class RequestTable:
@@ -54,17 +57,24 @@ class RequestTable:
         """Request code to route."""
         return self._routes
 
-    def add(self, kind: str, processors: Mapping[int, Processor]) -> None:
+    def add(
+        self,
+        kind: str,
+        processors: Mapping[int, Processor],
+        runs: Mapping[int, RunProcessor] = MappingProxyType({}),
+    ) -> None:
         """Let processors answer requests of one kind; each code has one processor.
 
         Args:
             kind: name of a pool.
             processors: request code to processor.
+            runs: request code to what may answer several together; not used where there is a guard.
         """
         assert kind in self._pools, kind
         for code, processor in processors.items():
             assert code not in self._routes, code
-            self._routes[int(code)] = RequestRoute(self._guarded(processor), kind)
+            run = runs.get(code) if self._guard is None else None
+            self._routes[int(code)] = RequestRoute(self._guarded(processor), kind, run)
 
     def register_on(self, server: RemotingServer, *, without: Container[int] = ()) -> None:
         """Let a server answer these requests; before it starts.
@@ -75,7 +85,7 @@ class RequestTable:
         """
         for code, route in self._routes.items():
             if code not in without:
-                server.register(code, route.processor, self._pools[route.kind])
+                server.register(code, route.processor, self._pools[route.kind], route.run)
 
     def _guarded(self, processor: Processor) -> Processor:
         guard = self._guard

@@ -32,7 +32,7 @@ from rocketpy.broker.topic_queues import TopicQueues
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor, Response
+from rocketpy.remoting.dispatch import Processor, Response, RunProcessor
 from rocketpy.runtime.machine import total_memory_bytes
 
 _SENDS: Final = (
@@ -54,7 +54,8 @@ def build_requests(parts: BrokerParts, guard: Guard | None = None) -> RequestTab
         guard: sees every request before its processor.
     """
     table = RequestTable(parts.pools, guard)
-    table.add("send", dict.fromkeys(_SENDS, parts.sends.process))
+    runs: dict[int, RunProcessor] = {RequestCode.SEND_MESSAGE_V2: parts.sends.process_run}
+    table.add("send", dict.fromkeys(_SENDS, parts.sends.process), runs)
     table.add("reply", parts.replies.processors)
     table.add("pull", {RequestCode.PULL_MESSAGE: parts.pulls.process})
     table.add("litePull", {RequestCode.LITE_PULL_MESSAGE: parts.pulls.process})

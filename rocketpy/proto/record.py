@@ -22,9 +22,9 @@ Source: MessageExtEncoder, MessageDecoder, CommitLog of 5.4.0.
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from itertools import chain, count, repeat
+from itertools import chain, repeat
 from mmap import mmap
 from typing import Any, Final
 
@@ -61,7 +61,9 @@ _SHARED_BY_HOSTS: Final = {
     hosts: struct.Struct(">" + fixed.format.removeprefix(">iiiiiqq").removesuffix("i"))
     for hosts, fixed in _FIXED_BY_HOSTS.items()
 }
-"""What the records of a run have in common: from the system flag to before the body's length."""
+"""The middle of a record: from the system flag to before the body's length."""
+V4_MIDDLE_BYTES: Final = _SHARED_BY_HOSTS[0].size
+"""Length of `record_middle` between IPv4 hosts."""
 FIXED_NAMES: Final = (
     "size_bytes",
     "magic",
@@ -205,6 +207,41 @@ def pack_record(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     buffer[position : position + _HEAD_BYTES] = head[:_HEAD_BYTES]
 
 
+def record_middle(
+    sys_flag: int,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+) -> bytes:
+    """Return what a record has between its physical offset and its body's length.
+
+    Arguments are those of `pack_record`; no message of a run belongs to a transaction.
+
+    Raises:
+        struct.error: a number does not fit its field.
+    """
+    return _SHARED_BY_HOSTS[sys_flag & HOST_FLAGS].pack(
+        sys_flag, born_timestamp_ms, born_host, store_timestamp_ms, store_host, reconsume_times, 0
+    )
+
+
+def record_middles(
+    sys_flags: Iterable[int],
+    born_timestamps_ms: Iterable[int],
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: Iterable[int],
+) -> Iterator[bytes]:
+    """Return `record_middle` of several messages between IPv4 hosts; what iterates raises."""
+    return map(
+        _SHARED_BY_HOSTS[0].pack, sys_flags, born_timestamps_ms, repeat(born_host),
+        repeat(store_timestamp_ms), repeat(store_host), reconsume_times, repeat(0),
+    )  # fmt: skip
+
+
 def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     buffer: WriteBuffer,
     position: int,
@@ -213,39 +250,33 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
     bodies: Sequence[bytes],
     properties: Sequence[bytes],
     flags: Sequence[int],
-    queue_id: int,
-    queue_offset: int,
+    queue_ids: Iterable[int],
+    queue_offsets: Iterable[int],
     phy_offsets: Sequence[int],
-    sys_flag: int,
-    born_timestamp_ms: int,
-    born_host: bytes,
-    store_timestamp_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
+    middles: Iterable[bytes],
+    middle_bytes: int,
     topic_with_length: bytes,
 ) -> None:
-    """Write records of one queue side by side, with one copy into the buffer.
+    """Write records of one topic side by side, with one copy into the buffer.
 
-    The sequences have one value a record. All arguments are those of `pack_record`; `queue_offset`
-    is the first record's. Column by column: no line of Python runs for each record.
+    The sequences have one value a record. Arguments are those of `pack_record`, but for `middles`
+    and how long each is: see `record_middle`. Column by column: no line of Python runs for each
+    record.
 
     Raises:
         struct.error: a number does not fit its field; nothing was written.
     """
     magic = MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2
-    shared = _SHARED_BY_HOSTS[sys_flag & HOST_FLAGS].pack(
-        sys_flag, born_timestamp_ms, born_host, store_timestamp_ms, store_host, reconsume_times, 0
-    )
     fixed = map(
-        struct.Struct(f">iiiiiqq{len(shared)}si").pack,
+        struct.Struct(f">iiiiiqq{middle_bytes}si").pack,
         sizes_bytes,
         repeat(magic),
         crcs,
-        repeat(queue_id),
+        queue_ids,
         flags,
-        count(queue_offset),
+        queue_offsets,
         phy_offsets,
-        repeat(shared),
+        middles,
         map(len, bodies),
     )
     lengths = map(_SHORT.pack, map(len, properties))

@@ -119,7 +119,7 @@ class IndexKeyHasher:
         if topic_hash is None:
             topic_hash = self._remember(self._topics, topic, _hash_unsigned(topic + "#"))
         length = len(key)
-        if length < 8 or length >= 256 or not key.isascii():
+        if length < 5 or length >= 256 or not key.isascii():
             value = self._hash_plain(topic_hash, key)
         else:
             prefix = key[:-8]

@@ -29,10 +29,9 @@ from rocketpy.remoting.completed_responses import CompletedResponses
 from rocketpy.remoting.connection_owner import ConnectionOwner
 from rocketpy.remoting.connection_watch import ConnectionWatch
 from rocketpy.remoting.deferred import DeferredResponse
-from rocketpy.remoting.dispatch import Processor, Responses, send_away
+from rocketpy.remoting.dispatch import LEAST_IN_RUN, Processor, Responses, send_away
 from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, Taken, request_bytes
 from rocketpy.remoting.late_requests import LOOK_INTERVAL_MS, refuse_late
-from rocketpy.remoting.pool_watch import watch_pool
 from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch, hand_over
 from rocketpy.remoting.transport import WriteTransport
 from rocketpy.remoting.unsent_output import UnsentOutput
@@ -258,27 +257,32 @@ class Connection(asyncio.Protocol):
     def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
         """Serve requests inline or hand them to their pools; return those that have to wait."""
         responses = Responses(self.channel)
-        routes = self._routes
-        in_hand = self.in_hand
-        batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] | None = None
+        routes, in_hand = self._routes, self.in_hand
+        batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] = {}
         leftover: list[RemotingCommand] = []
-        look_at = _SLICE_LOOK_REQUESTS + 1
+        index, look_at = 0, _SLICE_LOOK_REQUESTS
         end_ms = self._owner.now_ms() + _SLICE_MS if len(commands) > 1 else 0
-        for index, command in enumerate(commands, 1):
-            if index == look_at or (responses.is_slow and index > 1):
+        while index < len(commands):
+            if index >= look_at or (responses.is_slow and index):
                 if self._owner.now_ms() >= end_ms:
-                    leftover = commands[index - 1 :]
+                    leftover = commands[index:]
                     break
                 look_at = index + _SLICE_LOOK_REQUESTS
+            command = commands[index]
+            index += 1
             if command.flag & 1:
                 self.take_response(command)
                 continue
-            processor, pool, _ = routes.get(command.code) or self._owner.table.default
+            processor, pool, _, run = routes.get(command.code) or self._owner.table.default
             if pool is None:
-                responses.process(processor, command)
-                later_count = responses.later_count
-                if responses.size_bytes >= FLUSH_BYTES or (
-                    later_count and in_hand.is_full_with(later_count)
+                if run is None or len(commands) - index < LEAST_IN_RUN - 1:
+                    responses.process(processor, command)
+                else:
+                    index = responses.process_some(run, processor, commands, index - 1)
+                if (
+                    responses.size_bytes >= FLUSH_BYTES
+                    or in_hand.is_full
+                    or (responses.later_count and in_hand.is_full_with(responses.later_count))
                 ):
                     self._finish(responses)
                     responses = Responses(self.channel)
@@ -286,13 +290,9 @@ class Connection(asyncio.Protocol):
                         leftover = commands[index:]
                         break
             else:
-                if batches is None:
-                    batches = {}
                 batches.setdefault(pool, []).append((processor, command))
-        if batches is not None:
-            for pool, work in batches.items():
-                hand_over(self, pool, work, responses)
-                watch_pool(self._loop, pool)
+        if batches:
+            hand_over(self, batches, responses)
             self._count()
         if leftover or responses.is_slow:
             self._turn.look()

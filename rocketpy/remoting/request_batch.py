@@ -1,5 +1,6 @@
 """The requests of one socket read that go to one pool, and come back as one write."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from rocketpy.proto.command import RemotingCommand
@@ -7,6 +8,7 @@ from rocketpy.remoting.business import BusinessPool
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor, Responses, overloaded, waited_too_long
 from rocketpy.remoting.in_hand import InHand, request_bytes
+from rocketpy.remoting.pool_watch import watch_pool
 
 FLUSH_BYTES = 1024 * 1024
 """Responses are written when they are this big together, before more are made."""
@@ -77,6 +79,17 @@ class RequestBatch:
 
 
 def hand_over(
+    owner: BatchOwner,
+    batches: Mapping[BusinessPool, list[tuple[Processor, RemotingCommand]]],
+    responses: Responses,
+) -> None:
+    """Give requests to their pools; on the loop of the connection."""
+    for pool, work in batches.items():
+        _hand_over(owner, pool, work, responses)
+        watch_pool(owner.channel.loop, pool)
+
+
+def _hand_over(
     owner: BatchOwner,
     pool: BusinessPool,
     work: list[tuple[Processor, RemotingCommand]],

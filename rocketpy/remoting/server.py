@@ -10,7 +10,13 @@ from rocketpy.remoting.admission import Admission
 from rocketpy.remoting.business import BusinessPool, PoolStatistics
 from rocketpy.remoting.channel import ChannelListener
 from rocketpy.remoting.config import RemotingServerConfig, TlsMode
-from rocketpy.remoting.dispatch import ByteHandler, LookAhead, Processor, ProcessorTable
+from rocketpy.remoting.dispatch import (
+    ByteHandler,
+    LookAhead,
+    Processor,
+    ProcessorTable,
+    RunProcessor,
+)
 from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.network import ListenEndpoint, Listening, Network
 from rocketpy.remoting.selector import Selector
@@ -65,7 +71,11 @@ class RemotingServer:
         return self._admission.count
 
     def register(
-        self, codes: Iterable[int] | int, processor: Processor, pool: BusinessPool | None = None
+        self,
+        codes: Iterable[int] | int,
+        processor: Processor,
+        pool: BusinessPool | None = None,
+        run: RunProcessor | None = None,
     ) -> None:
         """Send requests to a processor; before `start`.
 
@@ -73,9 +83,11 @@ class RemotingServer:
             codes: one or more request codes.
             processor: called for each request, on the pool's thread or the selector's.
             pool: None (or one of 0 threads) runs inline on the selector.
+            run: is offered requests that came together before `processor` is, inline; what it
+                raises costs that connection.
         """
         assert self._listening is None, "register processors before start"
-        self._table.register(codes, processor, pool)
+        self._table.register(codes, processor, pool, run)
 
     def set_default(self, processor: Processor, pool: BusinessPool | None = None) -> None:
         """Send every request code nobody registered to a processor; before `start`."""

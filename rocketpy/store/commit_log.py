@@ -14,7 +14,7 @@ Source: CommitLog, AllocateMappedFileService (5.4.0).
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, count, repeat
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from rocketpy.proto.record import (
     pack_blank,
     pack_record,
     pack_run,
+    record_middle,
     record_store_timestamp_ms,
     size_and_magic,
 )
@@ -267,11 +268,14 @@ class CommitLog:
             assert mapped is not None
         phy_offset = mapped.base_offset + mapped.write_position
         *phy_offsets, phy_end = accumulate(sizes_bytes, initial=phy_offset)
+        middle = record_middle(
+            sys_flag, batch.born_timestamp_ms, batch.born_host, store_timestamp_ms, store_host,
+            batch.reconsume_times,
+        )  # fmt: skip
         pack_run(
             mapped.buffer, mapped.write_position, sizes_bytes, crcs, messages.bodies,
-            messages.properties, messages.flags, batch.queue_id, queue_offset, phy_offsets,
-            sys_flag, batch.born_timestamp_ms, batch.born_host, store_timestamp_ms, store_host,
-            batch.reconsume_times, topic_with_length,
+            messages.properties, messages.flags, repeat(batch.queue_id), count(queue_offset),
+            phy_offsets, repeat(middle), len(middle), topic_with_length,
         )  # fmt: skip
         mapped.write_position += total_bytes
         self._offsets.appended = phy_end

@@ -94,6 +94,35 @@ class IndexRun(NamedTuple):
     begin_ms: int
 
 
+def write_entries(
+    run: IndexRun, key_hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
+) -> int:
+    """Write entries where `IndexFile.open_run` said, and their slots; return the slots used then.
+
+    Args:
+        run: has room for all of them.
+        key_hashes: 0 to 2^31 - 1.
+        phy_offsets: for each of them where its message begins.
+        store_timestamp_ms: of the messages.
+    """
+    buffer, slots, first = run.buffer, run.slots, run.first
+    seconds = min(max(0, (store_timestamp_ms - run.begin_ms) // 1000), _SECONDS_MAX)
+    # What the slots name now. Two keys of the run in one slot: the second follows the first.
+    newest: dict[int, int] = {}
+    previous = []
+    for number, key_hash in enumerate(key_hashes, first):
+        slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % slots)
+        before = newest[slot_at] if slot_at in newest else _unpack_slot(buffer, slot_at)[0]
+        previous.append(before if 0 < before < number else 0)
+        newest[slot_at] = number
+    entries = b"".join(map(_ENTRY.pack, key_hashes, phy_offsets, repeat(seconds), previous))
+    entry_at = run.entries_at + ENTRY_BYTES * first
+    buffer[entry_at : entry_at + len(entries)] = entries
+    for slot_at, number in newest.items():
+        _pack_slot(buffer, slot_at, number)
+    return run.slots_used + previous.count(0)
+
+
 class IndexFile:
     """Reads and writes one mapped index file; one writer, any number of readers."""
 
@@ -282,7 +311,7 @@ class IndexFile:
     def put_run(
         self, key_hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
     ) -> bool:
-        """Add messages with one key each, stored at the same time; False: do it one by one.
+        """Add keys of messages that were stored at the same time; False: do it one by one.
 
         Raises:
             DiskFullError: there is no space for the entries; nothing was counted.
@@ -293,32 +322,13 @@ class IndexFile:
             return False
         if store_timestamp_ms < self._end_ms:
             return False
-        buffer, slots = self._buffer, self._slots
-        entry_at = self._entries_at + ENTRY_BYTES * count
-        if entry_at + ENTRY_BYTES * len(key_hashes) > self._allocated:
-            self._allocate(entry_at + ENTRY_BYTES * len(key_hashes))
+        run = self.open_run(len(key_hashes))
         if count == 1:
             self._begin_ms = store_timestamp_ms
             self._begin_phy = phy_offsets[0]
-        seconds = min(max(0, (store_timestamp_ms - self._begin_ms) // 1000), _SECONDS_MAX)
-        numbers = range(count, end)
-        # What the slots name now. Two keys of the run in one slot: the second follows the first.
-        newest: dict[int, int] = {}
-        previous = []
-        for number, key_hash in zip(numbers, key_hashes, strict=True):
-            slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % slots)
-            before = newest[slot_at] if slot_at in newest else _unpack_slot(buffer, slot_at)[0]
-            previous.append(before if 0 < before < number else 0)
-            newest[slot_at] = number
-        entries = map(_ENTRY.pack, key_hashes, phy_offsets, repeat(seconds), previous)
-        buffer[entry_at : entry_at + ENTRY_BYTES * len(key_hashes)] = b"".join(entries)
-        for slot_at, number in newest.items():
-            _pack_slot(buffer, slot_at, number)
-        self._slots_used += previous.count(0)
-        self._count = end
-        self._end_ms = store_timestamp_ms
-        self._end_phy = phy_offsets[-1]
-        self._write_header()
+            run = run._replace(begin_ms=store_timestamp_ms)
+        slots_used = write_entries(run, key_hashes, phy_offsets, store_timestamp_ms)
+        self.close_run(end, slots_used, phy_offsets[-1], store_timestamp_ms)
         return True
 
     def takes_run(self, phy_offset: int, store_timestamp_ms: int) -> bool:

@@ -29,13 +29,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.proto.tags import IndexKeyHasher
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import Region, StoreFiles
 from rocketpy.store.index_file import IndexFile, IndexHeader, index_file_bytes
+from rocketpy.store.index_keys import index_keys, keys_of_run
 from rocketpy.store.index_lookup import IndexLookup
 from rocketpy.store.results import BatchColumns, QueryIndexResult
 
@@ -272,14 +273,9 @@ class IndexService:
         """
         if self._missing_from is not None:
             return
-        uniq_keys = messages.uniq_keys
-        if not any(messages.keys) and not any(messages.tags) and None not in uniq_keys:
-            hashes = self._hasher.hash_run(topic, cast("Sequence[str]", uniq_keys))
-            self.put_hashed(hashes, phy_offsets, store_timestamp_ms)
-            return
-        columns = uniq_keys, messages.keys, messages.tags, phy_offsets
-        for uniq_key, keys, tags, phy_offset in zip(*columns, strict=True):
-            self.put(topic, uniq_key, keys, tags, phy_offset, store_timestamp_ms)
+        found = keys_of_run(self._hasher, topic, messages.uniq_keys, messages.keys, messages.tags)
+        places = [phy_offsets[number] for number in found.numbers]
+        self.put_hashed(found.hashes, places, store_timestamp_ms)
 
     def put_hashed(
         self, hashes: Sequence[int], phy_offsets: Sequence[int], store_timestamp_ms: int
@@ -422,12 +418,7 @@ class IndexService:
         self, topic: str, uniq_key: str | None, keys: str | None, tags: str | None
     ) -> list[int]:
         key_hash = self._hasher.hash
-        hashes = [key_hash(topic, uniq_key)] if uniq_key is not None else []
-        if keys:
-            hashes += [key_hash(topic, key) for key in keys.split(" ") if key]
-        if tags:
-            hashes.append(key_hash(topic, "T#" + tags))
-        return hashes
+        return [key_hash(topic, key) for key in index_keys(uniq_key, keys, tags)]
 
     def _put_hashes(self, hashes: list[int], phy_offset: int, store_timestamp_ms: int) -> bool:
         """Put all hashes, rolling as needed; False when the disk took it not."""

@@ -2,11 +2,13 @@
 
 Messages of one producer differ in their UNIQ_KEY and hardly in anything else. So the id is cut
 out, and what is left is looked up: its tag, whether the sender waits, whether anything in it
-has a meaning to the broker. KEYS differ from message to message, so messages with keys are parsed.
+has a meaning to the broker. Messages that differ in more (KEYS, the application's own)
+still have the same names in the same order as a rule: their values are cut out in one step, and
+putting them back proves that nothing was out of order.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from rocketpy.proto.properties import (
     NAME_SEPARATOR,
@@ -43,6 +45,7 @@ SPECIAL_PROPERTIES: Final = frozenset(
 )
 """A message with none of these is an ordinary one whose property bytes stay as they are."""
 
+_new: Final = tuple.__new__
 _MOST_SHAPES: Final = 4_096
 _LONGEST_SHAPE_BYTES: Final = 512
 _SEPARATOR: Final = ord(PAIR_SEPARATOR)
@@ -91,16 +94,64 @@ def shape_of(properties: dict[str, str], *, is_well_formed: bool = True) -> Prop
     )
 
 
+class _Names(NamedTuple):
+    """Properties of messages that have the same names in the same order.
+
+    Attributes:
+        form: the text of all, with a place for each value.
+        is_plain: none of them is one of `SPECIAL_PROPERTIES`.
+        uniq_key_at: which one is UNIQ_KEY.
+        keys_at: which one is KEYS; -1 none.
+        tags_at: which one is TAGS; -1 none.
+        wait_at: which one is WAIT; -1 none.
+    """
+
+    form: str
+    is_plain: bool
+    uniq_key_at: int
+    keys_at: int
+    tags_at: int
+    wait_at: int
+
+    @classmethod
+    def of(cls, names: tuple[str, ...]) -> Self | None:
+        """Return what is the same in all such messages; None for names that are not as usual."""
+        if PROPERTY_UNIQ_KEY not in names or not all(names) or len(set(names)) < len(names):
+            return None
+        return cls(
+            "".join(
+                f"{name.replace('%', '%%')}{NAME_SEPARATOR}%s{PAIR_SEPARATOR}" for name in names
+            ),
+            SPECIAL_PROPERTIES.isdisjoint(names),
+            names.index(PROPERTY_UNIQ_KEY),
+            *(
+                names.index(name) if name in names else -1
+                for name in (PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_WAIT_STORE_MSG_OK)
+            ),
+        )
+
+    def scan(self, text: str, values: list[str]) -> ScannedProperties | None:
+        """Return what `PropertyScanner.scan` does; None when a value is empty or cut wrongly."""
+        if "" in values or self.form % tuple(values) != text:
+            return None
+        tags = values[self.tags_at] if self.tags_at >= 0 else None
+        waits = self.wait_at < 0 or values[self.wait_at] != "false"
+        shape = _new(PropertyShape, (self.is_plain, waits, tags, tags_code(tags)))
+        keys = values[self.keys_at] if self.keys_at >= 0 else None
+        return values[self.uniq_key_at], shape, keys
+
+
 class PropertyScanner:
     """Remembers the shapes it has seen; the memory is bounded.
 
     Not synchronised: concurrent use returns right values, only the bound may be overshot.
     """
 
-    __slots__ = ("_last", "_shapes")
+    __slots__ = ("_last", "_names", "_shapes")
 
     def __init__(self) -> None:
         self._shapes: dict[bytes, PropertyShape] = {}
+        self._names: dict[tuple[str, ...], _Names] = {}
         # Before the id, how much that is; from the id's end on, where that begins; the shape.
         self._last: tuple[bytes, int, bytes, int, PropertyShape] | None = None
 
@@ -119,15 +170,15 @@ class PropertyScanner:
                     return key.decode(), shape, None
         at = properties.find(_UNIQ_KEY)
         if at and (at < 0 or properties[at - 1] != _SEPARATOR):
-            return _scan_all(properties)
+            return self._scan_parts(properties)
         end = properties.find(_SEPARATOR_BYTES, at)
         if end < 0 or _KEYS in properties:
-            return _scan_all(properties)
+            return self._scan_parts(properties)
         key = properties[at + _UNIQ_KEY_BYTES : end]
         if not key.isalnum():
-            return _scan_all(properties)
+            return self._scan_parts(properties)
         rest = properties[:at] + properties[end:]
-        shape = self._shapes.get(rest) or self._learn(rest)
+        shape = self._shapes.get(rest) or self._learn(rest, properties)
         tail = properties[end:]
         start = at + _UNIQ_KEY_BYTES
         self._last = properties[:start], start, tail, -len(tail), shape
@@ -152,9 +203,33 @@ class PropertyScanner:
             return None
         return _SEPARATOR_BYTES.join(keys).decode().split(PAIR_SEPARATOR), shape
 
-    def _learn(self, rest: bytes) -> PropertyShape:
-        found, is_well_formed = _parse(rest.decode("utf-8", "replace"))
-        shape = shape_of(found, is_well_formed=is_well_formed)
+    def _scan_parts(self, properties: bytes) -> ScannedProperties | None:
+        """Do what `scan` does for messages that differ in more than their id."""
+        try:
+            text = properties.decode()
+        except UnicodeDecodeError:
+            return None
+        parts = text.replace(PAIR_SEPARATOR, NAME_SEPARATOR).split(NAME_SEPARATOR)
+        names = tuple(parts[:-1:2])
+        known = self._names.get(names) or self._learn_names(names)
+        scanned = None if known is None else known.scan(text, parts[1::2])
+        return scanned or _scan_all(text)
+
+    def _learn_names(self, names: tuple[str, ...]) -> _Names | None:
+        known = _Names.of(names)
+        if known is not None and len(known.form) <= _LONGEST_SHAPE_BYTES:
+            if len(self._names) >= _MOST_SHAPES:
+                self._names.clear()
+            self._names[names] = known
+        return known
+
+    def _learn(self, rest: bytes, properties: bytes) -> PropertyShape:
+        scanned = self._scan_parts(properties)
+        if scanned is not None and scanned[1].is_plain:
+            shape = scanned[1]
+        else:
+            found, is_well_formed = _parse(rest.decode("utf-8", "replace"))
+            shape = shape_of(found, is_well_formed=is_well_formed)
         if len(rest) <= _LONGEST_SHAPE_BYTES:
             if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
@@ -169,11 +244,8 @@ def _parse(text: str) -> tuple[dict[str, str], bool]:
     return found, len(found) == len(pairs) and text.endswith(PAIR_SEPARATOR)
 
 
-def _scan_all(properties: bytes) -> ScannedProperties | None:
-    try:
-        found, is_well_formed = _parse(properties.decode())
-    except UnicodeDecodeError:
-        return None
+def _scan_all(text: str) -> ScannedProperties | None:
+    found, is_well_formed = _parse(text)
     uniq_key = found.get(PROPERTY_UNIQ_KEY)
     if uniq_key is None:
         return None

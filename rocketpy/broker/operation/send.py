@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
+from rocketpy.broker.operation.property_shapes import PropertyScanner, PropertyShape, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.rewrites import Rewrites
@@ -103,6 +103,8 @@ class SendOperation:
     Attributes:
         known: what is sent where, by topic.
         rewrites: what the transforms make of messages; forgotten when their settings change.
+        scan: see `PropertyScanner.scan`.
+        scan_run: see `PropertyScanner.scan_run`.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that a send needs
@@ -132,8 +134,8 @@ class SendOperation:
         self._new_uniq_key = _uniq_keys(clock, rng)
         self._rng = rng
         scanner = PropertyScanner()
-        self._scan = scanner.scan
-        self._scan_run = scanner.scan_run
+        self.scan = scanner.scan
+        self.scan_run = scanner.scan_run
         self._own: dict[str, str] = {}
         self._own_bytes = b""
         self._broker_name = config.broker_name
@@ -197,18 +199,12 @@ class SendOperation:
         Returns:
             None when this is no such message: nothing was done.
         """
-        scanned = self._scan(properties)
+        scanned = self.scan(properties)
         if scanned is None:
             return None
         uniq_key, shape, keys = scanned
         stored = properties + self._own_bytes
-        if (
-            not shape.is_plain
-            or not 0 <= queue_id < policy.queue_limit
-            or sys_flag & TRANSACTION_PREPARED
-            or len(body) > self._admission.max_body_bytes
-            or len(stored) > MAX_PROPERTIES_BYTES
-        ):
+        if not self.is_ordinary(policy, shape, queue_id, sys_flag, body, stored):
             if shape.is_plain or reconsume_times or not 0 <= queue_id < policy.queue_limit:
                 return None
             rewritten = self.rewrites.message(
@@ -224,6 +220,24 @@ class SendOperation:
             shape.waits,
         )  # fmt: skip
         return self._store_one(policy, message, queue_id, uniq_key)
+
+    def is_ordinary(
+        self,
+        policy: TopicSendPolicy,
+        shape: PropertyShape,
+        queue_id: int,
+        sys_flag: int,
+        body: bytes,
+        stored: bytes,
+    ) -> bool:
+        """Whether a message is within limits and no transform concerns it."""
+        return (
+            shape.is_plain
+            and 0 <= queue_id < policy.queue_limit
+            and not sys_flag & TRANSACTION_PREPARED
+            and len(body) <= self._admission.max_body_bytes
+            and len(stored) <= MAX_PROPERTIES_BYTES
+        )
 
     def send(self, request: SendRequest) -> Sent | Refusal:
         """Store a message or a batch of any kind."""
@@ -327,11 +341,9 @@ class SendOperation:
         status, phy_offset, size_bytes, queue_offset, _, _ = self._put(message)
         if status is not _PUT_OK:
             return self._admission.not_stored(status)
-        if self.known.get(topic) is not policy:
-            gone = self._undo_if_deleted(topic)
-            if gone is not None:
-                return gone
-        self._count(topic, 1, size_bytes)
+        gone = self.stored(policy, topic, 1, size_bytes)
+        if gone is not None:
+            return gone
         durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
         # As `Sent(...)`, without its Python frame.
         return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, False, (), ""))
@@ -344,6 +356,17 @@ class SendOperation:
         moment = int(properties[PROPERTY_TIMER_OUT_MS]) + 1  # of its slot, which begins before it
         name = self._broker_name
         return RecallHandle(topic, name, str(moment), message.uniq_key or "").encode()
+
+    def stored(
+        self, policy: TopicSendPolicy, topic: str, count: int, size_bytes: int
+    ) -> Refusal | None:
+        """Count what was stored; drop it again when its topic was deleted meanwhile."""
+        if self.known.get(topic) is not policy:
+            gone = self._undo_if_deleted(topic)
+            if gone is not None:
+                return gone
+        self._count(topic, count, size_bytes)
+        return None
 
     def _undo_if_deleted(self, topic: str) -> Refusal | None:
         """Drop the queue that a message made which was put while its topic was deleted."""
@@ -387,11 +410,9 @@ class SendOperation:
         )
         if result.status is not _PUT_OK:
             return self._admission.not_stored(result.status)
-        if self.known.get(topic) is not policy:
-            gone = self._undo_if_deleted(topic)
-            if gone is not None:
-                return gone
-        self._count(topic, len(messages), result.size_bytes)
+        gone = self.stored(policy, topic, len(messages), result.size_bytes)
+        if gone is not None:
+            return gone
         return Sent(
             result.phy_offset,
             queue_id,
@@ -409,7 +430,7 @@ class SendOperation:
         """
         flags, bodies, properties = split_batch(body)
         count = len(bodies)
-        scanned = self._scan_run(properties) if count else None
+        scanned = self.scan_run(properties) if count else None
         if scanned is not None and scanned[1].is_plain:
             uniq_keys, shape = scanned
             codes, tags = (shape.tags_code,) * count, (shape.tags,) * count
@@ -424,7 +445,7 @@ class SendOperation:
 
     def _batch_entry(self, flag: int, body: bytes, given: bytes) -> BatchEntry | Refusal:
         """One message of a batch whose messages differ in more than their id."""
-        scanned = self._scan(given)
+        scanned = self.scan(given)
         if scanned is not None and scanned[1].is_plain:
             uniq_key, shape, keys = scanned
         else:

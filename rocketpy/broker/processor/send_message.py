@@ -16,6 +16,7 @@ from rocketpy.broker.operation.property_shapes import SPECIAL_PROPERTIES
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_request import SendRequest, Sent
+from rocketpy.broker.operation.send_runs import PlainSend, SendRuns
 from rocketpy.broker.processor.plain_sends import PlainSendRules
 from rocketpy.broker.processor.send_response import SendResponses
 from rocketpy.proto.codes import RequestCode, ResponseCode
@@ -27,6 +28,7 @@ from rocketpy.remoting.dispatch import Response, flow_control
 _LONG_NAMES: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_RESPONSE: Final = 1
 _ONEWAY: Final = 2
 _SUCCESS: Final = 0
 _MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
@@ -42,14 +44,20 @@ class SendMessageProcessor:
         operation: stores what is sent.
         config: the broker's settings; see `configure`.
         delays_ms: the delay levels, level 1 first.
+        runs: stores what comes together; None: each message alone.
 
     Attributes:
         plain_rules: what the compiled path goes by.
     """
 
     def __init__(
-        self, operation: SendOperation, config: BrokerConfig, delays_ms: tuple[int, ...] = ()
+        self,
+        operation: SendOperation,
+        config: BrokerConfig,
+        delays_ms: tuple[int, ...] = (),
+        runs: SendRuns | None = None,
     ) -> None:
+        self._runs = runs
         self._delays_ms = delays_ms
         self._known = operation.known
         self._operation = operation
@@ -117,28 +125,10 @@ class SendMessageProcessor:
         Raises:
             HeaderFieldError: a header field is missing or wrong.
         """
-        ext = request.ext_fields
-        try:
-            policy = self._known[ext["b"]]
-            queue_id, flag, sys_flag = int(ext["e"]), int(ext["h"]), int(ext["f"])
-            born_ms, reconsume_times = int(ext["g"]), int(ext["j"]) if "j" in ext else 0
-            properties = ext["i"].encode()
-        except (KeyError, ValueError):
+        plain = self._plain(channel, request)
+        if plain is None:
             return self._process_any(channel, request)
-        if not policy.is_simple or request.code != _SEND_V2 or ("m" in ext and ext["m"] == "true"):
-            return self._process_any(channel, request)
-        sent = self._send_plain(
-            policy,
-            ext["b"],
-            queue_id,
-            request.body,
-            properties,
-            channel.remote_host_bytes,
-            flag,
-            sys_flag,
-            born_ms,
-            reconsume_times,
-        )
+        sent = self._send_plain(*plain)
         if type(sent) is Sent:
             phy_offset, queue_id, queue_offset, uniq_key, durable_at, *_ = sent
             if not durable_at and not request.flag & _ONEWAY:
@@ -150,6 +140,59 @@ class SendMessageProcessor:
         if isinstance(sent, Refusal) and sent.code == _MESSAGE_ILLEGAL:
             _header(request)  # when a number does not fit its field, says which one
         return self._response(channel, request, sent)
+
+    def process_run(
+        self, channel: Channel, requests: Sequence[RemotingCommand]
+    ) -> tuple[int, list[bytes]]:
+        """Store as many of the first messages as are plain; see `RunProcessor`."""
+        sends: list[PlainSend] = []
+        for request in requests:
+            plain = None if request.flag & _RESPONSE else self._plain(channel, request)
+            if plain is None:
+                break
+            sends.append(plain)
+        sent = self._runs.send(sends) if self._runs is not None and sends else None
+        if sent is None:
+            return 0, []
+        count = len(sent.queue_ids)
+        asked = [request for request in requests[:count] if not request.flag & _ONEWAY]
+        responses = self._responses
+        if sent.refused is not None:
+            code, remark = sent.refused.code, sent.refused.remark
+            refusals = (responses.refusal(request, code, remark) for request in asked)
+            return count, [encode_command(refusal) for refusal in refusals]
+        places = zip(
+            requests[:count], sent.placed.phy_offsets, sent.queue_ids, sent.placed.queue_offsets,
+            sent.uniq_keys, strict=True,
+        )  # fmt: skip
+        frames = [
+            responses.frame(request, _SUCCESS, phy_offset, queue_id, queue_offset, uniq_key)
+            for request, phy_offset, queue_id, queue_offset, uniq_key in places
+            if not request.flag & _ONEWAY
+        ]
+        if not sent.durable_at or not frames:
+            return count, frames
+        headers = [(request.opaque, request.serialize_type) for request in asked]
+        self._answer_later(channel, sent.durable_at, b"".join(frames), headers)
+        return count, []
+
+    def _plain(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
+        """Return what `SendOperation.send_plain` gets; None for what takes the long way."""
+        ext = request.ext_fields
+        try:
+            topic = ext["b"]
+            policy = self._known[topic]
+            queue_id, flag, sys_flag = int(ext["e"]), int(ext["h"]), int(ext["f"])
+            born_ms, reconsume_times = int(ext["g"]), int(ext["j"]) if "j" in ext else 0
+            properties = ext["i"].encode()
+        except (KeyError, ValueError):
+            return None
+        if not policy.is_simple or request.code != _SEND_V2 or ("m" in ext and ext["m"] == "true"):
+            return None
+        return (
+            policy, topic, queue_id, request.body, properties, channel.remote_host_bytes, flag,
+            sys_flag, born_ms, reconsume_times,
+        )  # fmt: skip
 
     def _process_any(self, channel: Channel, request: RemotingCommand) -> Response:
         header = _header(request)

@@ -60,7 +60,7 @@ class Kit:
         self.names = 0
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Any:
-        processor, _ = self.table[code]
+        processor, *_ = self.table[code]
         channel: Any = FakeChannel()
         response = _taken(channel, processor(channel, request(code, ext, body)))
         if isinstance(response, bytes):
@@ -188,7 +188,7 @@ class Kit:
 
     def assigned(self) -> Any:
         body = dumps({"topic": "T", "consumerGroup": "nobody", "clientId": "c"})
-        processor, _ = self.table[RequestCode.QUERY_ASSIGNMENT]
+        processor, *_ = self.table[RequestCode.QUERY_ASSIGNMENT]
         response: object = asyncio.run(processor(FakeChannel(), request(400, {}, body)))  # type: ignore[arg-type]
         assert isinstance(response, RemotingCommand)
         listed = QueryAssignmentResponseBody.decode(response.body).message_queue_assignments

@@ -102,3 +102,28 @@ def test_the_memory_is_bounded() -> None:
         scanner.scan(encoded(UNIQ_KEY=KEY, n=str(number)))
 
     assert len(scanner._shapes) <= 4_096
+
+
+def test_the_memory_of_names_is_bounded() -> None:
+    scanner = PropertyScanner()
+    for number in range(5_000):
+        scanner.scan(encoded(UNIQ_KEY=KEY, KEYS="k") + encoded(**{f"n{number}": "v"}))
+
+    assert len(scanner._names) <= 4_096
+
+
+@given(
+    st.lists(st.sampled_from(["\x01", "\x02", "a", "%s", "KEYS", "UNIQ_KEY", "TAGS"]), max_size=9)
+)
+def test_whatever_is_out_of_order_is_seen(pieces: list[str]) -> None:
+    """Also where the same names came in good order before."""
+    scanner = PropertyScanner()
+    for _ in range(2):
+        scanner.scan(encoded(UNIQ_KEY=KEY, KEYS="k", a="b"))
+    data = f"UNIQ_KEY\x01{KEY}\x02KEYS\x01{''.join(pieces)}\x02a\x01b\x02".encode()
+    scanned, parsed = scanner.scan(data), parse_properties(data)
+    assert scanned is not None
+    assert scanned[0] == parsed["UNIQ_KEY"]
+    assert scanned[2] == parsed.get("KEYS")
+    is_regular = encode_properties(parsed) == data
+    assert scanned[1].is_plain or not is_regular

@@ -332,3 +332,9 @@ def assert_same(pure: Outcome, compiled: Outcome) -> None:
     assert pure.transactions == compiled.transactions
     assert pure.delivered == compiled.delivered
     assert pure.due_in_runs == []
+
+
+def arrived(outcome: Outcome) -> int:
+    """How many messages those know of who listen: a run tells of each queue once."""
+    ends, _ = _told(outcome.arrivals)
+    return sum(ends.values())

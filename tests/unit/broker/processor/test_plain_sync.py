@@ -11,6 +11,7 @@ from rocketpy.testing.sim_cluster import SimCluster
 from tests.unit.broker.processor.frames import ext_of, frame
 from tests.unit.broker.processor.plain_send_kit import (
     UNIQ_KEY,
+    arrived,
     assert_same,
     both_ways,
     cuts,
@@ -82,7 +83,7 @@ def test_a_run_is_answered_when_the_disk_has_it(monkeypatch: pytest.MonkeyPatch)
     assert_same(pure, compiled)
     assert compiled.served_bytes == sum(map(len, sent[1:]))
     assert codes(compiled.responses[1]) == [0] * 30
-    assert len(pure.arrivals) == 40
+    assert arrived(pure) == 40
 
 
 def test_who_does_not_wait_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def test_one_way_messages_reach_the_disk_too(monkeypatch: pytest.MonkeyPatch) ->
     assert_same(pure, compiled)
     assert compiled.served_bytes == len(rest)
     assert codes(compiled.responses[1]) == []
-    assert len(pure.arrivals) == 9
+    assert arrived(pure) == 9
 
 
 def test_a_flush_that_fails_is_told_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +147,7 @@ def test_a_flush_that_fails_is_told_to_each(monkeypatch: pytest.MonkeyPatch) -> 
     assert_same(pure, compiled)
     assert compiled.served_bytes > 0
     assert codes(compiled.responses[1]) == [14] * 30
-    assert len(pure.arrivals) == 20
+    assert arrived(pure) == 20
 
 
 def test_a_topic_deleted_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,48 @@
+"""Under what a message can be found, and the hashes of that for one message or many.
+
+Source: IndexService.buildIndex (5.4.0).
+"""
+
+from collections.abc import Sequence
+from itertools import chain, repeat
+from typing import NamedTuple, cast
+
+from rocketpy.proto.tags import IndexKeyHasher
+
+
+class KeysOfRun(NamedTuple):
+    """What the index gets of several messages.
+
+    Attributes:
+        hashes: of all keys, in the order of the messages.
+        numbers: for each of them which message it belongs to.
+    """
+
+    hashes: Sequence[int]
+    numbers: Sequence[int]
+
+
+def index_keys(uniq_key: str | None, keys: str | None, tags: str | None) -> list[str]:
+    """Return under what a message can be found: its id, its keys, its tag."""
+    found = [] if uniq_key is None else [uniq_key]
+    if keys:
+        found += [key for key in keys.split(" ") if key]
+    if tags:
+        found.append("T#" + tags)
+    return found
+
+
+def keys_of_run(
+    hasher: IndexKeyHasher,
+    topic: str,
+    uniq_keys: Sequence[str | None],
+    keys: Sequence[str | None],
+    tags: Sequence[str | None],
+) -> KeysOfRun:
+    """Return what the index gets of messages of one topic, each as `index_keys` says."""
+    if not any(keys) and not any(tags) and None not in uniq_keys:
+        hashes = hasher.hash_run(topic, cast("Sequence[str]", uniq_keys))
+        return KeysOfRun(hashes, range(len(uniq_keys)))
+    texts = [*map(index_keys, uniq_keys, keys, tags)]
+    numbers = chain.from_iterable(repeat(number, len(each)) for number, each in enumerate(texts))
+    return KeysOfRun([hasher.hash(topic, text) for each in texts for text in each], [*numbers])
