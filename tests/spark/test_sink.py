@@ -1,8 +1,12 @@
 """`df.write.format("rocketmq")`: every row acknowledged, or the job fails and says why."""
 
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,6 +289,44 @@ def test_a_lost_acknowledgement_stores_rows_twice_with_equal_ids(
     assert len(found) > 1000
     assert set(bodies(found)) == {f"row-{n}" for n in range(1000)}
     assert_equal_ids_are_equal_rows(found, 1000)
+
+
+def owner_of(address: str) -> int:
+    """Return the process that has this end of a connection of loopback."""
+    port = f":{int(address.rpartition(':')[2]):04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    inodes = {f"socket:[{words[9]}]" for words in lines if words[1].endswith(port)}
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if str(link.readlink()) in inodes:
+                return int(link.parts[2])
+    raise AssertionError(f"nobody has {address}")
+
+
+def test_a_worker_killed_between_its_sends_is_repeated_with_equal_ids(
+    spark: SparkSession, cluster: ClusterThread, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    respond = SendMessageProcessor._response
+    asked: list[str] = []
+    killed: list[int] = []
+
+    def kills_at_the_fifth(self: Any, channel: Any, request: RemotingCommand, sent: Any) -> Any:
+        if request.ext_fields.get("b") == topic:
+            asked.append(channel.remote_address)
+            if len(asked) == 5:
+                killed.append(owner_of(channel.remote_address))
+                assert killed[0] != os.getpid()
+                os.kill(killed[0], signal.SIGKILL)
+        return respond(self, channel, request, sent)
+
+    monkeypatch.setattr(SendMessageProcessor, "_response", kills_at_the_fifth)
+    write(rows(spark, 3000, 1), cluster.namesrv, topic=topic, batch__maxBytes=8192)
+
+    assert len(killed) == 1
+    found = stored(cluster, topic)
+    assert len(found) > 3000
+    assert set(bodies(found)) == {f"row-{n}" for n in range(3000)}
+    assert_equal_ids_are_equal_rows(found, 3000)
 
 
 def test_a_task_that_is_repeated_stores_rows_twice_with_equal_ids(

@@ -1,5 +1,6 @@
 """Reads and writes over TLS and over connections that somebody meddles with; no Spark needed."""
 
+import random
 import re
 import shutil
 import socket
@@ -201,6 +202,43 @@ def test_answers_that_are_always_spoilt_fail_and_give_no_rows_too_few(
     options = {"subscribe": "T", "nameservers": meddled(always), "fetch.timeoutMs": "1500"}
     with pytest.raises(RocketPyError, match=r"T.*broker-a|broker-a.*T"):
         read_batch(cluster, timeoutMs="1000", **options)
+
+
+HARMS: dict[str, Callable[[random.Random, bytes], bytes]] = {
+    "changed": lambda rng, body: bytes(
+        rng.randrange(256) if rng.random() < 3 / len(body) else each for each in body
+    ),
+    "cut": lambda rng, body: body[: rng.randrange(len(body))],
+    "zeros": lambda rng, body: body[: rng.randrange(len(body))].ljust(len(body), b"\0"),
+    "twice": lambda _, body: body + body,
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_records_that_are_spoilt_are_an_error_and_no_other_rows(
+    harm: str, cluster: ClusterThread, meddled: Callable[[Meddle], str]
+) -> None:
+    rng = random.Random(harm)
+
+    def spoil(frame: bytes) -> tuple[bytes, bool]:
+        head_end = 8 + (int.from_bytes(frame[4:8], "big") & 0xFFFFFF)
+        if not is_pull(frame) or len(frame) == head_end:
+            return frame, True
+        rest = frame[4:head_end] + HARMS[harm](rng, frame[head_end:])
+        return len(rest).to_bytes(4, "big") + rest, True
+
+    limits = {"timeoutMs": "1000", "fetch.timeoutMs": "500", "checkCrc": "true"}
+    columns = "brokerName,queueId,queueOffset,body"
+    options = {"subscribe": "T", "nameservers": meddled(spoil), "columns": columns, **limits}
+    everything = stored(cluster, "T")
+    for skips in ({}, {"onDamaged": "skip", "onDataLoss": "skip"}) * 4:
+        try:
+            found = read_batch(cluster, **options, **skips)
+        except RocketPyError:
+            continue
+        assert not found - everything
+        assert skips or found == everything
+    assert read_batch(cluster, subscribe="T") == everything
 
 
 def as_static(frame: bytes) -> tuple[bytes, bool]:

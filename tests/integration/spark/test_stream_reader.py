@@ -295,8 +295,10 @@ def test_expired_messages_fail_are_left_out_or_marked(cluster: ClusterThread, po
     engine = Engine(cluster, subscribe="T", onDataLoss=policy)
     engine.drain()
     put(cluster, 0, "T", 0, range(4, 900))
+    engine.stop()
     low = trim(cluster, "T")
     assert 4 < low < 900
+    engine.restart()  # it was away meanwhile, and remembers nothing of the queue
 
     if policy == "fail":
         with pytest.raises(DataLossError, match=rf"T/broker-a/0 \[4, {low}\): the queue begins"):
@@ -306,6 +308,30 @@ def test_expired_messages_fail_are_left_out_or_marked(cluster: ClusterThread, po
     marks = [row for row in engine.rows if row[3] == -1]
     assert marks == ([("broker-a", 0, 4, -1)] if policy == "mark" else [])
     assert engine.rows.total() == 4 + (900 - low) + len(marks)
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip", "mark"])
+def test_a_record_damaged_on_disk_is_told_left_out_or_marked(
+    cluster: ClusterThread, tmp_path: Path, policy: str
+) -> None:
+    change_topic(cluster, "T", 0, 1, 1)
+    put(cluster, 0, "T", 0, range(100, 109))
+    cluster.run(cluster.brokers[0].stop())
+    (log,) = (tmp_path / "cluster" / "broker-a" / "commitlog").iterdir()
+    data = log.read_bytes()
+    log.write_bytes(data.replace(b"104", b"1x4", 1))
+    cluster.restart_broker(0)
+
+    engine = Engine(cluster, subscribe="T", onDataLoss=policy)
+    if policy == "fail":
+        with pytest.raises(DataLossError, match=r"T/broker-a/0 \[4, 5\): .*damaged"):
+            engine.drain()
+        return
+    engine.drain()
+    marks = [row[2] for row in engine.rows if row[3] == -1]
+    assert marks == ([4] if policy == "mark" else [])
+    assert {row[2] for row in engine.rows if row[3] != -1} == {0, 1, 2, 3, 5, 6, 7, 8}
+    assert set(engine.rows.values()) == {1}
 
 
 def test_a_checkpoint_of_other_topics_is_refused(cluster: ClusterThread) -> None:
