@@ -18,11 +18,14 @@ from typing import get_type_hints
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.client.config import (
+    Checked,
     ClientConfig,
     ConsumerConfig,
+    PopConsumerConfig,
     ProducerConfig,
     PullConsumerConfig,
 )
+from rocketpy.client.responder_config import ResponderConfig
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.runtime.config import Option, camel_case, options_of
@@ -131,16 +134,20 @@ def render() -> str:
     ):
         parts.append(f"\n## {title}\n\n{words}\n\n" + "".join(map(file_table, classes)))
     parts.append(
-        "\n## Client\n\nThe client is configured in Python: keyword arguments of `rocketpy.connect`, `client.producer`, `client.consumer` and\n"
-        "`client.pull_consumer`; connections by `remoting=RemotingClientConfig(...)`. `NAMESRV_ADDR` is used when no name server is given.\n"
+        "\n## Client\n\nThe client is configured in Python: keyword arguments of `rocketpy.connect` and of the client's methods below;\n"
+        "connections by `remoting=RemotingClientConfig(...)`. `NAMESRV_ADDR` is used when no name server is given.\n"
     )
     for title, config_class in (
         ("rocketpy.connect", ClientConfig),
         ("client.producer", ProducerConfig),
         ("client.consumer", ConsumerConfig),
+        ("client.responder", ResponderConfig),
         ("client.pull_consumer", PullConsumerConfig),
+        ("client.pop_consumer", PopConsumerConfig),
     ):
-        parts.append(f"\n### {title}\n\n{client_table(config_class)}")
+        base = config_class.__base__
+        words = "" if base is Checked else "What `client.consumer` takes, and:\n\n"
+        parts.append(f"\n### {title}\n\n{words}{client_table(config_class)}")
     parts.append(
         "\n### RemotingClientConfig\n\n"
         "The attributes have the keys' names in snake case; the `tls.` keys are those of `TlsClientConfig`, without `tls.client.`:\n\n"
@@ -176,7 +183,10 @@ def file_table(config_class: type) -> str:
 def client_table(config_class: type) -> str:
     """Return the table of a dataclass that keyword arguments fill."""
     lines = ["| name | default | type | what it does |", "|---|---|---|---|"]
+    inherited = getattr(config_class.__base__, "__dataclass_fields__", {})
     for each in dataclasses.fields(config_class):
+        if each.name in inherited:
+            continue
         cells = (f"`{each.name}`", argument_default(each.default), type_text(each.type))
         lines.append("| " + " | ".join((*cells, describe(config_class, each.name))) + " |")
     return "\n".join(lines) + "\n"

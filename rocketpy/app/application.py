@@ -36,7 +36,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
 
-from rocketpy.app.binding import answerer, bound, wishes_of
+from rocketpy.app.binding import bound, wishes_of
 from rocketpy.client.client import Client, connect
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.handlers import ErrorHandler, Handler, is_coroutine_function
@@ -44,8 +44,10 @@ from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
 from rocketpy.client.options import method_options
 from rocketpy.client.producer import Producer
 from rocketpy.client.push_consumer import Consumer
+from rocketpy.client.responder_config import ResponderConfig
 from rocketpy.client.serializers import Serializer, json
 from rocketpy.client.transaction import TxChecker
+from rocketpy.client.typed_bodies import TypedSerializer
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.remoting.event_loop import new_event_loop
 
@@ -91,7 +93,7 @@ class App:
 
     Attributes:
         subscriptions: its handlers.
-        around_sends: the middlewares of its producer.
+        around_sends: the middlewares of its producer and of its responders' answers.
     """
 
     def __init__(
@@ -131,11 +133,13 @@ class App:
         """
         return self._noting("consumer", config)
 
-    @method_options(ConsumerConfig)
-    def responder(self, config: ConsumerConfig) -> Decorator:
+    @method_options(ResponderConfig)
+    def responder(self, config: ResponderConfig) -> Decorator:
         """Return a decorator: what the function returns is the answer to a request.
 
-        Takes what `subscribe` takes; None is no answer.
+        Takes what `subscribe` takes, `reply_middlewares` and `reply_serializer`; None is no answer.
+        Answers go through the app's send middlewares first. Where the annotation of the body says
+        how it is read, the app's serializer writes answers: they may be of another type.
         """
         return self._noting("responder", config)
 
@@ -147,11 +151,11 @@ class App:
             is_list = config.batch > 1
             wishes = wishes_of(handler, is_list=is_list)
             call = bound(handler, wishes, lambda: self.producer, is_list=is_list)
-            used = replace(
-                config,
-                handler=answerer(call, wishes) if kind == "responder" else call,
-                serializer=wishes.serializer(config.serializer, self.serializer),
-            )
+            reads = wishes.serializer(config.serializer, self.serializer)
+            used = replace(config, handler=call, serializer=reads)
+            is_typed = isinstance(reads, TypedSerializer) and reads is not config.serializer
+            if isinstance(used, ResponderConfig) and used.reply_serializer is None and is_typed:
+                used = replace(used, reply_serializer=self.serializer)  # an answer of another type
             self.subscriptions.append(Subscription(kind, handler, used))
             return handler
 
@@ -182,7 +186,7 @@ class App:
         return middleware
 
     def send_middleware(self, middleware: SM) -> SM:
-        """Have a coroutine function around what the app's producer sends; a decorator."""
+        """Have a coroutine function around what the app sends, also around answers; a decorator."""
         self.around_sends.append(middleware)
         return middleware
 
@@ -251,6 +255,9 @@ class App:
     def effective(self, subscription: Subscription) -> ConsumerConfig:
         """Return the settings of a subscription's consumer, with what is the app's."""
         config = subscription.config
+        if isinstance(config, ResponderConfig):
+            around = (*self.around_sends, *config.reply_middlewares)
+            config = replace(config, reply_middlewares=around)
         return replace(
             config,
             group=config.group or self.group,

@@ -15,12 +15,11 @@ With `batch` above 1 those of a message are lists: `list[ReceivedMessage]`, `lis
 
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from rocketpy.client.handlers import Handler, is_coroutine_function
 from rocketpy.client.message import ReceivedMessage
-from rocketpy.client.outcomes import ToDLQ
 from rocketpy.client.producer import Producer
 from rocketpy.client.serializers import PLAIN, Serializer, json, text
 from rocketpy.client.typed_bodies import TypedSerializer
@@ -144,23 +143,3 @@ def bound(handler: Handler, wishes: Wishes, producer: MakeProducer, *, is_list: 
 
         return handle
     return lambda messages: handler(**given(None, messages))
-
-
-def answerer(call: Handler, wishes: Wishes) -> Callable[[ReceivedMessage], Awaitable[Any] | Any]:
-    """Return a responder's handler, which gets a message only, out of what `bound` returned."""
-    if not wishes.wants_body:
-        return call
-
-    def body_of(message: ReceivedMessage) -> Any:  # noqa: ANN401
-        try:
-            return message.decode()
-        except Exception as error:
-            raise ToDLQ(f"the body of {message!r} cannot be read: {error}") from error
-
-    if is_coroutine_function(call):
-
-        async def answer(message: ReceivedMessage) -> Any:  # noqa: ANN401
-            return await call(body_of(message), message)
-
-        return answer
-    return lambda message: call(body_of(message), message)

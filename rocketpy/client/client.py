@@ -4,7 +4,6 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from rocketpy.client.checks import checked_group
@@ -20,13 +19,13 @@ from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.name_servers import find_addresses
-from rocketpy.client.option_types import takes
 from rocketpy.client.options import function_options, method_options
 from rocketpy.client.pop_consumer import PopConsumer
 from rocketpy.client.producer import Producer
 from rocketpy.client.pull_consumer import PullConsumer
 from rocketpy.client.push_consumer import Consumer
 from rocketpy.client.request_reply import answering
+from rocketpy.client.responder_config import ResponderConfig
 from rocketpy.client.seams import Remoting
 from rocketpy.client.surrounded_producer import SurroundedProducer
 from rocketpy.errors import ClosedError, ConfigError
@@ -153,12 +152,13 @@ class Client(StartsAndCloses):
         """
         return self._keep(Consumer(self._running(), self._group(config.group), config))
 
-    @method_options(ConsumerConfig)
-    def responder(self, config: ConsumerConfig) -> Consumer:
+    @method_options(ResponderConfig)
+    def responder(self, config: ResponderConfig) -> Consumer:
         """Return a consumer whose handler answers requests: what it returns is the answer.
 
-        Takes the fields of `rocketpy.client.config.ConsumerConfig` as keyword arguments. The
-        handler takes one message; None is no answer. An answer that comes too late is only logged.
+        Takes what `consumer` takes, `reply_middlewares` and `reply_serializer`
+        (`rocketpy.client.responder_config.ResponderConfig`). The handler gets a message, or its
+        body and the message; None is no answer. An answer that comes too late is only logged.
         Requests that are sent once it has started are answered.
 
         Raises:
@@ -177,14 +177,15 @@ class Client(StartsAndCloses):
                 ) as responder:
                     await responder.wait_closed()
         """
-        if config.handler is None or not takes(config.handler, 1):
+        if config.handler is None:
             raise ConfigError("a responder needs a handler that takes a message", key="handler")
-        if config.batch != 1:
-            raise ConfigError("a responder answers one message after the other", key="batch")
-        producer = self.producer(group=config.group, serializer=config.serializer)
-        handler = answering(config.handler, producer.reply)
-        config = replace(config, handler=handler)
+        producer = self.producer(
+            group=config.group,
+            serializer=config.reply_serializer or config.serializer,
+            middlewares=config.reply_middlewares,
+        )
         consumer = self._keep(Consumer(self._running(), self._group(config.group), config))
+        consumer._answer = answering(producer.reply)  # noqa: SLF001
         consumer._closes_with_it = producer  # noqa: SLF001
         return consumer
 

@@ -17,7 +17,7 @@ from rocketpy.client.consumer_members import HandlerMember
 from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.first_round import wait_for_first_round
 from rocketpy.client.handler_threads import HandlerThreads
-from rocketpy.client.handlers import Invoke, make_invoke
+from rocketpy.client.handlers import Answer, Invoke, make_invoke
 from rocketpy.client.health import ConsumerHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.iterating import BatchIterator, MessageIterator, Source
@@ -69,6 +69,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         self._placed = asyncio.Event()
         self._quick_rounds = QUICK_ROUNDS
         self._executor: ThreadPoolExecutor | None = None
+        self._answer: Answer | None = None
         self._taking: BatchIterator[Any, M] | None = None
 
     def _subscribe_all(self) -> None:
@@ -157,6 +158,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             threads=HandlerThreads(self._executor, config.concurrency, self._instance.clock),
             on_error=config.on_error,
             middlewares=config.middlewares,
+            answer=self._answer,
         )
 
     async def close(self) -> None:

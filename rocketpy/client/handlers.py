@@ -17,6 +17,8 @@ Handler = Callable[..., Any]
 Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
 ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
 """Gets a message and why it failed; returns, and it is done, or raises as a handler does."""
+Answer = Callable[[ReceivedMessage, Any], Awaitable[None]]
+"""Sends what a handler returned to who asked."""
 
 
 def make_invoke(
@@ -26,6 +28,7 @@ def make_invoke(
     threads: HandlerThreads,
     on_error: ErrorHandler | None = None,
     middlewares: Sequence[HandleMiddleware] = (),
+    answer: Answer | None = None,
 ) -> Invoke:
     """Return what calls the handler with a list of messages.
 
@@ -33,12 +36,13 @@ def make_invoke(
     1 it gets the list, else one message. A handler of two parameters gets the decoded body (or
     bodies) first; a message whose body cannot be read goes to `on_error`, or to the dead letters,
     and the handler gets the others. Middlewares see neither such a message nor `on_error`.
+    With `answer`, what the handler returns for its one message is sent with it, unless it is None.
     """
     wants_body = _positional_count(handler) >= 2
-    if is_coroutine_function(handler) and not wants_body:
+    if answer is None and is_coroutine_function(handler) and not wants_body:
         call = handler if batch > 1 else lambda messages: handler(messages[0])
     else:
-        call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body)
+        call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
     if on_error is None and not wants_body and not middlewares:
         return call
     return _Guarded(call, on_error, threads, middlewares)
@@ -59,8 +63,15 @@ class _Call:
     """Decodes what the handler wants decoded, and calls it: here, or in a thread."""
 
     def __init__(
-        self, handler: Handler, threads: HandlerThreads, *, is_list: bool, wants_body: bool
+        self,
+        handler: Handler,
+        threads: HandlerThreads,
+        *,
+        is_list: bool,
+        wants_body: bool,
+        answer: Answer | None,
     ) -> None:
+        self._answer = answer
         self._handler = handler
         self._threads = threads
         self._is_list = is_list
@@ -78,7 +89,9 @@ class _Call:
                 result = await self._threads.call(self._begun, messages, bad)
             # Also of a lambda or partial around a coroutine function.
             if result is not None and inspect.isawaitable(result):
-                await result
+                result = await result
+            if self._answer is not None and result is not None:
+                await self._answer(messages[0], result)
         except Exception as error:  # noqa: BLE001 - raised, or handed on below
             failure = error
         if bad:

@@ -8,12 +8,12 @@ ClientRemotingProcessor.receiveReplyMessage (5.4.0).
 """
 
 import asyncio
-import inspect
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
+from rocketpy.client.handlers import Answer
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import (
@@ -224,36 +224,24 @@ def reply_place(request: ReceivedMessage) -> tuple[str, dict[str, str]]:
 
 
 Reply = Callable[[ReceivedMessage, Any], Awaitable[object]]
-ResponderHandler = Callable[[ReceivedMessage], Any]
-"""Makes the answer to a request: the value it returns; None is no answer."""
 
 
-def answering(handler: ResponderHandler, reply: Reply) -> Callable[[ReceivedMessage], Any]:
-    """Return a consumer's handler that sends what `handler` returns as the answer.
+def answering(reply: Reply) -> Answer:
+    """Return what sends the answers of a responder's handler.
 
-    An answer that cannot be sent is logged: who asked may be gone, and asks again if it has to. An
-    exception of the handler has the request delivered again, as with any consumer.
+    An answer that cannot be sent is logged: who asked may be gone, and asks again if it has to.
 
     Args:
-        handler: a function or coroutine function of the message; a function runs in a thread.
         reply: sends an answer.
     """
 
-    async def handle(message: ReceivedMessage) -> None:
-        if inspect.iscoroutinefunction(handler):
-            answer = await handler(message)
-        else:
-            answer = await asyncio.to_thread(handler, message)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        if answer is None:
-            return
+    async def answer(message: ReceivedMessage, body: object) -> None:
         try:
-            await reply(message, answer)
+            await reply(message, body)
         except RocketPyError as error:
             logger.warning(
                 "the answer to request %(msg_id)s was not taken: %(error)r",
                 {"msg_id": message.id, "error": error},
             )
 
-    return handle
+    return answer

@@ -35,6 +35,7 @@ from rocketpy.client.outcomes import DEAD_LETTER
 from rocketpy.client.outgoing import Outgoing, build_outgoing, check_send_topic, unpacked
 from rocketpy.client.producer import Producer
 from rocketpy.client.redelivery import FIRST_RETRY_LEVEL
+from rocketpy.client.responder_config import ResponderConfig
 from rocketpy.client.send_options import SendOptions, check_options
 from rocketpy.client.send_result import SendResult, SendStatus
 from rocketpy.client.surrounded_producer import make_sending
@@ -68,6 +69,7 @@ class _Line:
         self.acked: list[ReceivedMessage] = []
         self.retried: list[ReceivedMessage] = []
         self.dead: list[ReceivedMessage] = []
+        self.answers: list[Any] = []
 
     def offer(self, ext: MessageExt) -> None:
         """Take a message in if it is subscribed to."""
@@ -92,12 +94,25 @@ class _Line:
             threads=HandlerThreads(executor, 1, SystemClock()),
             on_error=self.config.on_error,
             middlewares=self.config.middlewares,
+            answer=self._answer if isinstance(self.config, ResponderConfig) else None,
         )
         self._levels.clear()
         level = await handled(invoke, messages)
         for message in messages:
             self._end(message, self._levels.get(id(message), level))
         return count
+
+    async def _answer(self, message: ReceivedMessage, body: object) -> None:
+        config = self.config
+        assert isinstance(config, ResponderConfig)
+        serializer = config.reply_serializer or config.serializer
+
+        async def last(given: Sending) -> None:
+            serializer.dumps(given.body)  # raises what it would raise
+            self.answers.append(given.body)
+
+        sending = Sending(kind="reply", topic=message.topic, body=body, options={})
+        await surrounded(config.reply_middlewares, last)(sending)
 
     def _end(self, message: ReceivedMessage, level: int | None) -> None:
         limit = _MAX_RETRIES if self.config.max_retries < 0 else self.config.max_retries
@@ -441,6 +456,13 @@ class TestApp:
     def retried(self, group: str) -> list[ReceivedMessage]:
         """Return what handlers of a group wanted again; twice what they wanted twice."""
         return [each for line in self._of(group) for each in line.retried]
+
+    def answers(self, group: str) -> list[Any]:
+        """Return what responders of a group answered, the oldest first.
+
+        What is published to a responder's topic is a request; middlewares may change an answer.
+        """
+        return [each for line in self._of(group) for each in line.answers]
 
     def dead(self, group: str) -> list[ReceivedMessage]:
         """Return the dead letters of a group."""

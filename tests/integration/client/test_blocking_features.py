@@ -22,8 +22,15 @@ def test_transactions_requests_and_popping_without_await(tmp_path: Path) -> None
             raise KeyError
         assert dropped.state is rocketpy.TxState.ROLLBACK
         producer.send("quotes", b"first")
-        with client.responder("quotes", group="r", handler=lambda message: message.body + b"!"):
+        threads: list[str] = []
+
+        def quote(message: ReceivedMessage) -> bytes:
+            threads.append(threading.current_thread().name)
+            return message.body + b"!"
+
+        with client.responder("quotes", group="r", handler=quote):
             assert producer.request("quotes", b"q", timeout=60).body == b"q!"
+        assert all(name.startswith("rocketpy-r") for name in threads), "of their own pool"
         with client.pop_consumer("orders", group="p", start="earliest") as consumer:
             message = next(iter(consumer))
             assert (message.body, message.id) == (b"kept", kept.id)

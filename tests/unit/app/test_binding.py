@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 import rocketpy
-from rocketpy import Headers, Producer, ReceivedMessage, ToDLQ, TypedSerializer
-from rocketpy.app.binding import answerer, bound, wishes_of
+from rocketpy import Headers, Producer, ReceivedMessage, TypedSerializer
+from rocketpy.app.binding import bound, wishes_of
 from rocketpy.client.serializers import json, msgpack, plain, text
 
 
@@ -87,32 +87,3 @@ async def test_objects_that_can_be_called_are_handlers_too() -> None:
     wishes = wishes_of(handler, is_list=False)
     call = bound(handler, wishes, lambda: cast("rocketpy.Producer", None), is_list=False)
     assert await call(Order("7"), None) == "7"
-
-
-@pytest.mark.parametrize("as_function", [False, True])
-async def test_an_answer_is_what_the_handler_returns(*, as_function: bool) -> None:
-    async def quote(order: Order) -> str:
-        return f"for {order.id}"
-
-    def quote_in_a_thread(order: Order) -> str:
-        return f"for {order.id}"
-
-    handler: Any = quote_in_a_thread if as_function else quote
-    wishes = wishes_of(handler, is_list=False)
-    call = bound(handler, wishes, lambda: cast("rocketpy.Producer", None), is_list=False)
-    answer: Any = answerer(call, wishes)
-
-    class Asked:
-        def __init__(self, data: bytes) -> None:
-            self.data = data
-
-        def decode(self) -> Order:
-            return TypedSerializer(Order).loads(self.data)
-
-    async def answered(data: bytes) -> Any:
-        found = answer(Asked(data))
-        return found if as_function else await found
-
-    assert await answered(b'{"id":"7"}') == "for 7"
-    with pytest.raises(ToDLQ, match="cannot be read"):
-        await answered(b"{")

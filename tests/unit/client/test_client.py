@@ -9,7 +9,7 @@ import pytest
 import rocketpy
 from rocketpy.client.client import Client
 from rocketpy.client.config import ClientConfig
-from rocketpy.errors import ClosedError, ConfigError
+from rocketpy.errors import ClosedError, ConfigError, UnreadableBodyError
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, of_topic, until
 
@@ -152,6 +152,46 @@ def test_a_responder_answers_with_what_its_handler_returns() -> None:
         return bytes(found.body)
 
     assert run_sim(main) == b"QUESTION"
+
+
+def test_a_responder_s_function_gets_the_body_and_returns_the_answer() -> None:
+    async def main(cluster: Cluster) -> None:
+        def answer(body: dict[str, int], message: rocketpy.ReceivedMessage) -> dict[str, int]:
+            return {"price": body["sku"] * 2, "retries": message.retries}
+
+        options = {"group": "pricing", "serializer": rocketpy.json}
+        async with cluster.client() as asked, cluster.client() as asking:
+            async with asked.responder("t", handler=answer, **options):  # type: ignore[arg-type]
+                producer = asking.producer(serializer=rocketpy.json)
+                found = await producer.request("t", {"sku": 3}, timeout=10)
+        assert found.decode() == {"price": 6, "retries": 0}
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_request_that_cannot_be_read_goes_to_the_error_handler(*, told: bool) -> None:
+    async def main(cluster: Cluster) -> None:
+        errors: list[Exception] = []
+        app = rocketpy.App(cluster.client())
+
+        @app.responder("t", group="c", start="earliest", stop_timeout=1)
+        async def quote(body: dict[str, int]) -> int:
+            return body["sku"]
+
+        if told:
+
+            @app.on_error
+            async def note(message: rocketpy.ReceivedMessage, error: Exception) -> None:
+                errors.append(error)
+
+        cluster.put("t", b"{")
+        async with app:
+            await pass_time(5)
+        assert [type(each) for each in errors] == [UnreadableBodyError] * told
+        assert [each["delayLevel"] for each in cluster.sent_back] == ["-1"] * (not told)
+
+    run_sim(main, queues=1)
 
 
 def test_a_client_describes_itself_by_its_own_identity() -> None:

@@ -318,6 +318,34 @@ def test_one_that_cannot_be_awaited_is_named() -> None:
     run_sim(main)
 
 
+def test_answers_go_through_those_of_the_app_and_of_the_responder() -> None:
+    async def main(cluster: Cluster) -> None:
+        events: list[Any] = []
+        app = rocketpy.App(cluster.client(), group="g")
+
+        @app.send_middleware
+        async def outer(sending: Sending, proceed: Proceed) -> Any:
+            events.append((sending.kind, sending.body))
+            return await stamp(sending, proceed)
+
+        async def inner(sending: Sending, proceed: Proceed) -> Any:
+            assert sending.options.get("headers") == {"stamp": "reply"}
+            sending.body = {**sending.body, "currency": "EUR"}
+            return await proceed(sending)
+
+        @app.responder("t", reply_middlewares=[inner])
+        async def quote(sku: int) -> dict[str, int]:
+            return {"price": sku}
+
+        async with app, cluster.client() as asking:
+            reply = await asking.producer(serializer=rocketpy.json).request("t", 7, timeout=10)
+        assert events == [("reply", {"price": 7})]
+        assert reply.decode() == {"price": 7, "currency": "EUR"}
+        assert reply.headers == {"stamp": "reply"}
+
+    run_sim(main)
+
+
 def test_an_app_s_are_around_those_of_a_subscription() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"1")

@@ -101,8 +101,7 @@ def test_where_an_answer_goes() -> None:
             reply_place(_message(**{name: asked[name] for name in asked if name != missing}))
 
 
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_handlers_answer_is_sent_and_none_is_not(is_async: bool) -> None:
+async def test_an_answer_that_nobody_takes_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     sent: list[Any] = []
 
     async def reply(_: ReceivedMessage, body: Any) -> None:
@@ -110,18 +109,11 @@ async def test_a_handlers_answer_is_sent_and_none_is_not(is_async: bool) -> None
         if body == b"late":
             raise SystemFaultError(1, "not found")
 
-    answers = [b"yes", None, b"late"]
-
-    def handle(_: ReceivedMessage) -> Any:
-        return answers.pop(0)
-
-    async def handle_async(_: ReceivedMessage) -> Any:
-        return handle(_)
-
-    respond = answering(handle_async if is_async else handle, reply)
-    for _ in range(3):
-        await respond(_message())
+    answer = answering(reply)
+    for body in (b"yes", b"late"):
+        await answer(_message(), body)
     assert sent == [b"yes", b"late"]
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
 def test_the_brokers_know_us_before_the_request_goes_out() -> None:

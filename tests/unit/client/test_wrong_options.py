@@ -81,7 +81,9 @@ def test_of_a_consumer() -> None:
         refused(client.consumer, CONSUMER, topic="t", handler=nothing)
         answers: list[dict[str, Any]] = [
             {"handler": None},
-            {"handler": lambda body, message: b""},
+            {"handler": lambda body, message, more: b""},
+            {"reply_middlewares": [5]},
+            {"reply_serializer": "json"},
             {"batch": 8},
         ]
         refused(client.responder, [*CONSUMER, *answers], topic="t", handler=nothing)

@@ -225,6 +225,29 @@ async def test_middlewares_are_those_of_the_app() -> None:
     assert sorted(kinds) == ["batch", "oneway", "send", "send"]
 
 
+async def test_what_responders_answer_is_seen() -> None:
+    app = App("nowhere:1", group="g")
+
+    @app.send_middleware
+    async def doubled(sending: rocketpy.Sending, proceed: rocketpy.Proceed) -> Any:
+        assert sending.kind == "reply"
+        sending.body = sending.body * 2
+        return await proceed(sending)
+
+    @app.responder("quotes", group="pricing")
+    def quote(order: Order) -> list[str] | None:
+        return [order.id] if order.amount else None
+
+    async with TestApp(app) as test:
+        await test.publish("quotes", Order("o1", 5))
+        await test.publish("quotes", Order("o2", 0))
+        await test.publish("quotes", {"id": 5})
+        await test.run_until_idle()
+        assert test.answers("pricing") == [["o1", "o1"]]
+        assert len(test.acked("pricing")) == 2
+        assert len(test.dead("pricing")) == 1
+
+
 async def test_what_cannot_be_sent_or_goes_on_for_ever_is_told() -> None:
     app = App("nowhere:1", group="g")
 
