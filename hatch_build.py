@@ -15,7 +15,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MODULES = ("rocketpy.broker.processor._plain_sends", "rocketpy.arrow._rows")
 OLDEST_PYTHON = (3, 11)
 """The modules are built against the stable ABI of this one and load in all later ones."""
 
@@ -80,6 +79,7 @@ class CompiledPaths(BuildHookInterface[Any]):
 
         stable = _has_stable_abi()
         version = f"0x{OLDEST_PYTHON[0]:02X}{OLDEST_PYTHON[1]:02X}0000"
+        modules = _modules(Path(self.root))
         extensions = [
             Extension(
                 module,
@@ -90,14 +90,20 @@ class CompiledPaths(BuildHookInterface[Any]):
                 + ([("Py_LIMITED_API", version)] if stable else []),
                 py_limited_api=stable,
             )
-            for module in MODULES
+            for module in modules
         ]
         extensions = cythonize(extensions, build_dir=str(scratch), quiet=True)
         command = build_ext(Distribution({"ext_modules": extensions}))
         command.build_lib = command.build_temp = str(scratch)
         command.ensure_finalized()
         command.run()
-        return {module: Path(command.get_ext_fullpath(module)) for module in MODULES}
+        return {module: Path(command.get_ext_fullpath(module)) for module in modules}
+
+
+def _modules(root: Path) -> list[str]:
+    """Return the full name of every module that is written in Cython."""
+    files = sorted(Path(root, "rocketpy").rglob("*.pyx"))
+    return [".".join(file.relative_to(root).with_suffix("").parts) for file in files]
 
 
 def _source_of(root: str, module: str) -> Path:
