@@ -3,17 +3,23 @@
 Source: MessageBatch, MessageDecoder.encodeMessages (5.4.0); Apache leaves the splitting to users.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import count, repeat
+from typing import Any, Final
 
 from rocketpy.client.outgoing import SEND_BATCH, Outgoing, id_properties
 from rocketpy.client.send_result import SendResult
 from rocketpy.errors import ClientError, PartlySentError, RocketPyError
-from rocketpy.proto.message import BatchItem, encode_batch
+from rocketpy.proto.batch_body import batch_body
 from rocketpy.proto.record import MIN_RECORD_BYTES, V4_HOST_BYTES, V6_HOST_BYTES
 
 # A broker counts the stored records, which are larger than the batch's entries: the fixed part
 # with IPv6 addresses, and the properties it adds (region, trace switch, cluster).
 _RECORD_OVERHEAD_BYTES = MIN_RECORD_BYTES + 2 * (V6_HOST_BYTES - V4_HOST_BYTES) + 160
+
+# A result a message: without a call of Python code each.
+_result: Final[Callable[[tuple[Any, ...]], SendResult]] = partial(tuple.__new__, SendResult)
 
 
 def partly_sent(
@@ -41,32 +47,35 @@ class BatchPart:
 
     def outgoing(self, msg_id: str) -> Outgoing:
         """Return the request's parts; `msg_id` becomes the batch's own."""
-        body = encode_batch(
-            BatchItem(message.flag, message.body, message.properties.encode())
-            for message in self.messages
+        body = batch_body(
+            [message.body for message in self.messages],
+            [message.properties.encode() for message in self.messages],
+            [message.flag for message in self.messages],
         )
         return Outgoing(body, id_properties(msg_id), 0, 0, msg_id, SEND_BATCH)
 
     def results(self, stored: SendResult) -> list[SendResult]:
         """Return one result a message out of the request's result."""
         offset_ids = stored.offset_msg_id.split(",")
-        return [
-            SendResult(
-                stored.status,
-                message.msg_id,
-                offset_ids[index] if index < len(offset_ids) else "",
-                stored.queue,
-                stored.offset + index,
-                stored.transaction_id,
-                stored.region_id,
-            )
-            for index, message in enumerate(self.messages)
-        ]
+        missing = len(self.messages) - len(offset_ids)
+        rows = zip(
+            repeat(stored.status),
+            [message.msg_id for message in self.messages],
+            offset_ids + [""] * missing,
+            repeat(stored.queue),
+            count(stored.offset),
+            repeat(stored.transaction_id),
+            repeat(stored.region_id),
+            repeat(None),
+            strict=False,
+        )
+        return list(map(_result, rows))
 
 
 def stored_bytes(message: Outgoing, topic: str) -> int:
     """Return the most that a message's record can take."""
-    properties_bytes = len(message.properties.encode())
+    text = message.properties
+    properties_bytes = len(text) if text.isascii() else len(text.encode())
     return len(message.body) + properties_bytes + len(topic) + _RECORD_OVERHEAD_BYTES
 
 

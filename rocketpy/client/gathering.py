@@ -11,7 +11,7 @@ Source: `ProduceAccumulator` (5.4.0) gathers by other rules; the parts of a batc
 import asyncio
 import copy
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from rocketpy.client.batch import BatchPart, stored_bytes
 from rocketpy.client.config import ProducerConfig
@@ -49,11 +49,8 @@ def may_be_gathered(topic: str, message: Outgoing, options: SendOptions) -> bool
     return options.get("properties", {}).keys() <= {PROPERTY_INSTANCE_ID}
 
 
-class _Waiting(NamedTuple):
-    """A message, and who waits for its result."""
-
-    message: Outgoing
-    future: asyncio.Future[SendResult]
+_Waiting: TypeAlias = tuple[Outgoing, asyncio.Future[SendResult]]
+"""A message, and who waits for its result."""
 
 
 class _Line:
@@ -62,16 +59,16 @@ class _Line:
     Attributes:
         items: in the order of the calls.
         bytes: of their records.
-        deadline_ms: when the first of them is out of time.
+        deadline_ms: when the first of them to be so is out of time.
         timer: sends them.
     """
 
     __slots__ = ("bytes", "deadline_ms", "items", "timer")
 
-    def __init__(self, timer: asyncio.TimerHandle) -> None:
+    def __init__(self, timer: asyncio.TimerHandle, deadline_ms: int) -> None:
         self.items: list[_Waiting] = []
         self.bytes = 0
-        self.deadline_ms = _ANY
+        self.deadline_ms = deadline_ms
         self.timer = timer
 
 
@@ -94,8 +91,10 @@ class Gathering:
     ) -> None:
         self._window = window
         self._transport = transport
+        self._loop = transport.loop
         self._linger_s = to_s(config.linger)
-        self._least_s = to_s(config.timeout) / 2
+        self._timeout_s = to_s(config.timeout)
+        self._least_s = self._timeout_s / 2
         self._max_messages = config.linger_messages
         self._max_bytes = min(config.linger_bytes, config.max_message_bytes)
         self._attempts = 1 + config.retries
@@ -116,26 +115,29 @@ class Gathering:
             ClosedError: the producer is closed.
         """
         self._window.enter(len(message.body))
-        transport = self._transport
-        waiting = _Waiting(message, transport.loop.create_future())
-        deadline_ms = transport.clock.monotonic_ms() + int(time_s * 1000)
+        future: asyncio.Future[SendResult] = self._loop.create_future()
         if time_s < self._least_s:
-            self._launch(topic, [waiting], deadline_ms)
-            return waiting.future
+            self._launch(topic, [(message, future)], self._deadline_ms(time_s))
+            return future
         size_bytes = stored_bytes(message, topic)
         line = self._lines.get(topic)
         if line is not None and line.bytes + size_bytes > self._max_bytes:
             self._send(topic)
             line = None
         if line is None:
-            timer = transport.loop.call_later(self._linger_s, self._send, topic)
-            line = self._lines[topic] = _Line(timer)
-        line.items.append(waiting)
+            timer = self._loop.call_later(self._linger_s, self._send, topic)
+            line = self._lines[topic] = _Line(timer, self._deadline_ms(time_s))
+        elif time_s < self._timeout_s:  # one that has all the time ends after those before it
+            line.deadline_ms = min(line.deadline_ms, self._deadline_ms(time_s))
+        items = line.items
+        items.append((message, future))
         line.bytes += size_bytes
-        line.deadline_ms = min(line.deadline_ms, deadline_ms)
-        if len(line.items) >= self._max_messages or line.bytes >= self._max_bytes:
+        if len(items) >= self._max_messages or line.bytes >= self._max_bytes:
             self._send(topic)
-        return waiting.future
+        return future
+
+    def _deadline_ms(self, time_s: float) -> int:
+        return self._transport.clock.monotonic_ms() + int(time_s * 1000)
 
     def send_all(self) -> None:
         """Send what waits now."""
@@ -147,21 +149,21 @@ class Gathering:
         line.timer.cancel()
         wanted = []
         for waiting in line.items:
-            if waiting.future.done():  # nobody waits any more
-                self._window.leave(len(waiting.message.body))
+            if waiting[1].done():  # nobody waits any more
+                self._window.leave(len(waiting[0].body))
             else:
                 wanted.append(waiting)
         if wanted:
             self._launch(topic, wanted, line.deadline_ms)
 
     def _launch(self, topic: str, items: list[_Waiting], deadline_ms: int) -> None:
-        part = BatchPart([each.message for each in items])
+        part = BatchPart([message for message, _ in items])
         is_batch = len(items) > 1
         operation = SendOperation(
             self._requests,
             self._transport,
             topic,
-            part.outgoing(self._next_msg_id()) if is_batch else items[0].message,
+            part.outgoing(self._next_msg_id()) if is_batch else items[0][0],
             timeout_ms=max(0, deadline_ms - self._transport.clock.monotonic_ms()),
             attempts=self._attempts,
             choose=None,
@@ -183,10 +185,10 @@ class Gathering:
         operation.start()
 
     def _settle(self, items: list[_Waiting], results: list[SendResult]) -> None:
-        for (message, future), result in zip(items, results, strict=True):
-            self._window.leave(len(message.body))
+        for (_, future), result in zip(items, results, strict=True):
             if not future.done():
                 future.set_result(result)
+        self._window.leave(sum(len(message.body) for message, _ in items), len(items))
 
     def _fail(self, items: list[_Waiting], error: BaseException) -> None:
         for message, future in items:

@@ -100,7 +100,8 @@ class Instance:
         self._divided_groups: set[str] = set()
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
         ip = self.client_id.partition("@")[0]
-        self.next_msg_id = MsgIds(ip, process_id, clock, rng).next
+        ids = MsgIds(ip, process_id, clock, rng)
+        self.next_msg_id, self.next_msg_ids = ids.next, ids.next_many
         self._last_route_ms = -ROUTE_MIN_PAUSE_MS
         self._sub_version = 0
         self._route_job = PeriodicJob(

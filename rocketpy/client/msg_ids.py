@@ -3,9 +3,13 @@
 import ipaddress
 import random
 from datetime import datetime
+from typing import Final
 
 from rocketpy.proto.message_id import UniqIdGenerator
 from rocketpy.runtime.clock import Clock
+
+_AT_ONCE: Final = 1024
+"""Ids that are made of one look at the clock."""
 
 
 class MsgIds:
@@ -34,6 +38,16 @@ class MsgIds:
         if self._generator.needs_month(now_ms):
             self._set_month(now_ms)
         return self._generator.next_id(now_ms)
+
+    def next_many(self, count: int) -> list[str]:
+        """Return the next ids, of looks at the clock so often that none can be given twice."""
+        ids: list[str] = []
+        while len(ids) < count:
+            now_ms = self._offset_ms + self._clock.monotonic_ms()
+            if self._generator.needs_month(now_ms):
+                self._set_month(now_ms)
+            ids += self._generator.next_ids(now_ms, min(_AT_ONCE, count - len(ids)))
+        return ids
 
     def _set_month(self, now_ms: int) -> None:
         local = datetime.fromtimestamp(now_ms / 1000).astimezone()

@@ -4,6 +4,8 @@ Source: Validators, Message, DefaultMQProducerImpl.sendKernelImpl (5.4.0).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any, Final, NamedTuple, cast
 
 from rocketpy.client.config import ProducerConfig
@@ -11,6 +13,7 @@ from rocketpy.client.later import Moment, level_property, moment_of
 from rocketpy.client.message import Message
 from rocketpy.client.queue_select import queue_index_by_key
 from rocketpy.client.send_options import SendOptions, check_options
+from rocketpy.client.serializers import PLAIN
 from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.compression import deflate
@@ -58,6 +61,8 @@ class Outgoing(NamedTuple):
     moment: Moment | None = None
 
 
+# An `Outgoing` of its fields, without a call of Python code.
+_outgoing: Final[Callable[[tuple[Any, ...]], Outgoing]] = partial(tuple.__new__, Outgoing)
 _checked_topics: set[str] = set()
 
 
@@ -101,12 +106,8 @@ def build_outgoing(
         check_options(options)
     data = (options.get("serializer") or config.serializer).dumps(body)
     size_bytes = len(data)
-    if not size_bytes:
-        raise IllegalMessageError("the body is empty")
-    if size_bytes > config.max_message_bytes:
-        raise IllegalMessageError(
-            f"a body of {size_bytes} bytes exceeds the limit of {config.max_message_bytes} bytes"
-        )
+    if not 0 < size_bytes <= config.max_message_bytes:
+        _check_body_size(size_bytes, config)
     sys_flag = 0
     if compress and 0 < config.compress_over_bytes <= size_bytes:
         codec = _CODECS[config.compression]
@@ -122,6 +123,53 @@ def build_outgoing(
         if len(properties) > MAX_PROPERTIES_BYTES // 4:
             _check_properties_size(properties)
     return Outgoing(data, properties, sys_flag, options.get("flag", 0), msg_id, moment=moment)
+
+
+def build_alike(
+    bodies: Sequence[Any],
+    options: SendOptions,
+    config: ProducerConfig,
+    msg_ids: Sequence[str],
+) -> list[Outgoing]:
+    """Serialize and check the messages of a batch that have the same options, and no delay.
+
+    Raises:
+        IllegalMessageError: one breaks a limit; nothing was sent.
+        TypeError: an option that does not exist, or is of another type; nothing was sent.
+    """
+    check_options(options)
+    serializer = options.get("serializer") or config.serializer
+    if serializer is PLAIN and set(map(type, bodies)) == {bytes}:
+        datas = bodies
+    else:
+        datas = [serializer.dumps(body) for body in bodies]
+    for size_bytes in {len(data) for data in datas}:
+        _check_body_size(size_bytes, config)
+    after_id = _AFTER_ID + _user_properties(options, None) if options else _AFTER_ID
+    properties = [f"{_BEFORE_ID}{msg_id}{after_id}" for msg_id in msg_ids]
+    if properties and len(properties[0]) > MAX_PROPERTIES_BYTES // 4:
+        _check_properties_size(properties[0])
+    rows = zip(
+        datas,
+        properties,
+        repeat(0),
+        repeat(options.get("flag", 0)),
+        msg_ids,
+        repeat(SEND),
+        repeat(None),
+        repeat(None),
+        strict=False,
+    )
+    return list(map(_outgoing, rows))
+
+
+def _check_body_size(size_bytes: int, config: ProducerConfig) -> None:
+    if not size_bytes:
+        raise IllegalMessageError("the body is empty")
+    if size_bytes > config.max_message_bytes:
+        raise IllegalMessageError(
+            f"a body of {size_bytes} bytes exceeds the limit of {config.max_message_bytes} bytes"
+        )
 
 
 def _check_properties_size(properties: str) -> None:

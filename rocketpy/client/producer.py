@@ -14,7 +14,14 @@ from rocketpy.client.durations import Duration
 from rocketpy.client.later import DELAYS
 from rocketpy.client.launching import Launching
 from rocketpy.client.message import Message, ReceivedMessage
-from rocketpy.client.outgoing import SEND_REPLY, build_outgoing, check_send_topic, unpacked
+from rocketpy.client.outgoing import (
+    SEND_REPLY,
+    Outgoing,
+    build_alike,
+    build_outgoing,
+    check_send_topic,
+    unpacked,
+)
 from rocketpy.client.recall import recall_message
 from rocketpy.client.request_reply import ask, near, reply_place
 from rocketpy.client.send_options import SendOptions, check_options
@@ -137,7 +144,8 @@ class Producer(Launching):
     async def ready(self) -> None:
         """Wait until one more `send_nowait` or `send_oneway` fits into the limits."""
         self._transport()
-        await self._window.wait_for_space()
+        if not self._window.has_space:
+            await self._window.wait_for_space()
 
     async def flush(self) -> None:
         """Wait until every send in flight has its result; what `linger` gathers goes at once."""
@@ -202,16 +210,7 @@ class Producer(Launching):
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
-        messages = []
-        for item in bodies:
-            of_item, data = options, item
-            if isinstance(item, Message):
-                item_topic, data, of_item = unpacked(item, None, options)
-                if item_topic != own_topic:
-                    reason = f"a batch has one topic, not {own_topic} and {item_topic}"
-                    raise IllegalMessageError(reason)
-            msg_id = self._instance.next_msg_id()
-            messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
+        messages = self._built(list(bodies), own_topic, options)
         results: list[SendResult] = []
         for part in split_batches(messages, topic, self.config.max_message_bytes):
             try:
@@ -224,6 +223,22 @@ class Producer(Launching):
                 raise partly_sent(results, len(part.messages), len(messages), error) from error
             results += part.results(stored)
         return results
+
+    def _built(self, items: list[Any], topic: str, options: SendOptions) -> list[Outgoing]:
+        """Build the messages of a batch; each `Message` among them has options of its own."""
+        ids = self._instance.next_msg_ids(len(items))
+        if not any(issubclass(kind, Message) for kind in set(map(type, items))):
+            return build_alike(items, options, self.config, ids)
+        messages = []
+        for item, msg_id in zip(items, ids, strict=True):
+            of_item, data = options, item
+            if isinstance(item, Message):
+                item_topic, data, of_item = unpacked(item, None, options)
+                if item_topic != topic:
+                    reason = f"a batch has one topic, not {topic} and {item_topic}"
+                    raise IllegalMessageError(reason)
+            messages.append(build_outgoing(data, of_item, self.config, msg_id, compress=False))
+        return messages
 
     async def recall(self, topic: str, handle: str) -> str:
         """Call a message back that was sent with `delay` or `deliver_at` and is not due yet.

@@ -79,6 +79,9 @@ class QueueTurn:
             failed: brokers on which this message has failed, the last one at the end. They are
                 left out if that can be helped: all of them, else the last one.
         """
+        if not failed and self._faults is None:
+            self._turn += 1
+            return self.queues[self._turn % len(self.queues)]
         avoided = failed
         if failed and self.brokers.issubset(failed):
             avoided = failed[-1:]

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.hooks import RpcHook
+from rocketpy.remoting.in_flight import Call
 
 
 class Remoting(Protocol):
@@ -27,6 +28,10 @@ class Remoting(Protocol):
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
         """Send a request; the future has the response or a ClientError."""
+        ...
+
+    def start(self, address: str, call: Call) -> None:
+        """Send a request; what becomes of it, a response or a ClientError, goes to the call."""
         ...
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:

@@ -34,6 +34,7 @@ from typing import Final
 
 from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.queue_select import checked_choice
+from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.client.send_pauses import backoff_ms, share_ms, wait_to_look_again_ms
 from rocketpy.client.send_result import SendResult, read_send_response
 from rocketpy.client.send_transport import SendTransport
@@ -119,9 +120,9 @@ class SendOperation:
     """
 
     __slots__ = (
-        "_attempts", "_brokers", "_choose", "_deadline_ms", "_is_heard", "_message", "_queue",
-        "_response", "_slot", "_started_ms", "_state", "_timer", "_topic", "_transport",
-        "_trouble", "_waits_for_broker", "_window", "future",
+        "_attempt", "_attempts", "_brokers", "_choose", "_deadline_ms", "_is_heard", "_message",
+        "_queue", "_slot", "_started_ms", "_state", "_timer", "_topic", "_transport", "_trouble",
+        "_waits_for_broker", "_window", "future",
     )  # fmt: skip
 
     def __init__(
@@ -140,15 +141,15 @@ class SendOperation:
         self._transport = transport
         self._topic = topic
         self._message = message
-        self._deadline_ms = transport.clock.monotonic_ms() + timeout_ms
+        self._started_ms = transport.clock.monotonic_ms()
+        self._deadline_ms = self._started_ms + timeout_ms
         self._attempts = attempts
         self._choose = choose
         self._waits_for_broker = waits_for_broker
         self._trouble: SendTrouble | None = None
         self._brokers: frozenset[str]
         self._queue: MessageQueue | None
-        self._started_ms: int
-        self._response: asyncio.Future[RemotingCommand] | None
+        self._attempt: SendAttempt | None = None
         self._slot = 0
         self._timer: asyncio.Handle | None = None
         self._is_heard = False
@@ -162,7 +163,11 @@ class SendOperation:
             ClosedError: the producer is closed.
         """
         self._window.enter(len(self._message.body))
-        self._route()
+        if self._transport.is_routed(self._topic):
+            self._go(State.ROUTING)
+            self._try_at(self._started_ms)
+        else:
+            self._route()
 
     def _go(self, state: State) -> None:
         assert state in self._state.after, f"{self._state} -> {state}"
@@ -244,10 +249,13 @@ class SendOperation:
         """Make the next attempt, unless time is up or nobody waits for the result."""
         if self.future.done():
             self._leave()
-            return
+        else:
+            self._try_at(self._transport.clock.monotonic_ms())
+
+    def _try_at(self, now: int) -> None:
         self._go(State.SENDING)
         transport = self._transport
-        now = self._started_ms = transport.clock.monotonic_ms()
+        self._started_ms = now
         left_ms = self._deadline_ms - now
         if left_ms <= 0:
             self._out_of_time()
@@ -264,17 +272,18 @@ class SendOperation:
             else:
                 queue = turn.next(trouble.failed)
             self._queue = queue
-            response = transport.transmit(queue, self._message, left_ms)
+            attempt = self._attempt = SendAttempt(self, transport.loop, queue, now, left_ms)
+            transport.transmit(attempt, self._message)
         except RocketPyError as error:
+            self._attempt = None
             self._attempt_failed(error)
             return
         except Exception as error:  # noqa: BLE001 - the user's selector may raise anything
+            self._attempt = None
             self._finish_error(error)
             return
-        self._response = response
         if len(self._brokers) > 1:
             self._watch(left_ms, trouble)
-        response.add_done_callback(self._responded)
 
     def _watch(self, left_ms: int, trouble: SendTrouble | None) -> None:
         """Give the attempt its share of the time, if another one may follow."""
@@ -291,46 +300,42 @@ class SendOperation:
     def share_over(self) -> None:
         """Try another broker, and keep listening: the attempt has had its share of the time."""
         self._slot = 0
-        queue, response = self._queue, self._response
-        assert queue is not None
-        assert response is not None
-        self._had_trouble().late[response] = queue, self._started_ms
-        self._response = None
+        attempt = self._attempt
+        assert attempt is not None
+        self._had_trouble().late[attempt] = None
+        self._attempt = None
         waited_ms = self._transport.clock.monotonic_ms() - self._started_ms
-        broker = self._transport.describe_broker(queue.broker_name)
+        broker = self._transport.describe_broker(attempt.queue.broker_name)
         words = f"no answer from {broker} to a send within {waited_ms} ms"
         self._attempt_failed(RequestTimeoutError(words))
 
-    def _responded(self, future: asyncio.Future[RemotingCommand]) -> None:
-        if future.cancelled():
-            if self._state is not State.DONE:
-                self._finish_error(asyncio.CancelledError())
-            return
-        error = future.exception()
+    def responded(
+        self,
+        attempt: SendAttempt,
+        response: RemotingCommand | None,
+        error: BaseException | None,
+    ) -> None:
+        """Go on with what became of an attempt: a response or an error."""
+        is_late = attempt is not self._attempt
+        if not is_late:
+            self._attempt = None
         if self._state is State.DONE:  # another attempt has ended it
             return
-        is_late = future is not self._response
         if is_late:
-            queue, started_ms = self._had_trouble().late.pop(future)
-        else:
-            assert self._queue is not None
-            queue, started_ms = self._queue, self._started_ms
-            self._response = None
-            if self._slot:
-                self._unwatch()
-        if error is None:
-            response = future.result()
+            del self._had_trouble().late[attempt]
+        elif self._slot:
+            self._unwatch()
+        if response is not None:
             try:
-                result = read_send_response(response, queue, self._message.msg_id)
+                result = read_send_response(response, attempt.queue, self._message.msg_id)
             except RocketPyError as unreadable:
                 self._finish_error(unreadable)
                 return
             if result is not None:
-                elapsed_ms = self._transport.clock.monotonic_ms() - started_ms
-                self._transport.note_success(queue.broker_name, elapsed_ms)
-                self._finish(result)
+                self._stored(attempt, result)
                 return
             error = BrokerError.from_code(response.code, response.remark)
+        assert error is not None
         if is_late:
             if self._state is State.LISTENING and not self._had_trouble().late:
                 self._out_of_time()
@@ -338,6 +343,15 @@ class SendOperation:
             self._attempt_failed(error)
         else:
             self._finish_error(error)
+
+    def _stored(self, attempt: SendAttempt, result: SendResult) -> None:
+        transport = self._transport
+        if transport.minds_speed:
+            elapsed_ms = transport.clock.monotonic_ms() - attempt.started_ms
+            transport.note_success(attempt.queue.broker_name, elapsed_ms)
+        self._leave()
+        if not self.future.done():
+            self.future.set_result(result)
 
     def _attempt_failed(self, error: RocketPyError) -> None:
         """Note how it failed, then try again, now or later, or give up."""
@@ -429,11 +443,6 @@ class SendOperation:
             self._hear_of_cancelling()
         else:
             self._finish_error(error)
-
-    def _finish(self, result: SendResult) -> None:
-        self._leave()
-        if not self.future.done():
-            self.future.set_result(result)
 
     def _finish_error(self, error: BaseException) -> None:
         self._leave()

@@ -3,8 +3,10 @@
 Source: SendResult, SendStatus, MQClientAPIImpl.processSendResponse (5.4.0).
 """
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.proto.command import RemotingCommand
@@ -25,6 +27,8 @@ class SendStatus(IntEnum):
 
 
 _STATUSES = {int(status): status for status in SendStatus}
+STORED_CODES = frozenset(_STATUSES)
+"""Response codes that say that a message is stored."""
 
 
 class SendResult(NamedTuple):
@@ -49,6 +53,16 @@ class SendResult(NamedTuple):
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     recall_handle: str | None = None
+
+
+# A result of its fields, without a call of Python code.
+_result: Final[Callable[[tuple[Any, ...]], SendResult]] = partial(tuple.__new__, SendResult)
+_QUEUE_ID, _OFFSET, _MSG_ID, _TRANSACTION_ID, _REGION, _RECALL_HANDLE = (
+    SendMessageResponseHeader.wire_name(name)
+    for name in (
+        "queue_id", "queue_offset", "msg_id", "transaction_id", "region_id", "recall_handle",
+    )
+)  # fmt: skip
 
 
 class SendStats(NamedTuple):
@@ -82,8 +96,34 @@ def read_send_response(
     status = _STATUSES.get(response.code)
     if status is None:
         return None
+    fields = response.ext_fields
+    number, offset = fields.get(_QUEUE_ID, ""), fields.get(_OFFSET, "")
+    is_plain = number.isdecimal() and len(number) < 10 and offset.isdecimal() and len(offset) < 19
+    if not is_plain or _MSG_ID not in fields:
+        return _read_carefully(status, fields, queue, msg_id)
+    queue_id = int(number)
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    get = fields.get
+    return _result(
+        (
+            status,
+            msg_id,
+            fields[_MSG_ID],
+            queue,
+            int(offset),
+            get(_TRANSACTION_ID),
+            get(_REGION) or "DefaultRegion",
+            get(_RECALL_HANDLE),
+        )
+    )
+
+
+def _read_carefully(
+    status: SendStatus, fields: dict[str, str], queue: MessageQueue, msg_id: str
+) -> SendResult:
     try:
-        header = SendMessageResponseHeader.from_ext(response.ext_fields)
+        header = SendMessageResponseHeader.from_ext(fields)
     except HeaderFieldError as error:
         raise BadBodyError(f"the response to a send: {error}") from error
     if header.queue_id != queue.queue_id:

@@ -15,15 +15,17 @@ from rocketpy.client.durations import to_ms
 from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.client.instance import Instance
 from rocketpy.client.later import V5_0_0
-from rocketpy.client.outgoing import SEND_BATCH, Outgoing
+from rocketpy.client.outgoing import SEND, SEND_BATCH, Outgoing
 from rocketpy.client.queue_select import QueueTurn
 from rocketpy.client.retry_notes import RetryNotes
+from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.errors import NoRouteError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.prepared import PreparedRequest, RequestTemplate
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 from rocketpy.runtime.ordered_set import OrderedSet
 
@@ -51,6 +53,7 @@ class SendTransport:
         rng: the client's.
         loop: runs the producer.
         watch: attempts that another one follows.
+        minds_speed: how long an answer took is of interest.
         attempt_timeout_ms: when that begins; 0 for a share of the time left.
         flow_control_retry: what to do when a broker is over its capacity.
         retries: told of each attempt that is followed by another one.
@@ -65,6 +68,7 @@ class SendTransport:
             if config.latency_fault
             else None
         )
+        self.minds_speed = self._faults is not None
         self.attempt_timeout_ms = to_ms(config.attempt_timeout)
         self.flow_control_retry = config.flow_control_retry
         self.retries = RetryNotes(config.on_retry)
@@ -75,11 +79,18 @@ class SendTransport:
         self._group = group
         self._turns: dict[str, QueueTurn] = {}
         self._headers: dict[MessageQueue, dict[str, str]] = {}
+        self._templates: dict[int, dict[MessageQueue, RequestTemplate]] = {SEND: {}, SEND_BATCH: {}}
         self._versions: dict[str, int] = {}
         self._waiting_for_route: dict[str, list[RouteCallback]] = {}
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
 
     # ---- where to
+
+    def is_routed(self, topic: str) -> bool:
+        """Whether the topic's route is known, and nobody waits for it before us."""
+        return topic not in self._waiting_for_route and bool(
+            self._routes.cached_publish_queues(topic)
+        )
 
     def when_routed(self, topic: str, callback: RouteCallback) -> None:
         """Call back once the topic's route is known, at once if it is.
@@ -124,19 +135,32 @@ class SendTransport:
 
     # ---- one attempt
 
-    def transmit(
-        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
-    ) -> asyncio.Future[RemotingCommand]:
-        """Send one attempt.
+    def transmit(self, attempt: SendAttempt, message: Outgoing) -> None:
+        """Send one attempt; what becomes of it is told to it.
 
         Raises:
             NoRouteError: the queue's broker has no known master.
-            TooManyInFlightError: the connection cannot take more.
         """
+        queue = attempt.queue
         if message.moment is not None:
-            return self.loop.create_task(self._transmit_timed(queue, message, timeout_ms))
-        request = make_request(message.code, self._header(queue, message), message.body)
-        return self._remoting.invoke_future(self._address(queue), request, timeout_ms)
+            timed = self._transmit_timed(queue, message, attempt.timeout_ms)
+            attempt.follow(self.loop.create_task(timed))
+            return
+        address = self._address(queue)
+        attempt.command = self._request(queue, message)
+        self._remoting.start(address, attempt)
+
+    def _request(self, queue: MessageQueue, message: Outgoing) -> RemotingCommand:
+        templates = self._templates.get(message.code)
+        if templates is None or message.sys_flag or message.flag or message.retries:
+            return make_request(message.code, self._header(queue, message), message.body)
+        template = templates.get(queue)
+        if template is None:
+            fields = self._header(queue, message)
+            template = templates[queue] = RequestTemplate(
+                message.code, fields, time=_BORN_TIMESTAMP, text=_PROPERTIES
+            )
+        return PreparedRequest(template, self.clock.time_ms(), message.properties, message.body)
 
     async def _transmit_timed(
         self, queue: MessageQueue, message: Outgoing, timeout_ms: int

@@ -1,15 +1,13 @@
 """What has gone wrong with one send so far; a send that succeeds at once has none of it."""
 
-import asyncio
 from typing import Final
 
+from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.errors import RocketPyError
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.proto.message_queue import MessageQueue
 
 MAX_NOTES: Final = 8
 
-Late = dict[asyncio.Future[RemotingCommand], tuple[MessageQueue, int]]
+Late = dict[SendAttempt, None]
 
 
 class SendTrouble:
@@ -21,7 +19,7 @@ class SendTrouble:
         pauses: how often nobody could be reached.
         failed: brokers on which it failed, the last one at the end.
         refused: brokers that have refused the connection since one could be reached.
-        late: attempts whose share of the time is over: where they went and when they began.
+        late: attempts whose share of the time is over, in their order.
         error: the last failure.
         tries: attempts that have failed, however.
     """

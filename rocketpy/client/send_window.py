@@ -62,12 +62,13 @@ class SendWindow:
         self.entered += 1
         self.bytes += size_bytes
 
-    def leave(self, size_bytes: int) -> None:
-        """Count a send out, and let the next one in that waits."""
-        self.left += 1
+    def leave(self, size_bytes: int, count: int = 1) -> None:
+        """Count a send out, or several, and let as many in that wait."""
+        self.left += count
         self.bytes -= size_bytes
-        if self._waiters:
+        while self._waiters and count:
             self._wake_next()
+            count -= 1
         if self._idle is not None and not self.messages and not self._idle.done():
             self._idle.set_result(None)
 

@@ -1,9 +1,8 @@
 """RemotingCommand: one request or response, and how it becomes a frame.
 
 The three header serializations are in `json_header`, `binary_header` and
-`msgpack_header`; `frame` draws the frame and turns received bytes into commands.
-
-Step 6 of a message's life (docs/ARCHITECTURE.md).
+`msgpack_header`; `frame` draws the frame and turns received bytes into commands. Requests that
+differ in little are drawn by `prepared`.
 
 Source: RemotingCommand of 5.4.0.
 """
@@ -84,7 +83,9 @@ class RemotingCommand:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RemotingCommand):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(
+            getattr(self, name) == getattr(other, name) for name in RemotingCommand.__slots__
+        )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 

@@ -98,7 +98,9 @@ class UniqIdGenerator:
     each id, and call `set_month` when it says so (once a month). Not synchronised.
     """
 
-    __slots__ = ("_counter", "_month_end_ms", "_month_start_ms", "_prefix")
+    __slots__ = (
+        "_counter", "_front", "_front_ms", "_month_end_ms", "_month_start_ms", "_prefix",
+    )  # fmt: skip
 
     def __init__(self, ip: bytes, pid: int, process_hash: int, *, first_counter: int = 0) -> None:
         """Make a generator.
@@ -114,6 +116,7 @@ class UniqIdGenerator:
         self._counter = first_counter & 0xFFFF
         self._month_start_ms = 0
         self._month_end_ms = -1
+        self._front, self._front_ms = "", -1  # of the latest id, and when that was made
 
     def needs_month(self, now_ms: int) -> bool:
         """Tell whether `set_month` must be called before the next id."""
@@ -124,9 +127,22 @@ class UniqIdGenerator:
         assert start_ms < end_ms, (start_ms, end_ms)
         self._month_start_ms = start_ms
         self._month_end_ms = end_ms
+        self._front_ms = -1
 
     def next_id(self, now_ms: int) -> str:
         """Return the next id; `now_ms` is the wall clock."""
         counter = self._counter
         self._counter = counter + 1 & 0xFFFF
-        return f"{self._prefix}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}{counter:04X}"
+        if now_ms != self._front_ms:
+            self._front, self._front_ms = self._front_of(now_ms), now_ms
+        return f"{self._front}{counter:04X}"
+
+    def next_ids(self, now_ms: int, count: int) -> list[str]:
+        """Return the next ids, at most 65,536."""
+        assert count <= 1 << 16, count
+        front, first = self._front_of(now_ms), self._counter
+        self._counter = first + count & 0xFFFF
+        return [f"{front}{number & 0xFFFF:04X}" for number in range(first, first + count)]
+
+    def _front_of(self, now_ms: int) -> str:
+        return f"{self._prefix}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}"

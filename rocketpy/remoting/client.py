@@ -1,7 +1,7 @@
 """RemotingClient: calls to servers by address, responses matched by opaque.
 
-Everything here runs on the loop of the first call. A call to a connected server costs one future,
-no task and no timer.
+Everything here runs on the loop of the first call. A call to a connected server costs one future
+(`invoke_future`) or none (`start`), no task and no timer.
 
 Step 5 of a message's life (docs/ARCHITECTURE.md).
 
@@ -20,7 +20,7 @@ from rocketpy.proto.command import RemotingCommand
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.dispatch import Processor, ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
-from rocketpy.remoting.in_flight import PendingRequest
+from rocketpy.remoting.in_flight import Call, PendingRequest
 from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.loop_turn import LoopTurn
 from rocketpy.remoting.memory_budget import MemoryBudget
@@ -136,16 +136,26 @@ class RemotingClient:
             self._bind()
         loop = self.loop
         future: asyncio.Future[RemotingCommand] = loop.create_future()
-        pending = PendingRequest(command, future, timeout_ms, loop.time() + timeout_ms / 1000)
+        self.start(
+            address, PendingRequest(command, future, timeout_ms, loop.time() + timeout_ms / 1000)
+        )
+        return future
+
+    def start(self, address: str, call: Call) -> None:
+        """Start a call that says itself what is to become of it; on the client's loop.
+
+        Errors are those of `invoke` and always arrive in the call.
+        """
         peer = self._peers.get(address)
         if peer is None:
+            if not self._is_bound:
+                self._bind()
             try:
                 peer = self._new_peer(address)
             except (ClosedError, ConnectError) as error:
-                future.set_exception(error)
-                return future
-        peer.start(pending)
-        return future
+                call.fail(error)
+                return
+        peer.start(call)
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
         """Send a request that gets no response.

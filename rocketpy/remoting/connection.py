@@ -302,8 +302,8 @@ class Connection(asyncio.Protocol):
     def take_response(self, response: RemotingCommand) -> None:
         """Give a response to the call that waits for it."""
         pending = self.channel.in_flight.take(response.opaque)
-        if pending is not None and not pending.future.done():
-            pending.future.set_result(response)
+        if pending is not None:
+            pending.answer(response)
 
     # ---- responses
 

@@ -37,16 +37,37 @@ class TimerLoop(Protocol):
         ...
 
 
-class PendingRequest:
-    """One request on its way.
+class Call(Protocol):
+    """One request on its way, whoever waits for what becomes of it.
 
     Attributes:
         command: the request as sent (kept for the one resend after GO_AWAY).
-        future: gets the response or the error.
         timeout_ms: as given by the caller, for the error's words.
         deadline_s: loop time at which it fails.
         was_resent: GO_AWAY has moved it to another connection once.
     """
+
+    command: RemotingCommand
+    timeout_ms: int
+    deadline_s: float
+    was_resent: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its response or an error, or nobody waits any more."""
+        ...
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Take the response; from within the reading of the connection."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Take an error; perhaps before the call that has started it returns."""
+        ...
+
+
+class PendingRequest:
+    """A call whose response goes to a future; see `Call`."""
 
     __slots__ = ("command", "deadline_s", "future", "timeout_ms", "was_resent")
 
@@ -62,6 +83,21 @@ class PendingRequest:
         self.timeout_ms = timeout_ms
         self.deadline_s = deadline_s
         self.was_resent = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the future is done."""
+        return self.future.done()
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Take the response, unless the caller is gone."""
+        if not self.future.done():
+            self.future.set_result(response)
+
+    def fail(self, error: Exception) -> None:
+        """Take an error, unless the caller is gone."""
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class InFlight:
@@ -84,17 +120,17 @@ class InFlight:
     def __init__(self, loop: TimerLoop, peer: str) -> None:
         self._loop = loop
         self._peer = peer
-        self._pending: dict[int, PendingRequest] = {}
+        self._pending: dict[int, Call] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._timer: TimerHandle | None = None
         self._armed_for_s = 0.0
-        self.on_timeout: Callable[[PendingRequest], None] | None = None
+        self.on_timeout: Callable[[Call], None] | None = None
 
     def __len__(self) -> int:
         """Count of unanswered requests."""
         return len(self._pending)
 
-    def add(self, opaque: int, pending: PendingRequest) -> None:
+    def add(self, opaque: int, pending: Call) -> None:
         """Wait for the response with this opaque until the request's deadline."""
         self._pending[opaque] = pending
         deadlines = self._deadlines
@@ -104,11 +140,11 @@ class InFlight:
         if len(deadlines) > 2 * len(self._pending) + _STALE_ENTRIES_KEPT:
             self._forget_answered()
 
-    def take(self, opaque: int) -> PendingRequest | None:
+    def take(self, opaque: int) -> Call | None:
         """Remove and return the request a response belongs to; None when it is late or unknown."""
         return self._pending.pop(opaque, None)
 
-    def take_all(self) -> list[PendingRequest]:
+    def take_all(self) -> list[Call]:
         """Remove and return every unanswered request, and stop the timer."""
         pending = list(self._pending.values())
         self._pending.clear()
@@ -121,8 +157,8 @@ class InFlight:
     def fail_all(self, reason: str) -> None:
         """Fail every unanswered request with ConnectionLostError."""
         for pending in self.take_all():
-            if not pending.future.done():
-                pending.future.set_exception(
+            if not pending.is_over:
+                pending.fail(
                     ConnectionLostError(
                         f"connection to {self._peer} closed ({reason}) before request "
                         f"{pending.command.code} was answered"
@@ -145,8 +181,8 @@ class InFlight:
                 return
             heapq.heappop(deadlines)
             del pendings[opaque]
-            if not pending.future.done():
-                pending.future.set_exception(
+            if not pending.is_over:
+                pending.fail(
                     RequestTimeoutError(
                         f"no answer from {self._peer} to request {pending.command.code} "
                         f"within {pending.timeout_ms} ms"

@@ -17,13 +17,14 @@ from typing import Protocol
 from rocketpy.errors import ClosedError, ConnectError, TooManyInFlightError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.proto.prepared import PreparedRequest
 from rocketpy.remoting.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
 from rocketpy.remoting.config import RemotingClientConfig
 from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.connection_owner import ConnectionOwner
 from rocketpy.remoting.dispatch import ProcessorTable
 from rocketpy.remoting.hooks import RpcHook
-from rocketpy.remoting.in_flight import InFlight, PendingRequest
+from rocketpy.remoting.in_flight import Call, InFlight
 from rocketpy.remoting.limits import ConnectionLimits
 from rocketpy.remoting.loop_turn import LoopTurn
 from rocketpy.remoting.memory_budget import MemoryBudget
@@ -33,7 +34,7 @@ from rocketpy.runtime.ordered_set import OrderedSet
 
 _log = logging.getLogger(__name__)
 
-_ONEWAY = 2
+_RESPONSE, _ONEWAY = 1, 2
 _JSON, _MSGPACK = 0, 2
 _HOST = re.compile(r"[^\s/\\@,;]+")
 _SHORTEST_SILENCE_MS = 1_000
@@ -115,10 +116,17 @@ class ClientConnection(Connection):
             return
         if self._peer.hooks:
             self._peer.run_after_hooks(pending.command, response)
-        if not pending.future.done():
-            pending.future.set_result(response)
+        pending.answer(response)
         if self.is_retired and not in_flight:
             self.channel.close("server went away")
+
+    def _serve(self, commands: list[RemotingCommand]) -> list[RemotingCommand]:
+        """Give out the responses that come first; serve the rest as any connection does."""
+        for index, command in enumerate(commands):
+            if not command.flag & _RESPONSE:
+                return super()._serve(commands[index:])
+            self.take_response(command)
+        return []
 
     def sweep(self, now_ms: int) -> None:
         """Also notice when something was last read.
@@ -137,7 +145,7 @@ class ClientConnection(Connection):
         if response.ext_fields.get(ROCKETPY_FIELD) == ROCKETPY_MSGPACK:
             self.speaks_msgpack = self._peer.uses_msgpack
 
-    def _on_timeout(self, pending: PendingRequest) -> None:
+    def _on_timeout(self, pending: Call) -> None:
         """Close a connection that has been silent for as long as a call waited: it may be dead."""
         silence_ms = max(pending.timeout_ms, _SHORTEST_SILENCE_MS)
         is_silent = self.reads == self._seen_reads
@@ -186,7 +194,7 @@ class ServerPeer:
 
     # ---- calls
 
-    def start(self, pending: PendingRequest) -> None:
+    def start(self, pending: Call) -> None:
         """Send a request, now or once connected; errors go to its future."""
         connection = self._connection
         if connection is not None and connection.channel.is_open:
@@ -194,13 +202,13 @@ class ServerPeer:
         else:
             self._await_connection(pending)
 
-    def went_away(self, connection: ClientConnection, pending: PendingRequest) -> bool:
+    def went_away(self, connection: ClientConnection, pending: Call) -> bool:
         """Retire a connection whose server shuts down; return whether the call is sent again."""
         connection.is_retired = True
         if self._connection is connection:
             self._connection = None
             _log.info("server sent GO_AWAY, reconnecting address=%s", self.address)
-        is_resent = not pending.was_resent and not pending.future.done()
+        is_resent = not pending.was_resent and not pending.is_over
         if is_resent:
             pending.was_resent = True
             self.start(pending)
@@ -254,20 +262,18 @@ class ServerPeer:
         """Fail what waits and close the connections."""
         self._is_closed = True
         for pending in self._waiting.take_all():
-            if not pending.future.done():
-                pending.future.set_exception(ClosedError("the remoting client was closed"))
+            pending.fail(ClosedError("the remoting client was closed"))
         for connection in list(self.connections):
             connection.channel.close("client closed")
 
     # ---- inside
 
-    def _transmit(self, connection: ClientConnection, pending: PendingRequest) -> None:
+    def _transmit(self, connection: ClientConnection, pending: Call) -> None:
         command = pending.command
         channel = connection.channel
         in_flight = channel.in_flight
         if len(in_flight) >= self._max_in_flight:
-            self._fail(
-                pending,
+            pending.fail(
                 TooManyInFlightError(f"{len(in_flight)} requests to {self.address} are unanswered"),
             )
             return
@@ -284,36 +290,39 @@ class ServerPeer:
         try:
             for hook in self.hooks:
                 hook.before_request(self.address, command)
-            frame = encode_command(command)
+            if command.__class__ is PreparedRequest:
+                frame = command.frame()
+            else:
+                frame = encode_command(command)
         except Exception as error:  # noqa: BLE001 - user's hook or values: belongs to this call only
-            self._fail(pending, error)
+            pending.fail(error)
             return
         # Alone, a request leaves at once; among others it shares their write.
         is_alone = not in_flight and not channel.has_unwritten
         if not command.flag & _ONEWAY:
             in_flight.add(opaque, pending)
-        elif not pending.future.done():
-            pending.future.set_result(command)
+        else:
+            pending.answer(command)
         if is_alone:
             channel.write(frame)
         else:
             channel.write_soon(frame)
 
-    def _await_connection(self, pending: PendingRequest) -> None:
+    def _await_connection(self, pending: Call) -> None:
         if self._is_closed:
-            self._fail(pending, ClosedError("the remoting client was closed"))
+            pending.fail(ClosedError("the remoting client was closed"))
             return
         if not self._is_connecting:
             pause_ms = self._retry_at_ms - self._context.now_ms()
             if pause_ms > 0:
                 words = f"{self._failure}; next attempt in {pause_ms} ms"
-                self._fail(pending, ConnectError(words, retry_in_ms=pause_ms))
+                pending.fail(ConnectError(words, retry_in_ms=pause_ms))
                 return
             self._is_connecting = True
             self.spawn(self._connect())
         if len(self._waiting) >= self._max_in_flight:
             words = f"{len(self._waiting)} requests wait for a connection to {self.address}"
-            self._fail(pending, TooManyInFlightError(words))
+            pending.fail(TooManyInFlightError(words))
             return
         self._waiting_count += 1
         self._waiting.add(self._waiting_count, pending)
@@ -344,7 +353,7 @@ class ServerPeer:
             return
         self._connection = connection
         for pending in self._waiting.take_all():
-            if not pending.future.done():
+            if not pending.is_over:
                 self._transmit(connection, pending)
 
     def _connect_failed(self, failure: str) -> None:
@@ -359,9 +368,4 @@ class ServerPeer:
         self._failure = failure
         self._retry_at_ms = self._context.now_ms() + int(pause_ms)
         for pending in self._waiting.take_all():
-            self._fail(pending, ConnectError(failure, retry_in_ms=int(pause_ms)))
-
-    @staticmethod
-    def _fail(pending: PendingRequest, error: Exception) -> None:
-        if not pending.future.done():
-            pending.future.set_exception(error)
+            pending.fail(ConnectError(failure, retry_in_ms=int(pause_ms)))

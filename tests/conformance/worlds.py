@@ -143,14 +143,26 @@ class ScriptedRemoting:
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> asyncio.Future[RemotingCommand]:
+        step = self._step(address, command)
+        if step is None:
+            return self._remoting.invoke_future(address, command, timeout_ms)
+        return asyncio.ensure_future(self._play(step, command, timeout_ms))
+
+    def start(self, address: str, call: Any) -> None:
+        step = self._step(address, call.command)
+        if step is None:
+            self._remoting.start(address, call)
+        else:
+            played = self._play(step, call.command, call.timeout_ms)
+            call.follow(asyncio.ensure_future(played))
+
+    def _step(self, address: str, command: RemotingCommand) -> Any:
         self._requests.append((address, command))
         steps = self._script[command.code]
         step = steps.pop(0) if steps else None
         if callable(step) and not isinstance(step, BaseException):
             step = step(address, command)
-        if step is None:
-            return self._remoting.invoke_future(address, command, timeout_ms)
-        return asyncio.ensure_future(self._play(step, command, timeout_ms))
+        return step
 
     async def _play(self, step: Any, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         if isinstance(step, BaseException):

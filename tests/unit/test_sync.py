@@ -44,6 +44,9 @@ class NoNetwork:
     def invoke_future(self, *args: Any) -> asyncio.Future[RemotingCommand]:
         return asyncio.ensure_future(self.invoke(*args))
 
+    def start(self, address: str, call: Any) -> None:
+        call.follow(asyncio.ensure_future(self.invoke(address, call.command, call.timeout_ms)))
+
     async def invoke_oneway(self, *args: Any) -> None:
         await self.invoke(*args)
 

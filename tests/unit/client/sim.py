@@ -207,6 +207,14 @@ class Remoting:
             return self._real.invoke_future(address, command, timeout_ms)
         return asyncio.ensure_future(self._play(step, address, command, timeout_ms))
 
+    def start(self, address: str, call: Any) -> None:
+        step = self._step(address, call.command)
+        if step is None and not self._cluster.latency_ms:
+            self._real.start(address, call)
+            return
+        played = self._play(step, address, call.command, call.timeout_ms)
+        call.follow(asyncio.ensure_future(played))
+
     def _step(self, address: str, command: RemotingCommand) -> Any:
         cluster = self._cluster
         cluster.requests.append((address, command))

@@ -9,6 +9,7 @@ import pytest
 
 from rocketpy.client.config import ClientConfig, ProducerConfig
 from rocketpy.client.outgoing import SEND, SEND_BATCH, Outgoing
+from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.errors import NoNameServerError, NoRouteError
 from rocketpy.proto.command import RemotingCommand, make_response
@@ -51,13 +52,9 @@ class FakeRemoting:
     def __init__(self) -> None:
         self.sent: list[tuple[str, RemotingCommand, int]] = []
 
-    def invoke_future(
-        self, address: str, command: RemotingCommand, timeout_ms: int
-    ) -> asyncio.Future[RemotingCommand]:
-        self.sent.append((address, command, timeout_ms))
-        future = asyncio.get_running_loop().create_future()
-        future.set_result(make_response(command, 0))
-        return future
+    def start(self, address: str, call: Any) -> None:
+        self.sent.append((address, call.command, call.timeout_ms))
+        call.answer(make_response(call.command, 0))
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
         self.sent.append((address, command, timeout_ms))
@@ -80,6 +77,23 @@ class Kit:
 
     def refresh(self) -> None:
         self.refreshes += 1
+
+
+class FakeSend:
+    def __init__(self) -> None:
+        self.told: list[tuple[RemotingCommand | None, BaseException | None]] = []
+
+    def responded(
+        self,
+        _: SendAttempt,
+        response: RemotingCommand | None,
+        error: BaseException | None,
+    ) -> None:
+        self.told.append((response, error))
+
+
+def attempt(queue: MessageQueue, send: FakeSend | None = None) -> SendAttempt:
+    return SendAttempt(send or FakeSend(), asyncio.get_running_loop(), queue, 0, 900)
 
 
 def outgoing(**changes: Any) -> Outgoing:
@@ -144,8 +158,11 @@ async def test_a_topic_without_queues_has_no_route() -> None:
 
 async def test_a_header_says_what_the_message_is() -> None:
     kit = Kit()
-    response = await kit.transport.transmit(QUEUES[1], outgoing(), 900)
-    assert response.code == 0
+    send = FakeSend()
+    kit.transport.transmit(attempt(QUEUES[1], send), outgoing())
+    ((response, error),) = send.told
+    assert response is not None
+    assert (response.code, error) == (0, None)
     ((address, command, timeout_ms),) = kit.remoting.sent
     assert (address, command.code, command.body, timeout_ms) == ("a:1", SEND, b"body", 900)
     plain = command.ext_fields
@@ -159,7 +176,7 @@ async def test_a_header_says_what_the_message_is() -> None:
     assert command.is_oneway
     changed = {k: v for k, v in command.ext_fields.items() if plain[k] != v}
     assert changed == {"f": "1", "h": "9", "m": "true"}
-    await kit.transport.transmit(QUEUES[1], outgoing(), 900)
+    kit.transport.transmit(attempt(QUEUES[1]), outgoing())
     assert kit.remoting.sent[2][1].ext_fields == plain, "one message leaves nothing to the next"
 
 
@@ -167,7 +184,7 @@ async def test_a_broker_without_a_master_gets_nothing() -> None:
     kit = Kit()
     del kit.routes.masters["a"]
     with pytest.raises(NoRouteError, match="a has no master"):
-        kit.transport.transmit(QUEUES[0], outgoing(), 900)
+        kit.transport.transmit(attempt(QUEUES[0]), outgoing())
     with pytest.raises(NoRouteError, match="a has no master"):
         await kit.transport.transmit_oneway(QUEUES[0], outgoing(), 900)
     assert kit.remoting.sent == []

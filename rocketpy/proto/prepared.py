@@ -1,0 +1,150 @@
+"""Requests that differ from one another in few fields: the rest of their header is written once.
+
+A send to one queue of one producer has another opaque, time and properties than the one before, and
+nothing else. `RequestTemplate` keeps the bytes between; what it draws is what `encode_command`
+makes of the same fields. Who looks at a request's fields gets them, and may change them.
+
+Step 6 of a message's life (docs/ARCHITECTURE.md).
+"""
+
+import struct
+from typing import Final
+
+import msgpack  # type: ignore[import-untyped]  # has no stubs
+import orjson
+
+from rocketpy.proto.codes import RPC_VERSION, LanguageCode
+from rocketpy.proto.command import RemotingCommand, encode_command
+
+_PREFIX: Final = struct.Struct(">iI")
+_LANGUAGE: Final = int(LanguageCode.PYTHON)
+_JSON: Final = 0
+_MSGPACK: Final = 2
+_packb: Final = msgpack.packb
+
+
+class RequestTemplate:
+    """The header of requests with the same fields but for a time and a text.
+
+    Attributes:
+        code: what is asked.
+
+    Args:
+        code: what is asked.
+        fields: all of them; of the two that differ, the value is of no interest.
+        time: the wire name of the time, which comes before the text.
+        text: the wire name of the text.
+    """
+
+    __slots__ = ("_fields", "_json", "_msgpack", "_text", "_time", "code")
+
+    def __init__(self, code: int, fields: dict[str, str], *, time: str, text: str) -> None:
+        names = list(fields)
+        assert names.index(time) < names.index(text), names
+        self.code = code
+        self._fields = fields
+        self._time = time
+        self._text = text
+        self._json = self._json_parts()
+        self._msgpack = self._msgpack_parts()
+
+    def fields(self, time_ms: int, text: str) -> dict[str, str]:
+        """Return the fields of one request."""
+        fields = self._fields.copy()
+        fields[self._time] = str(time_ms)
+        fields[self._text] = text
+        return fields
+
+    def json_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
+        """Return a whole frame with a header in JSON."""
+        first, second, third, fourth = self._json
+        shown = orjson.dumps(text)
+        header = b"%b%d%b%b%b%d%b" % (first, time_ms, second, shown, third, opaque, fourth)
+        size = len(header)
+        return b"%b%b%b" % (_PREFIX.pack(4 + size + len(body), size), header, body)
+
+    def msgpack_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
+        """Return a whole frame with a header in MSGPACK."""
+        first, second, third, fourth = self._msgpack
+        time = _packb(str(time_ms))
+        header = b"".join((first, _packb(opaque), second, time, third, _packb(text), fourth))
+        size = len(header)
+        return b"".join((_PREFIX.pack(4 + size + len(body), _MSGPACK << 24 | size), header, body))
+
+    def _split(self) -> tuple[list[tuple[str, str]], ...]:
+        """Return the fields before, between and after the two that differ."""
+        pairs = list(self._fields.items())
+        first, second = ([name for name, _ in pairs].index(n) for n in (self._time, self._text))
+        return pairs[:first], pairs[first + 1 : second], pairs[second + 1 :]
+
+    def _json_parts(self) -> tuple[bytes, bytes, bytes, bytes]:
+        before, between, after = (
+            b"".join(b"%b:%b," % (orjson.dumps(name), orjson.dumps(value)) for name, value in pairs)
+            for pairs in self._split()
+        )
+        time, text = orjson.dumps(self._time), orjson.dumps(self._text)
+        rest = b"," + after[:-1] if after else b""
+        return (
+            b'{"code":%d,"extFields":{%b%b:"' % (self.code, before, time),
+            b'",%b%b:' % (between, text),
+            b'%b},"flag":0,"language":"PYTHON","opaque":' % rest,
+            b',"serializeTypeCurrentRPC":"JSON","version":%d}' % RPC_VERSION,
+        )
+
+    def _msgpack_parts(self) -> tuple[bytes, bytes, bytes, bytes]:
+        before, between, after = (
+            b"".join(_packb(name) + _packb(value) for name, value in pairs)
+            for pairs in self._split()
+        )
+        packer = msgpack.Packer()
+        head: bytes = packer.pack_array_header(7) + b"".join(map(_packb, (self.code, _LANGUAGE)))
+        fields = packer.pack_map_header(len(self._fields)) + before
+        return (
+            head + _packb(RPC_VERSION),
+            _packb(0) + _packb(None) + fields + _packb(self._time),
+            between + _packb(self._text),
+            after,
+        )
+
+
+class PreparedRequest(RemotingCommand):
+    """A request of a template; its fields are made when somebody looks at them."""
+
+    __slots__ = ("_made", "_template", "_text", "_time_ms")
+
+    def __init__(self, template: RequestTemplate, time_ms: int, text: str, body: bytes) -> None:
+        self.code = template.code
+        self.language = _LANGUAGE
+        self.version = RPC_VERSION
+        self.opaque = 0
+        self.flag = 0
+        self.remark = None
+        self.body = body
+        self.serialize_type = _JSON
+        self._made: dict[str, str] | None = None
+        self._template = template
+        self._time_ms = time_ms
+        self._text = text
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """The header fields; may be changed."""
+        if self._made is None:
+            self._made = self._template.fields(self._time_ms, self._text)
+        return self._made
+
+    @ext_fields.setter
+    def ext_fields(self, fields: dict[str, str]) -> None:
+        self._made = fields
+
+    def frame(self) -> bytes:
+        """Return the whole frame, as `encode_command` does."""
+        if self._made is None and not self.flag:
+            if self.serialize_type == _MSGPACK:
+                draw = self._template.msgpack_frame
+            elif self.serialize_type == _JSON:
+                draw = self._template.json_frame
+            else:
+                return encode_command(self)
+            return draw(self.opaque, self._time_ms, self._text, self.body)
+        return encode_command(self)
