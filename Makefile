@@ -50,6 +50,7 @@ test: gcc setup-spark jdk go check ## everything CI runs
 	ROCKETPY_PURE=1 $(PYTEST) $(SENDING) -q -n 2 --dist loadfile
 	$(BIN)/python -m tests.fuzz --seconds 60 --where-possible
 	$(BIN)/python -m tests.fuzz --decoder --seconds 20 --where-possible
+	$(BIN)/python -m tests.fuzz --client --seconds 20 --where-possible
 	$(PYTEST) tests -q -m spark
 	$(PYTEST) tests -q -m interop
 

@@ -3,6 +3,7 @@
 ROCKETPY_PURE=1 leaves it out, ROCKETPY_COMPILED=1 fails instead of leaving it out.
 docs/decisions/0008-a-compiled-path-for-plain-sends.md
 docs/decisions/0009-a-compiled-decoder-for-arrow.md
+docs/decisions/0010-a-compiled-codec-for-sends.md
 """
 
 import importlib.util

@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from rocketpy.client.send_result import STORED_CODES
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.message_queue import MessageQueue
 
 
@@ -18,6 +19,10 @@ class Attempting(Protocol):
         error: BaseException | None,
     ) -> None:
         """Go on with a response, or with an error."""
+        ...
+
+    def stored(self, attempt: "SendAttempt", answer: StoredAnswer) -> None:
+        """Go on with the answer that it is stored."""
         ...
 
 
@@ -70,6 +75,12 @@ class SendAttempt:
             self._send.responded(self, response, None)
         else:
             self._loop.call_soon(self._send.responded, self, response, None)
+
+    def stored(self, answer: StoredAnswer) -> bool:
+        """Take the answer that it is stored."""
+        self.is_over = True
+        self._send.stored(self, answer)
+        return True
 
     def fail(self, error: BaseException) -> None:
         """Take an error, unless there is an answer."""

@@ -36,7 +36,7 @@ from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.queue_select import checked_choice
 from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.client.send_pauses import backoff_ms, share_ms, wait_to_look_again_ms
-from rocketpy.client.send_result import SendResult, read_send_response
+from rocketpy.client.send_result import SendResult, read_send_response, result_of
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_trouble import SendTrouble
 from rocketpy.client.send_window import SendWindow
@@ -50,6 +50,7 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.message_queue import MessageQueue
 
 QueueChooser = Callable[[Sequence[MessageQueue]], MessageQueue]
@@ -317,14 +318,8 @@ class SendOperation:
     ) -> None:
         """Go on with what became of an attempt: a response or an error."""
         is_late = attempt is not self._attempt
-        if not is_late:
-            self._attempt = None
-        if self._state is State.DONE:  # another attempt has ended it
+        if not self._is_expected(attempt):
             return
-        if is_late:
-            del self._had_trouble().late[attempt]
-        elif self._slot:
-            self._unwatch()
         if response is not None:
             try:
                 result = read_send_response(response, attempt.queue, self._message.msg_id)
@@ -343,6 +338,24 @@ class SendOperation:
             self._attempt_failed(error)
         else:
             self._finish_error(error)
+
+    def stored(self, attempt: SendAttempt, answer: StoredAnswer) -> None:
+        """End with the answer that an attempt is stored."""
+        if self._is_expected(attempt):
+            self._stored(attempt, result_of(answer, attempt.queue, self._message.msg_id))
+
+    def _is_expected(self, attempt: SendAttempt) -> bool:
+        """Wait for this attempt no more; False when another one has ended the send."""
+        is_late = attempt is not self._attempt
+        if not is_late:
+            self._attempt = None
+        if self._state is State.DONE:
+            return False
+        if is_late:
+            del self._had_trouble().late[attempt]
+        elif self._slot:
+            self._unwatch()
+        return True
 
     def _stored(self, attempt: SendAttempt, result: SendResult) -> None:
         transport = self._transport

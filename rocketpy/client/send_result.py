@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from rocketpy.errors import BadBodyError, HeaderFieldError
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.headers.send import SendMessageResponseHeader
 from rocketpy.proto.message_queue import MessageQueue
 
@@ -115,6 +116,25 @@ def read_send_response(
             get(_TRANSACTION_ID),
             get(_REGION) or "DefaultRegion",
             get(_RECALL_HANDLE),
+        )
+    )
+
+
+def result_of(answer: StoredAnswer, queue: MessageQueue, msg_id: str) -> SendResult:
+    """Return what `read_send_response` makes of the same answer."""
+    _, _, queue_id, offset, offset_id, transaction_id, region, recall_handle = answer
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    return _result(
+        (
+            SendStatus.SEND_OK,
+            msg_id,
+            offset_id,
+            queue,
+            offset,
+            transaction_id,
+            region,
+            recall_handle,
         )
     )
 

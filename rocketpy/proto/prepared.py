@@ -15,12 +15,14 @@ import orjson
 
 from rocketpy.proto.codes import RPC_VERSION, LanguageCode
 from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.proto.compiled_sends import compiled_sends
 
 _PREFIX: Final = struct.Struct(">iI")
 _LANGUAGE: Final = int(LanguageCode.PYTHON)
 _JSON: Final = 0
 _MSGPACK: Final = 2
 _packb: Final = msgpack.packb
+_COMPILED: Final = compiled_sends()
 
 
 class RequestTemplate:
@@ -28,6 +30,8 @@ class RequestTemplate:
 
     Attributes:
         code: what is asked.
+        json_parts: the header in JSON, around time, text and opaque.
+        msgpack_parts: the header in MSGPACK, around opaque, time and text.
 
     Args:
         code: what is asked.
@@ -36,7 +40,7 @@ class RequestTemplate:
         text: the wire name of the text.
     """
 
-    __slots__ = ("_fields", "_json", "_msgpack", "_text", "_time", "code")
+    __slots__ = ("_fields", "_text", "_time", "code", "json_parts", "msgpack_parts")
 
     def __init__(self, code: int, fields: dict[str, str], *, time: str, text: str) -> None:
         names = list(fields)
@@ -45,8 +49,8 @@ class RequestTemplate:
         self._fields = fields
         self._time = time
         self._text = text
-        self._json = self._json_parts()
-        self._msgpack = self._msgpack_parts()
+        self.json_parts = self._json_parts()
+        self.msgpack_parts = self._msgpack_parts()
 
     def fields(self, time_ms: int, text: str) -> dict[str, str]:
         """Return the fields of one request."""
@@ -57,7 +61,7 @@ class RequestTemplate:
 
     def json_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
         """Return a whole frame with a header in JSON."""
-        first, second, third, fourth = self._json
+        first, second, third, fourth = self.json_parts
         shown = orjson.dumps(text)
         header = b"%b%d%b%b%b%d%b" % (first, time_ms, second, shown, third, opaque, fourth)
         size = len(header)
@@ -65,7 +69,7 @@ class RequestTemplate:
 
     def msgpack_frame(self, opaque: int, time_ms: int, text: str, body: bytes) -> bytes:
         """Return a whole frame with a header in MSGPACK."""
-        first, second, third, fourth = self._msgpack
+        first, second, third, fourth = self.msgpack_parts
         time = _packb(str(time_ms))
         header = b"".join((first, _packb(opaque), second, time, third, _packb(text), fourth))
         size = len(header)
@@ -139,12 +143,14 @@ class PreparedRequest(RemotingCommand):
 
     def frame(self) -> bytes:
         """Return the whole frame, as `encode_command` does."""
-        if self._made is None and not self.flag:
-            if self.serialize_type == _MSGPACK:
-                draw = self._template.msgpack_frame
-            elif self.serialize_type == _JSON:
-                draw = self._template.json_frame
-            else:
-                return encode_command(self)
-            return draw(self.opaque, self._time_ms, self._text, self.body)
-        return encode_command(self)
+        kind = self.serialize_type
+        if self._made is not None or self.flag or kind not in {_JSON, _MSGPACK}:
+            return encode_command(self)
+        template = self._template
+        if _COMPILED is not None:
+            parts = template.msgpack_parts if kind else template.json_parts
+            drawn = _COMPILED.frame(kind, parts, self.opaque, self._time_ms, self._text, self.body)
+            if drawn is not None:
+                return drawn
+        draw = template.msgpack_frame if kind else template.json_frame
+        return draw(self.opaque, self._time_ms, self._text, self.body)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.compiled_sends import StoredAnswer
 
 _STALE_ENTRIES_KEPT = 1024
 
@@ -61,6 +62,10 @@ class Call(Protocol):
         """Take the response; from within the reading of the connection."""
         ...
 
+    def stored(self, answer: StoredAnswer) -> bool:
+        """Take the answer to a send as its fields; False when the whole response is wanted."""
+        ...
+
     def fail(self, error: Exception) -> None:
         """Take an error; perhaps before the call that has started it returns."""
         ...
@@ -93,6 +98,10 @@ class PendingRequest:
         """Take the response, unless the caller is gone."""
         if not self.future.done():
             self.future.set_result(response)
+
+    def stored(self, _: StoredAnswer) -> bool:
+        """Want the whole response."""
+        return False
 
     def fail(self, error: Exception) -> None:
         """Take an error, unless the caller is gone."""

@@ -17,6 +17,8 @@ from typing import Protocol
 from rocketpy.errors import ClosedError, ConnectError, TooManyInFlightError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command
+from rocketpy.proto.compiled_sends import compiled_sends
+from rocketpy.proto.frame import decode_command
 from rocketpy.proto.prepared import PreparedRequest
 from rocketpy.remoting.channel import ROCKETPY_FIELD, ROCKETPY_MSGPACK
 from rocketpy.remoting.config import RemotingClientConfig
@@ -33,6 +35,8 @@ from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.ordered_set import OrderedSet
 
 _log = logging.getLogger(__name__)
+
+_COMPILED = compiled_sends()
 
 _RESPONSE, _ONEWAY = 1, 2
 _JSON, _MSGPACK = 0, 2
@@ -106,10 +110,39 @@ class ClientConnection(Connection):
 
     def take_response(self, response: RemotingCommand) -> None:
         """Give a response to its call; GO_AWAY sends the call to a new connection, once."""
-        in_flight = self.channel.in_flight
-        pending = in_flight.take(response.opaque)
-        if pending is None:
+        pending = self.channel.in_flight.take(response.opaque)
+        if pending is not None:
+            self._answer(pending, response)
+
+    def data_received(self, data: bytes) -> None:
+        """Give out the answers to sends that come first; read the rest as any connection does."""
+        if _COMPILED is None or self._peer.hooks or not self._may_give_out():
+            super().data_received(data)
             return
+        whole = self._reader.take(data)
+        size, answers = _COMPILED.read_answers(whole, self._limits.max_frame_bytes)
+        in_flight, begin = self.channel.in_flight, 0
+        for answer in answers:
+            end = answer[1]
+            call = in_flight.take(answer[0])
+            if call is not None and not call.stored(answer):
+                self._answer(call, decode_command(whole[begin:end]))
+            begin = end
+        if size < len(whole) or self._reader.pending_bytes != self._counted_pending_bytes:
+            super().data_received(whole[size:])
+        else:
+            self.reads += 1
+            self.frame_reads += 1
+        if self.is_retired and not in_flight:
+            self.channel.close("server went away")
+
+    def _may_give_out(self) -> bool:
+        """Whether nothing came before that has to wait, and nobody else waits for this turn."""
+        is_held = self.is_reading_paused or self._turn.is_over or self._reader.error is not None
+        return not is_held and self.channel.is_open
+
+    def _answer(self, pending: Call, response: RemotingCommand) -> None:
+        in_flight = self.channel.in_flight
         if not self.speaks_msgpack and response.ext_fields:
             self._read_offer(response)
         if response.code == ResponseCode.GO_AWAY and self._peer.went_away(self, pending):

@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SENDS = "rocketpy.broker.processor._plain_sends"
 ROWS = "rocketpy.arrow._rows"
+CLIENT_SENDS = "rocketpy.proto._sends"
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _FLAGS = (
     "-fsanitize=address,undefined",

@@ -12,6 +12,7 @@ from rocketpy.client.attempt_watch import AttemptWatch
 from rocketpy.client.outgoing import Outgoing
 from rocketpy.client.queue_select import QueueTurn
 from rocketpy.client.retry_notes import RetryNotes
+from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.client.send_operation import SendOperation, State
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_window import SendWindow
@@ -22,7 +23,7 @@ from rocketpy.errors import (
     RequestTimeoutError,
     RocketPyError,
 )
-from rocketpy.proto.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.command import make_request, make_response
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.testing.sim_loop import LoopClock, SimLoop
 
@@ -84,6 +85,7 @@ class FakeTransport:
         self.clock = LoopClock(loop)
         self.rng = random.Random(1)
         self.watch = AttemptWatch(loop, self.clock)
+        self.minds_speed = True
         self.attempt_timeout_ms = plan.attempt_timeout_ms
         self.flow_control_retry = plan.flow_control_retry
         self.retries = RetryNotes(None)
@@ -96,6 +98,9 @@ class FakeTransport:
         names = "abcd"[: plan.brokers]
         queues = [MessageQueue("t", name, n) for name in names for n in range(2)]
         self._turn = QueueTurn(queues, self.rng, None)
+
+    def is_routed(self, topic: str) -> bool:
+        return not self._routes
 
     def when_routed(self, topic: str, callback: Any) -> None:
         if not self._routes:
@@ -118,9 +123,8 @@ class FakeTransport:
     def describe_broker(self, broker_name: str) -> str:
         return f"{broker_name} at {broker_name}:10911"
 
-    def transmit(
-        self, queue: MessageQueue, message: Outgoing, timeout_ms: int
-    ) -> asyncio.Future[RemotingCommand]:
+    def transmit(self, attempt: SendAttempt, message: Outgoing) -> None:
+        timeout_ms = attempt.timeout_ms
         assert timeout_ms > 0
         self.sent_ms.append(self.clock.monotonic_ms())
         kind, after_ms = self._answers[0]
@@ -128,27 +132,25 @@ class FakeTransport:
             self._answers.pop(0)
         if kind == "no master":
             raise NoRouteError("no master")
-        future: asyncio.Future[RemotingCommand] = self.loop.create_future()
         self.reached += kind != "refused"
         if kind == "silent" or after_ms >= timeout_ms:
-            self._later(future, timeout_ms, RequestTimeoutError("silent"))
+            self._later(attempt, timeout_ms, RequestTimeoutError("silent"))
         elif kind == "refused":
-            self._later(future, min(after_ms, 100), ConnectError("refused", retry_in_ms=after_ms))
+            self._later(attempt, min(after_ms, 100), ConnectError("refused", retry_in_ms=after_ms))
         elif kind == "lost":
-            self._later(future, after_ms, ConnectionLostError("lost"))
+            self._later(attempt, after_ms, ConnectionLostError("lost"))
         elif kind == "stored":
             self.stored += 1
-            self._later(future, after_ms, make_response(REQUEST, ext_fields=dict(STORED)))
+            self._later(attempt, after_ms, make_response(REQUEST, ext_fields=dict(STORED)))
         else:
-            self._later(future, after_ms, make_response(REQUEST, int(kind), "no"))
-        return future
+            self._later(attempt, after_ms, make_response(REQUEST, int(kind), "no"))
 
-    def _later(self, future: asyncio.Future[Any], after_ms: int, end: Any) -> None:
+    def _later(self, attempt: SendAttempt, after_ms: int, end: Any) -> None:
         def settle() -> None:
             if isinstance(end, Exception):
-                future.set_exception(end)
+                attempt.fail(end)
             else:
-                future.set_result(end)
+                attempt.answer(end)
 
         self.loop.call_later(after_ms / 1000, settle)
 

@@ -14,7 +14,7 @@ from tests.compiler import compiler
 
 ROOT = Path(__file__).parents[3]
 MODULE = "rocketpy/broker/processor/_plain_sends"
-MODULES = (MODULE, "rocketpy/arrow/_rows")
+MODULES = (MODULE, "rocketpy/arrow/_rows", "rocketpy/proto/_sends")
 
 WORKS = """
 import asyncio

@@ -66,6 +66,9 @@ class FakeRemoting:
     def invoke_future(self, address: str, command: RemotingCommand, timeout_ms: int) -> Any:
         raise AssertionError("the admin does not use it")
 
+    def start(self, address: str, call: Any) -> None:
+        raise AssertionError("the admin does not use it")
+
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: int) -> None:
         raise AssertionError("the admin does not use it")
 

@@ -6,6 +6,7 @@ from typing import Any
 from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.message_queue import MessageQueue
 
 QUEUE = MessageQueue("t", "b", 1)
@@ -25,6 +26,10 @@ class Send:
         assert attempt is self.attempt
         self.told.append((response, error))
 
+    def stored(self, attempt: SendAttempt, answer: StoredAnswer) -> None:
+        assert attempt is self.attempt
+        self.told.append((answer, None))
+
 
 async def test_that_it_is_stored_is_told_at_once() -> None:
     for code in (0, 10, 11, 12):
@@ -33,6 +38,14 @@ async def test_that_it_is_stored_is_told_at_once() -> None:
         send.attempt.answer(response)
         assert send.told == [(response, None)]
         assert send.attempt.is_over
+
+
+async def test_the_fields_of_an_answer_are_told_at_once() -> None:
+    send = Send()
+    answer = (1, 90, 2, 7, "OFF", None, "DefaultRegion", None)
+    assert send.attempt.stored(answer)
+    assert send.told == [(answer, None)]
+    assert send.attempt.is_over
 
 
 async def test_a_refusal_is_told_in_the_next_turn() -> None:

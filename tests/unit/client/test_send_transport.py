@@ -13,6 +13,7 @@ from rocketpy.client.send_attempt import SendAttempt
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.errors import NoNameServerError, NoRouteError
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.compiled_sends import StoredAnswer
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.testing.sim_clock import SimClock
 
@@ -90,6 +91,9 @@ class FakeSend:
         error: BaseException | None,
     ) -> None:
         self.told.append((response, error))
+
+    def stored(self, _: SendAttempt, answer: StoredAnswer) -> None:
+        raise AssertionError("the fake remoting has whole responses only")
 
 
 def attempt(queue: MessageQueue, send: FakeSend | None = None) -> SendAttempt:

@@ -13,6 +13,8 @@ from rocketpy.errors import (
     TooManyInFlightError,
 )
 from rocketpy.proto.command import RemotingCommand, make_request, make_response
+from rocketpy.proto.compiled_sends import StoredAnswer
+from rocketpy.remoting import server_peer
 from rocketpy.remoting.channel import Channel
 from rocketpy.testing.sim_loop import pass_time
 from tests.unit.remoting.sim import ADDRESS, ECHO, LATER, SILENT, World, run
@@ -313,5 +315,87 @@ def test_a_client_that_never_called_can_be_closed() -> None:
         await client.close()
         with pytest.raises(ClosedError):
             await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+
+    run(case)
+
+
+STORED = {"msgId": "7F00", "queueId": "1", "queueOffset": "7", "TRACE_ON": "true"}
+
+
+def stored(_channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    """Answer as a broker answers a send."""
+    return make_response(command, 0, None, STORED, command.body)
+
+
+def test_what_looks_like_the_answer_to_a_send_is_whole_for_who_waits_for_a_response() -> None:
+    async def case(world: World) -> None:
+        server, client = world.make_server(), world.client()
+        server.register(310, stored)
+        await server.start()
+        for body in (b"", b"body"):
+            for _ in range(2):
+                futures = [
+                    client.invoke_future(ADDRESS, make_request(code, None, body), 3_000)
+                    for code in (310, 310, ECHO, 310)
+                ]
+                for response, remark in zip(
+                    await asyncio.gather(*futures), (None, None, "echo", None), strict=True
+                ):
+                    wanted = {} if remark else STORED
+                    found = {k: v for k, v in response.ext_fields.items() if k != "rocketpy"}
+                    assert (response.code, response.remark, found) == (0, remark, wanted)
+                    assert response.body == body
+
+    run(case)
+
+
+class Noted:
+    """A call that notes what becomes of it."""
+
+    def __init__(self, command: RemotingCommand, loop: asyncio.AbstractEventLoop) -> None:
+        self.command = command
+        self.timeout_ms = 3_000
+        self.deadline_s = loop.time() + 3
+        self.was_resent = self.is_over = False
+        self.told: list[Any] = []
+
+    def answer(self, response: RemotingCommand) -> None:
+        self.told.append(dict(response.ext_fields))
+
+    def stored(self, answer: StoredAnswer) -> bool:
+        self.told.append(answer[2:])
+        return True
+
+    def fail(self, error: Exception) -> None:
+        self.told.append(error)
+
+
+def test_who_wants_the_fields_only_gets_them_however_the_answers_are_cut() -> None:
+    async def case(world: World) -> None:
+        server, client = world.make_server(), world.client()
+        server.register(310, stored)
+        await server.start()
+        loop = asyncio.get_running_loop()
+        await client.invoke(ADDRESS, make_request(310), 3_000)
+        (peer,) = client._peers.values()
+        connection = peer._connection
+        assert connection is not None
+        for cut in (1, 3, 8, 50, 200, 100_000):
+            calls = [Noted(make_request(310), loop) for _ in range(5)]
+            data: list[bytes] = []
+            take = connection.data_received
+            connection.data_received = data.append  # type: ignore[method-assign,assignment]
+            for call in calls:
+                client.start(ADDRESS, call)
+            await pass_time(0.1)
+            connection.data_received = take  # type: ignore[method-assign]
+            came = b"".join(data)
+            for at in range(0, len(came), cut):
+                take(came[at : at + cut])
+            for call in calls:
+                (told,) = call.told
+                fields = (1, 7, "7F00", None, "DefaultRegion", None)
+                assert told == (STORED if server_peer._COMPILED is None else fields)
+            assert not connection.pending_bytes
 
     run(case)

@@ -1,6 +1,6 @@
 from rocketpy.errors import ConnectionLostError, RequestTimeoutError
 from rocketpy.proto.command import make_request
-from rocketpy.remoting.in_flight import InFlight, PendingRequest
+from rocketpy.remoting.in_flight import Call, InFlight, PendingRequest
 from tests.unit.remoting.fakes import FakeFuture, FakeLoop
 
 
@@ -34,7 +34,7 @@ def test_one_timer_serves_many_requests() -> None:
 def test_requests_expire_in_order_of_their_deadlines() -> None:
     loop = FakeLoop()
     in_flight = InFlight(loop, "10.0.0.1:10911")
-    late: list[PendingRequest] = []
+    late: list[Call] = []
     in_flight.on_timeout = late.append
     slow, slow_future = pending(loop, 500)
     fast, fast_future = pending(loop, 100)
