@@ -17,7 +17,7 @@ QUEUE = MessageQueue("t", "b", 2)
 FIELDS = {"msgId": "OFF", "queueId": "2", "queueOffset": "7"}
 
 
-def response(code: int = 0, **fields: str) -> RemotingCommand:
+def response(code: int = 0, /, **fields: str) -> RemotingCommand:
     return make_response(make_request(310), code, None, {**FIELDS, **fields})
 
 
@@ -53,7 +53,7 @@ def test_numbers_as_java_reads_them(offset: str) -> None:
 )
 def test_what_says_stored_but_not_where_is_no_result(fields: dict[str, str]) -> None:
     with pytest.raises(BadBodyError, match="the response to a send"):
-        read_send_response(response(**fields), QUEUE, "ID")
+        read_send_response(response(0, **fields), QUEUE, "ID")
     lacking = make_response(make_request(310), 0, None, {"queueId": "2", "queueOffset": "7"})
     with pytest.raises(BadBodyError, match="msgId"):
         read_send_response(lacking, QUEUE, "ID")
@@ -61,6 +61,6 @@ def test_what_says_stored_but_not_where_is_no_result(fields: dict[str, str]) -> 
 
 def test_the_region_is_the_default_one_when_none_is_said() -> None:
     for fields in ({}, {"MSG_REGION": ""}):
-        found = read_send_response(response(**fields), QUEUE, "ID")
+        found = read_send_response(response(0, **fields), QUEUE, "ID")
         assert found is not None
         assert found.region_id == "DefaultRegion"
