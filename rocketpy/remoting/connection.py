@@ -261,8 +261,9 @@ class Connection(asyncio.Protocol):
         batches: dict[BusinessPool, list[tuple[Processor, RemotingCommand]]] = {}
         leftover: list[RemotingCommand] = []
         index, look_at = 0, _SLICE_LOOK_REQUESTS
-        end_ms = self._owner.now_ms() + _SLICE_MS if len(commands) > 1 else 0
-        while index < len(commands):
+        count = len(commands)
+        end_ms = self._owner.now_ms() + _SLICE_MS if count > 1 else 0
+        while index < count:
             if index >= look_at or (responses.is_slow and index):
                 if self._owner.now_ms() >= end_ms:
                     leftover = commands[index:]
@@ -275,7 +276,7 @@ class Connection(asyncio.Protocol):
                 continue
             processor, pool, _, run = routes.get(command.code) or self._owner.table.default
             if pool is None:
-                if run is None or len(commands) - index < LEAST_IN_RUN - 1:
+                if run is None or count - index < LEAST_IN_RUN - 1:
                     responses.process(processor, command)
                 else:
                     index = responses.process_some(run, processor, commands, index - 1)

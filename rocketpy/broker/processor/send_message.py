@@ -31,6 +31,8 @@ _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _RESPONSE: Final = 1
 _ONEWAY: Final = 2
 _SUCCESS: Final = 0
+_MOST_RUN_BYTES: Final = 256 * 1024
+"""Of bodies: a run of large messages must not hold up other connections."""
 _MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 _SYSTEM_BUSY: Final = int(ResponseCode.SYSTEM_BUSY)
 _V3_4_9: Final = 121
@@ -146,11 +148,15 @@ class SendMessageProcessor:
     ) -> tuple[int, list[bytes]]:
         """Store as many of the first messages as are plain; see `RunProcessor`."""
         sends: list[PlainSend] = []
+        left_bytes = _MOST_RUN_BYTES
         for request in requests:
             plain = None if request.flag & _RESPONSE else self._plain(channel, request)
             if plain is None:
                 break
             sends.append(plain)
+            left_bytes -= len(request.body)
+            if left_bytes <= 0:
+                break
         sent = self._runs.send(sends) if self._runs is not None and sends else None
         if sent is None:
             return 0, []

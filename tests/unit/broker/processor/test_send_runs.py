@@ -8,6 +8,7 @@ import pytest
 
 from rocketpy.broker.operation.send_runs import SendRuns
 from rocketpy.broker.processor.send_message import SendMessageProcessor
+from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.store.run_append import PlacedRun, PutRun
 from rocketpy.testing.sim_cluster import SimCluster
@@ -149,3 +150,29 @@ def test_a_topic_that_is_deleted_meanwhile_refuses_the_run(flag: int) -> None:
     refused = CommandReader().feed(b"".join(responses))
     assert [each.code for each in refused] == ([] if flag else [17] * 9)
     assert kit.counted == []
+
+
+def test_large_messages_are_taken_a_few_at_a_time() -> None:
+    kit = Kit()
+    kit.send()
+    runs: list[int] = []
+
+    def put(_topic: str, _born_host: bytes, run: PutRun) -> PlacedRun:
+        runs.append(len(run.bodies))
+        numbers = range(len(run.bodies))
+        return PlacedRun(numbers, numbers, 1_000)
+
+    kit.admission.max_body_bytes = 1 << 22
+    processor = SendMessageProcessor(
+        kit.operation, kit.config, runs=SendRuns(kit.operation, put, sync_flush=False)
+    )
+    large = [request_of(number, b"x" * 100_000) for number in range(20)]
+    channel: Any = kit.channel
+    count, responses = processor.process_run(channel, large)
+    assert (count, len(responses), runs) == (3, 3, [3])
+
+
+def request_of(number: int, body: bytes) -> RemotingCommand:
+    (request,) = CommandReader().feed(sent(number, topic="T"))
+    request.body = body
+    return request
