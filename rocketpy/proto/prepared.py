@@ -147,7 +147,7 @@ class PreparedRequest(RemotingCommand):
         if self._made is not None or self.flag or kind not in {_JSON, _MSGPACK}:
             return encode_command(self)
         template = self._template
-        if _COMPILED is not None:
+        if _COMPILED is not None and type(self.body) is bytes:  # a serializer may give others
             parts = template.msgpack_parts if kind else template.json_parts
             drawn = _COMPILED.frame(kind, parts, self.opaque, self._time_ms, self._text, self.body)
             if drawn is not None:

@@ -1,6 +1,7 @@
 """Requests of a template are, byte for byte, those that are written field by field."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,14 @@ def test_fields_that_were_changed_are_sent(serialize_type: int) -> None:
     request.ext_fields = {"only": "this"}
     assert decode_command(request.frame()).ext_fields == {"only": "this"}
     assert PreparedRequest(TEMPLATE, 5, "t", b"").ext_fields == by_hand(5, "t", b"").ext_fields
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_a_body_that_a_serializer_gave_as_another_buffer(kind: Any) -> None:
+    for serialize_type in (JSON, MSGPACK):
+        request = PreparedRequest(TEMPLATE, 5, "t", kind(b"body"))
+        request.serialize_type = serialize_type
+        assert decode_command(request.frame()).body == b"body"
 
 
 def test_one_way_is_said() -> None:
