@@ -5,7 +5,8 @@ It does for leading frames what Python does one by one, and nothing else; whatev
 ends the run, and Python serves it; `look_ahead` says where the next run begins. The parts beside it
 name what they mirror:
 
-    _plain_sends_text.pxi     numbers, texts, checksums
+    _plain_sends_text.pxi     numbers, texts, hashes
+    _plain_sends_crc.pxi      checksums of bodies
     _plain_sends_headers.pxi  headers in JSON, ROCKETMQ's form and MSGPACK
     _plain_sends_plan.pxi     which messages a request brings, judged before anything is touched
     _plain_sends_transactions.pxi  halves, and the commits of those that are in the log
@@ -60,6 +61,7 @@ cdef extern from *:
 SOURCES = <bytes>ROCKETPY_SOURCES  # `rocketpy.compiled_module` compares it with those beside it
 
 include "_plain_sends_text.pxi"
+include "_plain_sends_crc.pxi"
 include "_plain_sends_headers.pxi"
 include "_plain_sends_plan.pxi"
 include "_plain_sends_transactions.pxi"

@@ -1,4 +1,4 @@
-# Numbers, texts and checksums of received and written bytes, for _plain_sends.pyx.
+# Numbers, texts and hashes of received and written bytes, for _plain_sends.pyx.
 
 ctypedef const uint8_t* Bytes
 
@@ -151,7 +151,7 @@ cdef inline bint equals(Text* text, const char* name, Py_ssize_t size) noexcept 
     return text.size == size and memcmp(text.at, name, size) == 0
 
 
-# ---- checksums
+# ---- hashes
 
 cdef uint32_t string_hash(uint32_t value, Bytes p, Py_ssize_t size) noexcept nogil:
     """Go on with a Java string hash, which is one of UTF-16; the text is known to be UTF-8."""
@@ -183,39 +183,3 @@ cdef inline uint32_t index_hash(uint32_t value) noexcept nogil:
     if value & 0x80000000U:
         return 0 if value == 0x80000000U else <uint32_t>(0 - value)
     return value
-
-cdef uint32_t crc_tables[8][256]
-
-cdef void make_crc_tables() noexcept nogil:
-    cdef uint32_t value
-    cdef int i, j
-    for i in range(256):
-        value = <uint32_t>i
-        for j in range(8):
-            value = (value >> 1) ^ (0xEDB88320U if value & 1 else 0)
-        crc_tables[0][i] = value
-    for i in range(256):
-        for j in range(1, 8):
-            value = crc_tables[j - 1][i]
-            crc_tables[j][i] = (value >> 8) ^ crc_tables[0][value & 0xFF]
-
-make_crc_tables()
-
-cdef uint32_t body_crc(Bytes p, Py_ssize_t size) noexcept nogil:
-    """CRC-32 as zlib has it, eight bytes at a time, without its sign bit."""
-    cdef uint32_t value = 0xFFFFFFFFU
-    cdef uint32_t low
-    while size >= 8:
-        low = value ^ (p[0] | (<uint32_t>p[1] << 8) | (<uint32_t>p[2] << 16) | (<uint32_t>p[3] << 24))
-        value = (
-            crc_tables[7][low & 0xFF] ^ crc_tables[6][(low >> 8) & 0xFF]
-            ^ crc_tables[5][(low >> 16) & 0xFF] ^ crc_tables[4][low >> 24]
-            ^ crc_tables[3][p[4]] ^ crc_tables[2][p[5]] ^ crc_tables[1][p[6]] ^ crc_tables[0][p[7]]
-        )
-        p += 8
-        size -= 8
-    while size > 0:
-        value = (value >> 8) ^ crc_tables[0][(value ^ p[0]) & 0xFF]
-        p += 1
-        size -= 1
-    return (value ^ 0xFFFFFFFFU) & 0x7FFFFFFFU

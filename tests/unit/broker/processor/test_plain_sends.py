@@ -97,6 +97,20 @@ def test_sends_of_a_client_with_an_ipv6_address(
 
 
 @needs_compiled
+def test_bodies_of_every_length_have_the_checksum_that_python_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From 64 bytes on whole blocks of 16 are taken another way than the rest."""
+    rng = random.Random(3)
+    sizes = [*range(330), 1_023, 1_024, 4_095, 9_001]
+    sends = [plain(number, rng.randbytes(size)) for number, size in enumerate(sizes)]
+    reads = [b"".join(sends[at : at + 10]) for at in range(4, len(sends), 10)]
+    pure, compiled = both_ways(monkeypatch, [[FIRST, *sends[:4], *reads]])
+    assert_same(pure, compiled)
+    assert compiled.served_bytes == len(b"".join(reads))
+
+
+@needs_compiled
 @pytest.mark.parametrize("seed", range(100, 104))
 def test_files_that_are_rolled_all_the_time(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     properties = {
