@@ -68,7 +68,9 @@ class Resumption:
         if pool is not None and pool.reserve(1):
             pool.submit(_PooledWork(channel, work, self._end))
         else:
-            _run(channel, work)
+            # On the loop of the channel. What has nothing to leave with leaves now.
+            is_alone = not waiting and not channel.has_unwritten
+            _run(channel, work, channel.write if is_alone else channel.send)
             self._end(channel)
 
     def _end(self, channel: Channel) -> None:
@@ -91,7 +93,7 @@ class _PooledWork:
 
     def run(self) -> None:
         """Do it; on a pool thread."""
-        _run(self._channel, self._work)
+        _run(self._channel, self._work, self._channel.send)
         # Behind the response in the loop's queue, so that it is written before the next begins.
         self._channel.call_soon(self._end, self._channel)
 
@@ -100,12 +102,12 @@ class _PooledWork:
         self.run()
 
 
-def _run(channel: Channel, work: Work) -> None:
+def _run(channel: Channel, work: Work, write: Callable[[bytes], None]) -> None:
     if not channel.is_open:
         return
     try:
         frame = work()
         if frame is not None:
-            channel.send(frame)
+            write(frame)
     except Exception:  # noqa: BLE001 - the work behind it must go on
         _log.exception("resumed request failed peer=%s", channel.remote_address)

@@ -71,6 +71,8 @@ class FakeChannel:
         self.is_rocketpy = False
         self.is_open = True
         self.sent: list[bytes] = []
+        self.at_once: list[bytes] = []
+        self.has_unwritten = False
         self.commands: list[RemotingCommand] = []
         self.deferred: list[tuple[DeferredResponse, Any]] = []
         self.oneway: list[RemotingCommand] = []
@@ -92,6 +94,10 @@ class FakeChannel:
             self.when_writable(callback)
 
     def send(self, frame: bytes) -> None:
+        self.sent.append(frame)
+
+    def write(self, frame: bytes) -> None:
+        self.at_once.append(frame)
         self.sent.append(frame)
 
     def defer(self, request: RemotingCommand) -> DeferredResponse:

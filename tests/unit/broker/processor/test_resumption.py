@@ -41,6 +41,22 @@ def test_work_runs_in_a_later_turn_in_order() -> None:
     assert kit.resumption._waiting == {}
 
 
+def test_what_is_alone_leaves_at_once() -> None:
+    """No turn of the loop later, as what may leave together with more does."""
+    kit = Kit()
+    alone, together, behind = (FakeChannel(kit.loop, port) for port in range(3))
+    behind.has_unwritten = True
+    kit.add(alone, "a")
+    for name in "bc":
+        kit.add(together, name)
+    kit.add(behind, "d")
+    kit.turns()
+    assert alone.at_once == [b"a"]
+    assert together.sent == [b"b", b"c"]
+    assert b"b" not in together.at_once
+    assert (behind.sent, behind.at_once) == ([b"d"], [])
+
+
 def test_a_peer_that_does_not_read_has_one_response_made_for_it() -> None:
     """The others wait as they are; when it reads again they go on."""
     kit = Kit()
