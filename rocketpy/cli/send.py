@@ -157,7 +157,9 @@ class _Lines:
                     continue
                 body, options = parsed
                 await producer.ready()
-                producer.send_nowait(topic, body, **options).add_done_callback(self._ended)
+                sent = producer.send_nowait(topic, body, **options)
+                sent.add_done_callback(self._ended)
+                await _in_order(sent, options)
             await producer.flush()
             lines.end()
         if output == "json" or self._sent <= _ROWS_SHOWN:
@@ -234,9 +236,20 @@ async def _send(
         for body in bodies:
             await producer.ready()
             futures.append(producer.send_nowait(topic, body, **options))
+            await _in_order(futures[-1], options)
             if futures[0].done() and futures[0].exception() is not None:
                 break  # the others would fail for the same reason
         return [await future for future in futures]
+
+
+async def _in_order(sent: asyncio.Future[SendResult], options: SendOptions) -> None:
+    """Wait for a send that the next one may not overtake.
+
+    Brokers may serve sends on several threads (`sendMessageThreadPoolNums`): those that came at one
+    moment are stored in any order.
+    """
+    if "order_key" in options:
+        await asyncio.wait([sent])
 
 
 def _row(result: SendResult) -> dict[str, object]:
