@@ -19,6 +19,7 @@ TIMES_MAX = 2.0
 """How many times their p99 alone producers may see while the consumer catches up."""
 _PACED = Workload("paced", "2,000/s, 100 B", ("paced", "2000", "100"))
 _FILL = Workload("fill", "fill", ("send", "batch", "4", "1024"))
+_WARM_MIB = 64
 _NEVER = 1_000_000_000
 _SECOND_JVM = "-Drocketpy.bench=consumer"
 _FINDS_QUEUES_S = 2.0
@@ -58,14 +59,15 @@ def _side(context: Context, start: Callable[[Path], Side]) -> dict[tuple[str, st
     home = context.scratch / "behind"
     with context.sides(partial(start, home)) as running:
         side = running[0]
-        filled, wanted = 0, context.scaled(LOG_MIB * 1024)
-        while filled < wanted:
-            filled += run_load(context.drivers, side, "bench-behind", _FILL, 2, 0).messages
+        _fill(context, side, "bench-warm", _WARM_MIB)
+        filled = _fill(context, side, "bench-behind", LOG_MIB)
         context.say(f"{side.name}: {filled:,} messages of 1 KB")
         side.stop()
         _forget_pages(home)
         running[0] = side = start(home)
-        run_load(context.drivers, side, "bench-send", _PACED, context.seconds, 0)  # warms
+        # Both drivers have met both loads: what they compile would take the processors otherwise.
+        run_load(context.drivers, side, "bench-send", _PACED, context.seconds, 0)
+        _consume(context, side, "bench-warm", context.seconds)
         found: dict[tuple[str, str], list[float]] = {}
         for _ in range(context.rounds):
             for when in ("alone", "beside"):
@@ -76,13 +78,26 @@ def _side(context: Context, start: Callable[[Path], Side]) -> dict[tuple[str, st
         return {key: statistics.median(values) for key, values in found.items()}
 
 
+def _fill(context: Context, side: Side, topic: str, mib: int) -> int:
+    """Send so many messages of 1 KB, in batches; return how many it became."""
+    filled, wanted = 0, context.scaled(mib * 1024)
+    while filled < wanted:
+        filled += run_load(context.drivers, side, topic, _FILL, 2, 0).messages
+    return filled
+
+
+def _consume(context: Context, side: Side, topic: str, seconds: int) -> float:
+    """Read a topic from its start with a driver of its own; return messages a second."""
+    words = ["Load", side.namesrv, topic, "drain", str(_NEVER), str(seconds)]
+    return float(context.drivers.get(_SECOND_JVM).run(words, seconds)["per_s"])
+
+
 def _paced(context: Context, side: Side, *, with_consumer: bool) -> dict[str, float]:
     consumed: list[float] = []
 
     def consume() -> None:
         seconds = int(context.seconds + _FINDS_QUEUES_S + 2)
-        words = ["Load", side.namesrv, "bench-behind", "drain", str(_NEVER), str(seconds)]
-        consumed.append(context.drivers.get(_SECOND_JVM).run(words, seconds)["per_s"])
+        consumed.append(_consume(context, side, "bench-behind", seconds))
 
     context.drivers.get(_SECOND_JVM)
     thread = threading.Thread(target=consume)

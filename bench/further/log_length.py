@@ -12,7 +12,7 @@ from rocketpy.proto.codes import RequestCode
 
 __all__ = ["run"]
 
-STEPS_GIB = (1, 2, 4, 6)
+STEPS_GIB = (1, 2, 4, 8, 14, 20)
 TIMES_MAX = 1.1
 _GIB = 1 << 30
 _LEFT_FREE_GIB = 6

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from operator import add, le
 from typing import NamedTuple
 
+from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.queue_entry import ENTRY
 
 
@@ -30,6 +31,11 @@ class PlainPart(NamedTuple):
         began_ms: monotonic time at which the read began.
         cut_at: queue offset of the first entry that is not among them because its message has to
             be checked first; 0 without such.
+        check_before: physical offset of the first message that needs no check: who takes an
+            earlier one checks it (`rocketpy.proto.record_check.is_intact`). 0 when none does.
+        proven: leading entries whose messages were checked before.
+        queue: whose entries these are, while some have to be checked.
+        start: queue offset of the first entry.
     """
 
     entries: memoryview
@@ -44,6 +50,10 @@ class PlainPart(NamedTuple):
     is_cut: bool
     began_ms: int
     cut_at: int = 0
+    check_before: int = 0
+    proven: int = 0
+    queue: ConsumeQueue | None = None
+    start: int = 0
 
 
 class PlainRun(NamedTuple):

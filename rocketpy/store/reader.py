@@ -38,7 +38,7 @@ from rocketpy.store.proven_reads import ProvenReads
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.read_ahead import ReadAhead
 from rocketpy.store.read_limit import ReadLimit
-from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter
+from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter, outside_queue
 from rocketpy.store.stats import StoreStats
 
 logger = logging.getLogger(__name__)
@@ -112,11 +112,12 @@ class MessageReader:
         begin_ms = self._clock.monotonic_ms()
         queue, limit = self._table.get(topic, queue_id), ReadLimit(max_count, max_bytes)
         if queue is None:
-            result = self._without_queue(topic, queue_id)
+            batch = self._table.get_batch(topic, queue_id)
+            ends = (0, 0) if batch is None else (batch.min_offset, batch.max_offset)
+            result = GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, *ends)
         else:
-            result = self._outside(queue, queue_offset) or self._read(
-                queue, queue_offset, limit, message_filter
-            )
+            outside = outside_queue(queue_offset, queue.min_offset, queue.max_offset)
+            result = outside or self._read(queue, queue_offset, limit, message_filter)
         self._stats.got(result.count, self._clock.monotonic_ms() - begin_ms)
         return result
 
@@ -125,7 +126,14 @@ class MessageReader:
         return ReadLimit(max_count, max_bytes).within(self._recent)
 
     def begin_plain(
-        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int], weight: int
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        limit: tuple[int, int],
+        weight: int,
+        *,
+        checks: bool = False,
     ) -> PlainPart | None:
         """Return where a read begins, for who takes its records without `get`.
 
@@ -134,7 +142,7 @@ class MessageReader:
         leave out is plain: its size is above 0, it is not before `first`, it ends where the written
         part of the file does, or before, and it begins behind the end of the one before; and as
         long as a condition does not turn down more than 4 MiB of them. Else `get` is to be asked.
-        Messages of a former life are among it once they were checked.
+        Messages of a former life are among it once they were checked, or if the caller does that.
 
         Args:
             topic: of the queue.
@@ -142,6 +150,7 @@ class MessageReader:
             queue_offset: of the first entry.
             limit: what `plain_limit` says.
             weight: of the filter, see `MessageFilter`; 1 without.
+            checks: whether the caller checks what the part says; `get` is for what is not intact.
 
         Returns:
             None when `get` is to be asked anyway.
@@ -165,15 +174,22 @@ class MessageReader:
         if (file := self.recent_part(phy_offset)) is None:
             return None
         is_cut = len(window) < scanned_bytes
-        cut_at = 0
+        cut_at = check_before = proven = 0
+        unproven = None
         if phy_offset < log.verified_from:
-            cut_at = self._proven.end_behind(queue, queue_offset)
-            window = window[: (cut_at - queue_offset) * ENTRY_BYTES]
-            if not window:
-                return None  # `get` checks them, once
+            proven_to = self._proven.end_behind(queue, queue_offset)
+            proven = proven_to - queue_offset
+            if checks:
+                check_before, unproven = log.verified_from, queue
+            else:
+                cut_at, window = proven_to, window[: proven * ENTRY_BYTES]
+                if not window:
+                    return None  # `get` checks them, once
         # As `PlainPart(...)`, without its Python frame.
-        fields = (window, *file, phy_offset, low, high, *limit, is_cut, began_ms, cut_at)
-        return _new(PlainPart, fields)
+        return _new(PlainPart, (
+            window, *file, phy_offset, low, high, *limit, is_cut, began_ms, cut_at,
+            check_before, proven, unproven, queue_offset,
+        ))  # fmt: skip
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
         """Count a read that was made after `begin_plain`.
@@ -191,6 +207,8 @@ class MessageReader:
             return False
         if part.cut_at and next_offset == part.cut_at < part.high and count < part.messages:
             return False
+        if part.queue is not None and part.proven < count == next_offset - part.start:
+            self._proven.add(part.queue, part.start, next_offset)
         self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
         return True
 
@@ -230,24 +248,6 @@ class MessageReader:
         """Return how many entries one read looks at."""
         most = self._scan_count
         return most if weight == 1 else max(most // weight, min(_FEWEST_ENTRIES, most))
-
-    def _without_queue(self, topic: str, queue_id: int) -> GetMessageResult:
-        batch = self._table.get_batch(topic, queue_id)
-        low, high = (0, 0) if batch is None else (batch.min_offset, batch.max_offset)
-        return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, low, high)
-
-    @staticmethod
-    def _outside(queue: ConsumeQueue, queue_offset: int) -> GetMessageResult | None:
-        low, high = queue.min_offset, queue.max_offset
-        if high == 0:
-            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
-        if queue_offset < low:
-            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
-        if queue_offset == high:
-            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
-        if queue_offset > high:
-            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        return None
 
     def _read(
         self,

@@ -226,6 +226,25 @@ class GetMessageResult:
     size_bytes: int = 0
 
 
+def outside_queue(queue_offset: int, low: int, high: int) -> GetMessageResult | None:
+    """Return what a read finds that begins where a queue has no entry; None where it has one.
+
+    Args:
+        queue_offset: where it begins.
+        low: first offset of the queue.
+        high: offset after the last of the queue.
+    """
+    if high == 0:
+        return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if queue_offset < low:
+        return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+    if queue_offset == high:
+        return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+    if queue_offset > high:
+        return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    return None
+
+
 @lazy_dataclass(frozen=True)
 class QueryIndexResult:
     """Index entries for a key; hash collisions are among them, the caller checks the keys.

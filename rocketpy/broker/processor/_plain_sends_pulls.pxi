@@ -3,6 +3,7 @@
 #
 #     read_pull     processor/pull_message.py  read_pull
 #     take_entries  store/reader.py            MessageReader.begin_plain says what is taken
+#     is_intact     proto/record_check.py      _is_plain_and_intact, of messages of a former life
 #
 # One that finds nothing yet waits among the others, in Python; woken, it comes by here again.
 #
@@ -30,7 +31,10 @@ cdef struct Wanted:  # of a pull
 cdef struct Part:  # of the store, where a pull reads
     Bytes entries
     Py_ssize_t entry_count
+    Bytes file
     int64_t base, end, first  # physical offsets: of the file, where it is written to, of plain ones
+    int64_t check_before  # physical offset of the first record that needs no check
+    Py_ssize_t proven  # leading entries whose records were checked before
     int64_t most, most_bytes
     int64_t codes[MOST_CODES]
     int code_count  # -1: all tags are taken
@@ -96,8 +100,27 @@ cdef inline bint take_one(Taken* taken, int64_t at, int64_t size) noexcept nogil
     taken.size += size
     return True
 
+cdef bint is_intact(Bytes record, Py_ssize_t size, int64_t place) noexcept nogil:
+    """Whether a record is one of version 1 with IPv4 hosts, as it was stored."""
+    cdef Py_ssize_t body, topic_end
+    if size < RECORD_HEAD_BYTES + 3:
+        return False
+    if get_int(record) != size or get_int(record + 4) != magic_v1 or get_long(record + 28) != place:
+        return False
+    if <int32_t>get_int(record + 36) & host_bits:
+        return False
+    body = <Py_ssize_t>get_int(record + 84)
+    if body > size - RECORD_HEAD_BYTES - 3:
+        return False
+    topic_end = RECORD_HEAD_BYTES + body + 1 + record[RECORD_HEAD_BYTES + body]
+    if topic_end > size - 2 or record[topic_end] > 0x7F:
+        return False
+    if get_short(record + topic_end) != size - topic_end - 2:
+        return False
+    return body == 0 or body_crc(record + RECORD_HEAD_BYTES, body) == get_int(record + 8)
+
 cdef bint take_entries(Part* part, Taken* taken) noexcept nogil:
-    """Take what entries point to until there is enough; False when one is not plain."""
+    """Take what entries point to until there is enough; False when one is not plain or intact."""
     cdef Py_ssize_t number
     cdef Bytes entry = part.entries
     cdef int64_t place, size, last_end = part.base
@@ -110,6 +133,9 @@ cdef bint take_entries(Part* part, Taken* taken) noexcept nogil:
         if takes_code(part, get_long(entry + 12)):
             if not is_plain(part, place, size, last_end):
                 return False
+            if number >= part.proven and place < part.check_before:
+                if not is_intact(part.file + (place - part.base), size, place):
+                    return False
             if not take_one(taken, place - part.base, size):
                 return False
             last_end = place + size
@@ -303,6 +329,8 @@ cdef class Pulls:
         part.entries, part.entry_count = <Bytes>entries.buf, entries.len // QUEUE_ENTRY_BYTES
         part.base, part.end, part.first = given[2], given[3], given[4]
         part.most, part.most_bytes = given[7], given[8]
+        part.check_before, part.proven = given[12], given[13]
+        part.file = <Bytes>file.buf
         codes, condition = known.codes, known.condition
         if part.base < 0 or part.end < part.base or part.end - part.base > file.len:
             return False

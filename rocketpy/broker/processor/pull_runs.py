@@ -59,9 +59,16 @@ class ReadsPlain(Protocol):
         ...
 
     def begin_plain(
-        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int], weight: int
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        limit: tuple[int, int],
+        weight: int,
+        *,
+        checks: bool,
     ) -> PlainPart | None:
-        """Return where a read begins, for who takes its records."""
+        """Return where a read begins, for who takes its records, and checks them where needed."""
         ...
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
@@ -219,7 +226,13 @@ class PullRuns:
             if self._has_reset(group, topic, queue_id):
                 return None
             return self._reader.begin_plain(
-                topic, queue_id, queue_offset, known.limit, known.weight
+                topic,
+                queue_id,
+                queue_offset,
+                known.limit,
+                known.weight,
+                # Conditions are asked about records that were checked before.
+                checks=known.condition is None,
             )
         except (RocketPyError, OSError, PullRefused):
             return None
