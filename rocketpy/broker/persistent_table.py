@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from rocketpy.broker.document import DataVersion, JsonDocument
 from rocketpy.proto.json_body import Body
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.json_file import UnchangingJson
+from rocketpy.store.json_file import UnchangingEntries, UnchangingJson
 
 E = TypeVar("E", bound=Body)
 
@@ -94,12 +94,13 @@ class PersistentTable(ABC, Generic[E]):
     def _content(self, entries: Mapping[str, E]) -> dict[str, Any]:
         """Return what the file holds."""
 
-    def _table(self, entries: Mapping[str, E]) -> dict[str, UnchangingJson]:
+    def _table(self, entries: Mapping[str, E]) -> UnchangingEntries:
         """Return the entries as they are written; made once each, for all are written each time."""
-        table: dict[str, UnchangingJson] = {}
+        documents = self._documents
+        table = UnchangingEntries()
         for name, entry in entries.items():
-            known = self._documents.get(name)
+            known = documents.get(name)
             if known is None or known[0] is not entry:
-                known = self._documents[name] = entry, UnchangingJson(entry.to_json())
+                known = documents[name] = entry, UnchangingJson(entry.to_json())
             table[name] = known[1]
         return table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.store.json_file import JsonFile, UnchangingJson, dump_pretty
+from rocketpy.store.json_file import JsonFile, UnchangingEntries, UnchangingJson, dump_pretty
 from rocketpy.store.real_files import RealFiles
 from rocketpy.testing.sim_files import SimFiles
 
@@ -156,6 +156,15 @@ def test_the_text_of_what_never_changes_is_made_once() -> None:
         )
     assert kept.text
     assert dump_pretty(kept) == dump_pretty(value)  # at another depth
+
+
+@pytest.mark.parametrize("names", [[], ["one"], ["a", "%RETRY%b", 'q"uo\\te', "é", ""]])
+def test_entries_that_never_change_are_written_as_any_others(names: list[str]) -> None:
+    values: dict[str, dict[str, object]] = {name: {"n": name, "x": [1, {}]} for name in names}
+    kept = UnchangingEntries({name: UnchangingJson(value) for name, value in values.items()})
+    for _ in range(2):
+        for wrap in (lambda each: each, lambda each: {"v": 1, "t": each, "z": [each, each]}):
+            assert dump_pretty(wrap(kept)) == dump_pretty(wrap(values))
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"5", b"\xff\xfe"])
