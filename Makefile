@@ -51,6 +51,7 @@ test: gcc setup-spark jdk go check ## everything CI runs
 	$(BIN)/python -m tests.fuzz --seconds 60 --where-possible
 	$(BIN)/python -m tests.fuzz --decoder --seconds 20 --where-possible
 	$(BIN)/python -m tests.fuzz --client --seconds 20 --where-possible
+	$(BIN)/python -m tests.fuzz --messages --seconds 10 --where-possible
 	$(PYTEST) tests -q -m spark
 	$(PYTEST) tests -q -m interop
 

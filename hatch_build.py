@@ -4,6 +4,7 @@ ROCKETPY_PURE=1 leaves it out, ROCKETPY_COMPILED=1 fails instead of leaving it o
 docs/decisions/0008-a-compiled-path-for-plain-sends.md
 docs/decisions/0009-a-compiled-decoder-for-arrow.md
 docs/decisions/0010-a-compiled-codec-for-sends.md
+docs/decisions/0011-a-compiled-decoder-for-received-messages.md
 """
 
 import importlib.util

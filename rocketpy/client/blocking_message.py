@@ -22,7 +22,8 @@ class ReceivedMessage(AsyncReceivedMessage):
 
     def __init__(self, thread: LoopThread, message: AsyncReceivedMessage) -> None:
         for name in AsyncReceivedMessage.__slots__:
-            setattr(self, name, getattr(message, name))
+            if name != "_rest":  # `ext` is read, and needs it no more
+                setattr(self, name, getattr(message, name))
         self._thread = thread
         self._wrapped = message
 

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import repeat
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
@@ -25,6 +26,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Trace = Callable[[list[ReceivedMessage]], Callable[[int], None]]
 
+_QUEUE_OF: Final[Callable[[ReceivedMessage], ProcessQueue]] = attrgetter("_settlement")
+_RUN_OF: Final[Callable[[ReceivedMessage], tuple[ProcessQueue, str]]] = attrgetter(
+    "_settlement", "topic"
+)
+
 # A handler that never waits must still let pulls and heartbeats run.
 _YIELD_AFTER = 64
 
@@ -37,7 +43,7 @@ class _Chunk(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message for an iterator, and the queue that waits for its outcome."""
+    """A message, and the queue that waits for its outcome."""
 
     queue: ProcessQueue
     message: ReceivedMessage
@@ -220,7 +226,7 @@ class HandlerService:
             raise
         count_handled(self._stats, self._clock, queue, messages, started_ms, ok=delay_level is None)
         if delay_level is None:
-            queue.settle(messages, started_ms)
+            queue.settle_run(messages, started_ms)
             return
         for message in messages:
             queue.end(message)
@@ -257,17 +263,17 @@ class IteratorService:
         self._clock = clock
         self._trace = trace
         self._traced: dict[ReceivedMessage, Callable[[int], None]] = {}
-        self._deliveries: deque[Delivery] = deque()
+        self._waiting: deque[ReceivedMessage] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._failure: BaseException | None = None
         self._stopped = False
         self._since_yield = 0
 
-    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+    def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:  # noqa: ARG002 - each message knows it
         """Queue up, and wake as many waiting iterators."""
         if self._stopped:
             return
-        self._deliveries.extend(map(Delivery, repeat(queue), messages))
+        self._waiting.extend(messages)
         for _ in messages:
             if not self._waiters:
                 return
@@ -281,7 +287,7 @@ class IteratorService:
     def halt(self) -> None:
         """End every iteration, after the message in hand."""
         self._stopped = True
-        self._deliveries.clear()
+        self._waiting.clear()
         while self._waiters:
             self._wake()
 
@@ -289,41 +295,35 @@ class IteratorService:
         """End every iteration."""
         self.halt()
 
-    def take(self) -> Delivery | None:
+    def take(self) -> ReceivedMessage | None:
         """Return the next message if there is one, and it is not time to let others run."""
-        if self._failure is not None or self._since_yield >= _YIELD_AFTER:
+        if self._since_yield >= _YIELD_AFTER or self._failure is not None:
             return None
-        return self._take()
+        self._since_yield += 1
+        waiting, now_ms = self._waiting, self._clock.monotonic_ms()
+        while waiting:
+            message = waiting.popleft()
+            if _QUEUE_OF(message).take(message, now_ms):
+                if self._trace is not None:
+                    self._traced[message] = self._trace([message])
+                return message
+        return None
 
-    def take_more(self, most: int) -> list[Delivery]:
+    def take_more(self, most: int) -> list[ReceivedMessage]:
         """Return up to `most` messages that are there."""
-        taken: list[Delivery] = []
-        deliveries, now_ms = self._deliveries, self._clock.monotonic_ms()
-        while deliveries and len(taken) < most:
-            delivery = deliveries.popleft()
-            if self._begun(delivery, now_ms):
-                taken.append(delivery)
+        taken: list[ReceivedMessage] = []
+        waiting, now_ms = self._waiting, self._clock.monotonic_ms()
+        while waiting and len(taken) < most:
+            next_ones = [waiting.popleft() for _ in range(min(most - len(taken), len(waiting)))]
+            for queue, run in groupby(next_ones, _QUEUE_OF):
+                taken += queue.take_run(list(run), now_ms)
+        if self._trace is not None:
+            for message in taken:
+                self._traced[message] = self._trace([message])
         self._since_yield += len(taken)
         return taken
 
-    def _take(self) -> Delivery | None:
-        self._since_yield += 1
-        deliveries, now_ms = self._deliveries, self._clock.monotonic_ms()
-        while deliveries:
-            delivery = deliveries.popleft()
-            if self._begun(delivery, now_ms):
-                return delivery
-        return None
-
-    def _begun(self, delivery: Delivery, now_ms: int) -> bool:
-        queue, message = delivery
-        if not queue.take(message, now_ms):
-            return False
-        if self._trace is not None:
-            self._traced[message] = self._trace([message])
-        return True
-
-    async def next(self) -> Delivery | None:
+    async def next(self) -> ReceivedMessage | None:
         """Return the next message, None once stopped; raises what `fail` was given."""
         if self._since_yield >= _YIELD_AFTER:
             self._since_yield = 0
@@ -332,9 +332,9 @@ class IteratorService:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
-            delivery = self.take()
-            if delivery is not None:
-                return delivery
+            message = self.take()
+            if message is not None:
+                return message
             if self._stopped:
                 return None
             waiter = asyncio.get_running_loop().create_future()
@@ -347,17 +347,13 @@ class IteratorService:
                     self._wake()  # the message that was meant for us goes to another
                 raise
 
-    def message(self, delivery: Delivery) -> ReceivedMessage:
-        """Return the message of a delivery."""
-        return delivery.message
-
-    def again(self, delivery: Delivery) -> None:
+    def again(self, message: ReceivedMessage) -> None:
         """Hand a message out again, before all others, unless it was acked or given back."""
-        queue, message = delivery
+        queue = _QUEUE_OF(message)
         self._tell(message, CONSUME_RAISED)
         queue.end(message)
         if not self._stopped and queue.waits(message):
-            self._deliveries.appendleft(delivery)
+            self._waiting.appendleft(message)
             self._wake()
 
     def _tell(self, message: ReceivedMessage, outcome: int) -> None:
@@ -365,33 +361,28 @@ class IteratorService:
         if end is not None:
             end(outcome)
 
-    def done(self, delivery: Delivery) -> None:
+    def done(self, message: ReceivedMessage) -> None:
         """Count a message as handled, unless it was acked or given back already."""
-        queue, message = delivery
-        self._settle(queue, message.topic, [message])
+        if self._traced:
+            self._tell(message, CONSUMED)
+        queue = _QUEUE_OF(message)
+        spent_ms = queue.settle(message, self._clock.monotonic_ms())
+        if spent_ms is not None:
+            queue.last_consume_ms = self._clock.time_ms()
+            self._stats.handled(message.topic, 1, spent_ms, ok=True)
 
-    def done_all(self, deliveries: list[Delivery]) -> tuple[()]:
+    def done_all(self, messages: list[ReceivedMessage]) -> tuple[()]:
         """Count messages as handled that were handed out together."""
-        run: list[ReceivedMessage] = []
-        of_run, topic = None, ""
-        for queue, message in deliveries:
-            if queue is not of_run or message.topic != topic:
-                if of_run is not None:
-                    self._settle(of_run, topic, run)
-                of_run, topic, run = queue, message.topic, []
-            run.append(message)
-        if of_run is not None:
-            self._settle(of_run, topic, run)
-        return ()
-
-    def _settle(self, queue: ProcessQueue, topic: str, messages: list[ReceivedMessage]) -> None:
         if self._traced:
             for message in messages:
                 self._tell(message, CONSUMED)
-        count, spent_ms = queue.settle(messages, self._clock.monotonic_ms())
-        if count:
-            queue.last_consume_ms = self._clock.time_ms()
-            self._stats.handled(topic, count, spent_ms, ok=True)
+        now_ms = self._clock.monotonic_ms()
+        for (queue, topic), run in groupby(messages, _RUN_OF):
+            count, spent_ms = queue.settle_run(list(run), now_ms)
+            if count:
+                queue.last_consume_ms = self._clock.time_ms()
+                self._stats.handled(topic, count, spent_ms, ok=True)
+        return ()
 
     def _wake(self) -> None:
         while self._waiters:

@@ -44,7 +44,7 @@ class ConsumeStats:
 
     def handled(self, topic: str, count: int, handle_ms: int, *, ok: bool) -> None:
         """Count messages a handler is done with."""
-        counters = self._of(topic)
+        counters = self._topics.get(topic) or self._of(topic)
         counters.handle_ms += handle_ms
         if ok:
             counters.ok += count

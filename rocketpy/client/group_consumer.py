@@ -70,7 +70,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         self._quick_rounds = QUICK_ROUNDS
         self._executor: ThreadPoolExecutor | None = None
         self._answer: Answer | None = None
-        self._taking: BatchIterator[Any, M] | None = None
+        self._taking: BatchIterator[M] | None = None
 
     def _subscribe_all(self) -> None:
         config = self.config
@@ -237,7 +237,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
 
     # ---- receiving
 
-    def __aiter__(self) -> MessageIterator[Any, M]:
+    def __aiter__(self) -> MessageIterator[M]:
         """Begin a loop of its own; raises ClosedError before the start, or with a handler."""
         return MessageIterator(self._source())
 
@@ -291,7 +291,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             raise ClosedError("the consumer was stopped or closed")
         return messages
 
-    def batches(self, max_messages: int = BATCH) -> BatchIterator[Any, M]:
+    def batches(self, max_messages: int = BATCH) -> BatchIterator[M]:
         """Return a loop over lists of messages, of 1 to `max_messages` that are there.
 
         A list is done when the next one is asked for; when the loop is left, what was in hand is
@@ -315,7 +315,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         return await self._taking.take(checked_count(max_messages), timeout_s)
 
     @abstractmethod
-    def _source(self) -> Source[Any, M]:
+    def _source(self) -> Source[M]:
         """Return what hands messages out; raises ClosedError when nobody may iterate."""
 
     @property

@@ -18,51 +18,43 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from rocketpy.client.message import ReceivedMessage
 
-D = TypeVar("D")
 M = TypeVar("M", bound=ReceivedMessage)
-M_co = TypeVar("M_co", bound=ReceivedMessage, covariant=True)
 
 
-class Source(Protocol[D, M_co]):
+class Source(Protocol[M]):
     """What hands messages out, and takes them back."""
 
-    def take(self) -> D | None:
+    def take(self) -> M | None:
         """Return the next one if it need not be waited for."""
         ...
 
-    async def next(self) -> D | None:
+    async def next(self) -> M | None:
         """Return the next one, None when there will be none; may be cancelled."""
         ...
 
-    def message(self, delivery: D) -> M_co:
-        """Return the message of what was handed out."""
-        ...
-
-    def done(self, delivery: D) -> Awaitable[None] | None:
+    def done(self, message: M) -> Awaitable[None] | None:
         """Take it for done, and return what has to be waited for, if anything."""
         ...
 
-    def done_all(self, deliveries: list[D]) -> Sequence[Awaitable[None]]:
+    def done_all(self, messages: list[M]) -> Sequence[Awaitable[None]]:
         """Do as `done` with many, in their order."""
         ...
 
-    def take_more(self, most: int) -> list[D]:
+    def take_more(self, most: int) -> list[M]:
         """Return up to `most` that need not be waited for; none when there are none."""
         ...
 
-    def again(self, delivery: D) -> None:
+    def again(self, message: M) -> None:
         """Hand it out again, before all others, unless it was acked or given back."""
         ...
 
 
-def _give_again(
-    source: Source[D, M_co], loop: asyncio.AbstractEventLoop, deliveries: list[D]
-) -> None:
+def _give_again(source: Source[M], loop: asyncio.AbstractEventLoop, messages: list[M]) -> None:
     """Have messages of a loop that is left handed out again, the first of them first."""
 
     def give() -> None:
-        for delivery in reversed(deliveries):
-            source.again(delivery)
+        for message in reversed(messages):
+            source.again(message)
 
     with contextlib.suppress(RuntimeError):  # no loop runs here, or it is closed
         if asyncio.get_running_loop() is loop:
@@ -72,7 +64,7 @@ def _give_again(
         loop.call_soon_threadsafe(give)
 
 
-class MessageIterator(Generic[D, M]):
+class MessageIterator(Generic[M]):
     """An asynchronous iterator that survives a time-out, and loses no message when it is left.
 
     Args:
@@ -81,8 +73,8 @@ class MessageIterator(Generic[D, M]):
 
     __slots__ = ("_in_hand", "_loop", "_source")
 
-    def __init__(self, source: Source[D, M]) -> None:
-        self._in_hand: D | None = None
+    def __init__(self, source: Source[M]) -> None:
+        self._in_hand: M | None = None
         self._source = source
         self._loop = asyncio.get_running_loop()
 
@@ -91,29 +83,34 @@ class MessageIterator(Generic[D, M]):
 
     async def __anext__(self) -> M:
         source = self._source
-        delivery, self._in_hand = self._in_hand, None
-        if delivery is not None and (settled := source.done(delivery)) is not None:
-            await settled
-        delivery = source.take() or await source.next()
-        if delivery is None:
-            raise StopAsyncIteration
-        self._in_hand = delivery
-        return source.message(delivery)
+        message = self._in_hand
+        if message is not None:
+            self._in_hand = None
+            settled = source.done(message)
+            if settled is not None:
+                await settled
+        message = source.take()
+        if message is None:
+            message = await source.next()
+            if message is None:
+                raise StopAsyncIteration
+        self._in_hand = message
+        return message
 
     async def aclose(self) -> None:
         """End the loop; a message in hand is given again."""
-        delivery, self._in_hand = self._in_hand, None
-        if delivery is not None:
-            self._source.again(delivery)
+        message, self._in_hand = self._in_hand, None
+        if message is not None:
+            self._source.again(message)
 
     def __del__(self) -> None:
         """Do the same for a loop that was left."""
-        delivery, self._in_hand = self._in_hand, None
-        if delivery is not None:
-            _give_again(self._source, self._loop, [delivery])
+        message, self._in_hand = self._in_hand, None
+        if message is not None:
+            _give_again(self._source, self._loop, [message])
 
 
-class BatchIterator(Generic[D, M]):
+class BatchIterator(Generic[M]):
     """The same with many messages at a time: those before are done when the next are asked for.
 
     Args:
@@ -123,8 +120,8 @@ class BatchIterator(Generic[D, M]):
 
     __slots__ = ("_in_hand", "_loop", "_max_messages", "_source")
 
-    def __init__(self, source: Source[D, M], max_messages: int) -> None:
-        self._in_hand: list[D] = []
+    def __init__(self, source: Source[M], max_messages: int) -> None:
+        self._in_hand: list[M] = []
         self._source = source
         self._max_messages = max_messages
         self._loop = asyncio.get_running_loop()
@@ -159,21 +156,21 @@ class BatchIterator(Generic[D, M]):
                 return []
         if first is None:
             return None
-        deliveries = self._in_hand = [first, *source.take_more(max_messages - 1)]
-        return [source.message(delivery) for delivery in deliveries]
+        messages = self._in_hand = [first, *source.take_more(max_messages - 1)]
+        return messages.copy()  # what is in hand stays that, whatever is done to the list
 
     async def _finish(self) -> None:
-        deliveries, self._in_hand = self._in_hand, []
-        if waited_for := self._source.done_all(deliveries):
+        messages, self._in_hand = self._in_hand, []
+        if waited_for := self._source.done_all(messages):
             await asyncio.gather(*waited_for)
 
     async def aclose(self) -> None:
         """End the loop; messages in hand are given again."""
-        deliveries, self._in_hand = self._in_hand, []
-        _give_again(self._source, self._loop, deliveries)
+        messages, self._in_hand = self._in_hand, []
+        _give_again(self._source, self._loop, messages)
 
     def __del__(self) -> None:
         """Do the same for a loop that was left."""
-        deliveries, self._in_hand = self._in_hand, []
-        if deliveries:
-            _give_again(self._source, self._loop, deliveries)
+        messages, self._in_hand = self._in_hand, []
+        if messages:
+            _give_again(self._source, self._loop, messages)

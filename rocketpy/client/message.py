@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketpy.client.outcomes import check_level
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.errors import ClosedError
-from rocketpy.proto.message import MessageExt
+from rocketpy.proto.message import MessageExt, decode_without_body
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.proto.properties import (
@@ -71,8 +71,9 @@ class ReceivedMessage:
     Attributes:
         topic: the topic it was sent to (of a redelivery, the original one).
         body: its bytes, inflated.
-        ext: the stored message with every field of the wire.
+        ext: the stored message with every field of the wire, read when it is first asked for.
         queue: the queue it came from (of a redelivery, the retry topic's).
+        offset: its place in the queue.
         retries: how often it was delivered before this time.
 
     Args:
@@ -83,7 +84,13 @@ class ReceivedMessage:
         namespace: of the client; `topic` is without it.
     """
 
-    __slots__ = ("_serializer", "_settlement", "body", "ext", "queue", "retries", "topic")
+    __slots__ = (
+        "_rest", "_serializer", "_settlement", "body", "ext", "offset", "queue", "retries", "topic",
+    )  # fmt: skip
+
+    ext: MessageExt
+    offset: int
+    _rest: bytes  # the record without its body, of a message whose `ext` was not asked for
 
     def __init__(
         self,
@@ -97,6 +104,7 @@ class ReceivedMessage:
         self.ext = ext
         self.body: bytes = ext.body
         self.queue = queue
+        self.offset = ext.queue_offset
         self.topic: str = ext.topic
         if self.topic.startswith(RETRY_PREFIX):
             self.topic = ext.properties.get(PROPERTY_RETRY_TOPIC, self.topic)
@@ -106,10 +114,13 @@ class ReceivedMessage:
         self._serializer = serializer
         self._settlement = settlement
 
-    @property
-    def offset(self) -> int:
-        """Its place in the queue."""
-        return self.ext.queue_offset
+    if not TYPE_CHECKING:  # for a checker, a class with this method has every attribute
+
+        def __getattr__(self, name: str) -> object:
+            if name != "ext":
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            self.ext = decode_without_body(self._rest, self.body)
+            return self.ext
 
     @property
     def id(self) -> str:

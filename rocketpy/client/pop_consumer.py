@@ -131,7 +131,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     # ---- receiving
 
-    def _source(self) -> Source[PoppedMessage, PoppedMessage]:
+    def _source(self) -> Source[PoppedMessage]:
         if self._service is None or self.config.handler is not None:
             raise ClosedError(NOT_TO_ITERATE)
         return self._service

@@ -92,10 +92,6 @@ class PopService:
             taken += [each for each in self._chunks.popleft() if self._hand.holds(each)]
         return taken
 
-    def message(self, delivery: PoppedMessage) -> PoppedMessage:
-        """Return the message itself."""
-        return delivery
-
     def again(self, message: PoppedMessage) -> None:
         """Hand a message out again, before all others, unless it was settled."""
         if not self._stopped and self._hand.holds(message):

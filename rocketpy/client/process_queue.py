@@ -9,9 +9,11 @@ Step 30 of a message's life (docs/ARCHITECTURE.md).
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from operator import attrgetter
+from typing import Final, Literal
 
 from rocketpy.client.message import NOT_TO_BE_GIVEN_BACK, ReceivedMessage
+from rocketpy.client.plain_messages import plain_messages
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message import MessageExt
@@ -20,6 +22,8 @@ from rocketpy.runtime.clock import Clock
 
 # The fixed part of a message that its body does not show; keeps tiny messages from being free.
 _OVERHEAD_BYTES = 200
+_OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
+_BODY_OF: Final[Callable[[ReceivedMessage], bytes]] = attrgetter("body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class ProcessQueue:
     """
 
     __slots__ = (
-        "_clock", "_give_back", "_idle_waiter", "_leaving", "_namespace",
+        "_clock", "_give_back", "_idle_waiter", "_leaving", "_namespace", "_plain",
         "_serializer", "_space_waiter", "_started",
         "_total", "broker_max_offset", "broker_min_offset", "closing", "dropped",
         "last_consume_ms", "last_pull_ms", "limits", "messages", "next_pull_offset", "paused",
@@ -108,6 +112,9 @@ class ProcessQueue:
         self._namespace = namespace
         self._give_back = give_back
         self._total = total
+        self._plain = plain_messages(
+            queue, serializer=serializer, settlement=self, namespace=namespace
+        )
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
         self.size_bytes = 0
         self.dropped = False
@@ -135,25 +142,25 @@ class ProcessQueue:
             namespace=self._namespace,
         )
 
+    def receive_plain(self, records: bytes) -> list[ReceivedMessage] | None:
+        """Return the messages of a pull at once, None when it has to be done by `receive`."""
+        return None if self._plain is None else self._plain(records)
+
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
         """Add what a pull brought, in the order of the offsets."""
         if not messages:
             return
-        table = self.messages
-        size_bytes = 0
-        for message in messages:
-            table[message.ext.queue_offset] = message
-            size_bytes += len(message.body) + _OVERHEAD_BYTES
-        self.size_bytes += size_bytes
+        self.messages.update(zip(map(_OFFSET_OF, messages), messages, strict=True))
+        self.size_bytes += sum(map(len, map(_BODY_OF, messages))) + len(messages) * _OVERHEAD_BYTES
         if self._total is not None:
             self._total.add(len(messages))
-        self.pulled_end_offset = messages[-1].ext.queue_offset + 1
+        self.pulled_end_offset = messages[-1].offset + 1
 
     def remove(self, message: ReceivedMessage) -> bool:
         """Finish a message; False if it was not, or no longer, here."""
-        if self.messages.pop(message.ext.queue_offset, None) is None:
+        if self.messages.pop(message.offset, None) is None:
             return False
-        self._leaving.discard(message.ext.queue_offset)
+        self._leaving.discard(message.offset)
         self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
         if self._total is not None:
             self._total.add(-1)
@@ -162,7 +169,7 @@ class ProcessQueue:
 
     def holds(self, message: ReceivedMessage) -> bool:
         """Tell whether the message is unfinished and the queue still ours."""
-        return not self.dropped and message.ext.queue_offset in self.messages
+        return not self.dropped and message.offset in self.messages
 
     def ack(self, message: ReceivedMessage) -> None:
         """Finish a message on its user's word."""
@@ -180,19 +187,52 @@ class ProcessQueue:
 
     def begin(self, message: ReceivedMessage, now_ms: int) -> None:
         """Note that the message's handler begins now (monotonic)."""
-        if message.ext.queue_offset in self.messages:
-            self._started[message.ext.queue_offset] = now_ms
+        if message.offset in self.messages:
+            self._started[message.offset] = now_ms
 
     def take(self, message: ReceivedMessage, now_ms: int) -> bool:
         """Note that the message is in hand from now on (monotonic), if it `waits`."""
-        offset = message.ext.queue_offset
+        offset = message.offset
         if self.dropped or offset not in self.messages or offset in self._leaving:
             return False
         self._started[offset] = now_ms
         return True
 
-    def settle(self, messages: Sequence[ReceivedMessage], now_ms: int) -> tuple[int, int]:
-        """End messages and finish those that are not given back meanwhile: they were handled.
+    def take_run(self, messages: Sequence[ReceivedMessage], now_ms: int) -> list[ReceivedMessage]:
+        """Do as `take` with many, and return those that are in hand now."""
+        if self.dropped:
+            return []
+        table, leaving = self.messages, self._leaving
+        found = [each for each in messages if each.offset in table and each.offset not in leaving]
+        self._started.update(dict.fromkeys(map(_OFFSET_OF, found), now_ms))
+        return found
+
+    def settle(self, message: ReceivedMessage, now_ms: int) -> int | None:
+        """End a message and finish it, unless it is given back meanwhile: it was handled.
+
+        Args:
+            message: of this queue.
+            now_ms: monotonic.
+
+        Returns:
+            How long it was in hand, ms; None when it was not finished here.
+        """
+        offset = message.offset
+        started_ms = self._started.pop(offset, now_ms)
+        if self._idle_waiter is not None:
+            self._look_idle()
+        table = self.messages
+        if self.dropped or offset in self._leaving or table.pop(offset, None) is None:
+            return None
+        self.size_bytes -= len(message.body) + _OVERHEAD_BYTES
+        if self._total is not None:
+            self._total.add(-1)
+        if self._space_waiter is not None and len(table) <= self.limits.messages:
+            self.look_again()
+        return now_ms - started_ms
+
+    def settle_run(self, messages: Sequence[ReceivedMessage], now_ms: int) -> tuple[int, int]:
+        """Do as `settle` with many.
 
         Args:
             messages: of this queue.
@@ -202,20 +242,20 @@ class ProcessQueue:
             How many were finished here, none of a queue that is not ours, and how long they were
             in hand together, ms.
         """
-        table, started, leaving = self.messages, self._started, self._leaving
+        table, leaving, is_dropped = self.messages, self._leaving, self.dropped
+        end, finish = self._started.pop, table.pop
         count = spent_ms = size_bytes = 0
         for message in messages:
-            offset = message.ext.queue_offset
-            started_ms = started.pop(offset, None)
-            if self.dropped or offset in leaving or table.pop(offset, None) is None:
+            offset = message.offset
+            started_ms = end(offset, now_ms)
+            if is_dropped or offset in leaving or finish(offset, None) is None:
                 continue
-            size_bytes += len(message.body) + _OVERHEAD_BYTES
+            size_bytes += len(message.body)
             count += 1
-            if started_ms is not None:
-                spent_ms += now_ms - started_ms
+            spent_ms += now_ms - started_ms
         self._look_idle()
         if count:
-            self.size_bytes -= size_bytes
+            self.size_bytes -= size_bytes + count * _OVERHEAD_BYTES
             if self._total is not None:
                 self._total.add(-count)
             self.look_again()
@@ -223,16 +263,13 @@ class ProcessQueue:
 
     def in_progress(self, message: ReceivedMessage) -> None:
         """Count the time that a handler may have the message from now on."""
-        if (
-            self._clock is not None
-            and self._started.pop(message.ext.queue_offset, None) is not None
-        ):
+        if self._clock is not None and self._started.pop(message.offset, None) is not None:
             # At the end, for those of the longest come first.
-            self._started[message.ext.queue_offset] = self._clock.monotonic_ms()
+            self._started[message.offset] = self._clock.monotonic_ms()
 
     def end(self, message: ReceivedMessage) -> None:
         """Note that the message's handler has ended, however it ended."""
-        self._started.pop(message.ext.queue_offset, None)
+        self._started.pop(message.offset, None)
         self._look_idle()
 
     def _look_idle(self) -> None:
@@ -249,13 +286,13 @@ class ProcessQueue:
 
     def finish(self, message: ReceivedMessage) -> bool:
         """Finish a message whose handler succeeded; False if it was given back meanwhile."""
-        if message.ext.queue_offset in self._leaving:
+        if message.offset in self._leaving:
             return False
         return self.remove(message)
 
     def started_ms(self, message: ReceivedMessage) -> int | None:
         """Return when the message's handler began (monotonic), None when none has it in hand."""
-        return self._started.get(message.ext.queue_offset)
+        return self._started.get(message.offset)
 
     def leave(self, message: ReceivedMessage) -> bool:
         """Take the one right to give the message back; `stay` gives it up again.
@@ -263,7 +300,7 @@ class ProcessQueue:
         Returns:
             False when it is finished, when the queue is not ours, or when somebody has the right.
         """
-        offset = message.ext.queue_offset
+        offset = message.offset
         if self.dropped or offset not in self.messages or offset in self._leaving:
             return False
         self._leaving.add(offset)
@@ -271,12 +308,12 @@ class ProcessQueue:
 
     def waits(self, message: ReceivedMessage) -> bool:
         """Tell whether the message is unfinished, and not given back or to come again later."""
-        offset = message.ext.queue_offset
+        offset = message.offset
         return not self.dropped and offset in self.messages and offset not in self._leaving
 
     def stay(self, message: ReceivedMessage) -> None:
         """Note that the message, which could not be given back, may be handled here again."""
-        self._leaving.discard(message.ext.queue_offset)
+        self._leaving.discard(message.offset)
 
     def overdue(self, since_ms: int, limit: int) -> list[ReceivedMessage]:
         """Return messages whose handlers began before `since_ms`, those of the longest first."""

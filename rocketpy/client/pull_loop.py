@@ -210,6 +210,15 @@ class PullLoop:
     async def _take(self, result: PullResult, tags: set[str]) -> None:
         """Hand over what came; `tags` as text, because brokers compare their hashes."""
         queue = self._queue
+        plain = None if result.offset_delta else queue.receive_plain(result.body)
+        if plain is not None:
+            if tags:
+                plain = [message for message in plain if message.ext.tags in tags]
+            queue.put(plain)
+            queue.next_pull_offset = result.next_begin_offset
+            if plain:
+                self._deliver(queue, plain)
+            return
         exts, bad = decode_pulled(result.body)
         if result.offset_delta:
             for ext in [*exts, *(ext for ext, _ in bad)]:

@@ -12,7 +12,6 @@ from rocketpy.client.assignment_hooks import AssignmentHooks
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import (
     ConsumeService,
-    Delivery,
     HandlerService,
     IteratorService,
 )
@@ -223,7 +222,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
 
     # ---- receiving
 
-    def _source(self) -> Source[Delivery, ReceivedMessage]:
+    def _source(self) -> Source[ReceivedMessage]:
         if not isinstance(self._service, IteratorService):
             raise ClosedError(NOT_TO_ITERATE)
         return self._service

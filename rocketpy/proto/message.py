@@ -249,6 +249,27 @@ def _decode(
     return message
 
 
+def decode_without_body(rest: bytes, body: bytes) -> MessageExt:
+    """Decode a record whose body was taken out, which was found whole before that.
+
+    Args:
+        rest: what lies before the body, and what lies behind it.
+        body: which was not compressed.
+    """
+    fixed, values = fixed_part(rest, 0)
+    topic = topic_span(rest, values[1], fixed.size, 0, len(rest))
+    assert topic is not None
+    message = MessageExt.__new__(MessageExt)
+    message.topic = str(rest[topic[0] : topic[1]], "utf-8", "replace")
+    message.queue_offset = values[5]
+    message.reconsume_times = values[12]
+    message.sys_flag = values[7]
+    message.body = body
+    message.store_size_bytes = values[0]
+    message._stored = values, rest[topic[1] + 2 :]  # noqa: SLF001 - its maker
+    return message
+
+
 def _inflated(body: bytes, sys_flag: int, phy_offset: int, max_body_bytes: int) -> bytes:
     try:
         return inflate(body, compression_type(sys_flag), max_body_bytes)

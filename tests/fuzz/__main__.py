@@ -1,10 +1,11 @@
-"""Fuzzing of compiled modules under sanitizers: ``python -m tests.fuzz [--decoder | --client]``.
+"""Fuzzing of compiled modules under sanitizers: ``python -m tests.fuzz [--decoder | ...]``.
 
 Frames of every kind, damaged in every way, go to two simulated brokers, one of them with the module
 built under AddressSanitizer and UBSan; a read or write out of bounds, undefined behaviour, or any
 difference between the two ends it, with the seed that repeats it: ``--seed N``. With ``--decoder``
 the same for records that are decoded into Arrow columns, beside numpy; with ``--client`` for what a
-client sends and is answered, beside the codec in Python.
+client sends and is answered, beside the codec in Python. With ``--messages`` for
+the records that a client receives.
 """
 
 import argparse
@@ -17,7 +18,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.compiler import compiler
-from tests.fuzz.sanitized import CLIENT_SENDS, ROOT, ROWS, SENDS, build, environment, runs_here
+from tests.fuzz.sanitized import (
+    CLIENT_SENDS,
+    MESSAGES,
+    ROOT,
+    ROWS,
+    SENDS,
+    build,
+    environment,
+    runs_here,
+)
 
 _CASE_LIMIT_S = 300.0
 """A case takes a second; one that takes this long hangs."""
@@ -88,6 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--decoder", action="store_true", help="records instead of frames")
     parser.add_argument("--client", action="store_true", help="a client's sends instead of frames")
+    parser.add_argument("--messages", action="store_true", help="a client's pulls instead")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="this one only")
@@ -110,6 +121,8 @@ def main() -> int:
         name, cases = (ROWS, "run_decoding") if options.decoder else (SENDS, "run_cases")
         if options.client:
             name, cases = CLIENT_SENDS, "run_sends"
+        if options.messages:
+            name, cases = MESSAGES, "run_receiving"
         module = build(command, Path(directory), name)
         running = [sys.executable, "-m", f"tests.fuzz.{cases}", str(module)]
         first, last = options.first, _NO_LAST

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 SENDS = "rocketpy.broker.processor._plain_sends"
 ROWS = "rocketpy.arrow._rows"
 CLIENT_SENDS = "rocketpy.proto._sends"
+MESSAGES = "rocketpy.client._messages"
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _FLAGS = (
     "-fsanitize=address,undefined",

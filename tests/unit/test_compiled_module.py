@@ -9,7 +9,11 @@ import pytest
 
 from rocketpy.compiled_module import digest_of, load_compiled
 
-HERE = ("rocketpy.broker.processor._plain_sends", "rocketpy.arrow._rows")
+HERE = (
+    "rocketpy.broker.processor._plain_sends",
+    "rocketpy.arrow._rows",
+    "rocketpy.client._messages",
+)
 
 
 def module_made_of(

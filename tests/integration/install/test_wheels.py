@@ -14,7 +14,12 @@ from tests.compiler import compiler
 
 ROOT = Path(__file__).parents[3]
 MODULE = "rocketpy/broker/processor/_plain_sends"
-MODULES = (MODULE, "rocketpy/arrow/_rows", "rocketpy/proto/_sends")
+MODULES = (
+    MODULE,
+    "rocketpy/arrow/_rows",
+    "rocketpy/proto/_sends",
+    "rocketpy/client/_messages",
+)
 
 WORKS = """
 import asyncio

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketpy.client.consume_service import Delivery, HandlerService, IteratorService
+from rocketpy.client.consume_service import HandlerService, IteratorService
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import Retry, ToDLQ
@@ -192,7 +192,7 @@ async def test_a_message_of_an_iterator_is_done_when_the_next_is_asked_for() -> 
     service.deliver(kit.queue, kit.messages(0, 1))
     first = await service.next()
     assert first is not None
-    assert kit.queue.started_ms(first.message) is not None
+    assert kit.queue.started_ms(first) is not None
     assert list(kit.queue.messages) == [0, 1]
     service.done(first)
     assert list(kit.queue.messages) == [1]
@@ -207,7 +207,7 @@ async def test_what_was_acked_or_given_up_is_not_counted_again() -> None:
     acked, dropped = await service.next(), await service.next()
     assert acked is not None
     assert dropped is not None
-    await acked.message.ack()
+    await acked.ack()
     service.done(acked)
     kit.queue.drop()
     service.done(dropped)
@@ -226,9 +226,9 @@ async def test_a_cancelled_iteration_leaves_its_message_to_another() -> None:
     await turns()
     assert one.cancelled()
     assert two.done()
-    delivery = two.result()
-    assert isinstance(delivery, Delivery)
-    assert delivery.message.offset == 0
+    message = two.result()
+    assert message is not None
+    assert message.offset == 0
 
 
 async def test_a_failure_is_raised_once_and_a_stop_ends_every_iteration() -> None:

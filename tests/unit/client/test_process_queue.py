@@ -255,10 +255,10 @@ def test_what_is_handled_together_is_finished_together() -> None:
     assert queue.take(second, 110)
     assert queue.leave(second), "given back while it was in hand"
     assert not queue.take(second, 120)
-    assert queue.settle([first, second], 150) == (1, 50), "one, which was in hand for 50 ms"
+    assert queue.settle_run([first, second], 150) == (1, 50), "one, which was in hand for 50 ms"
     assert (queue.commit_offset, total.messages) == (6, 2)
     assert queue.overdue(1_000, 16) == [], "nothing is in hand any more"
-    assert queue.settle([third], 200) == (1, 0), "nobody had begun it"
+    assert queue.settle_run([third], 200) == (1, 0), "nobody had begun it"
     queue.drop()
     assert not queue.take(second, 210)
-    assert queue.settle([second], 220) == (0, 0), "it is not ours"
+    assert queue.settle_run([second], 220) == (0, 0), "it is not ours"
