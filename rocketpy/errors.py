@@ -365,7 +365,7 @@ class PartlySentError(ClientError):
 
     def __init__(self, outcomes: Sequence[object], *, stored: int, error: RocketPyError) -> None:
         super().__init__(f"{stored} of {len(outcomes)} messages are stored, then: {error}")
-        self.outcomes = list(outcomes)
+        self.outcomes: list[object] = list(outcomes)
         self.stored = stored
         self.retriable = error.retriable
 

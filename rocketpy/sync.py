@@ -26,7 +26,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from rocketpy.client.blocking_face import Face, awaited, called
 from rocketpy.client.blocking_message import (
@@ -133,12 +133,12 @@ class Transaction:
 class Producer(Face[AsyncProducer]):
     """Sends messages; see `rocketpy.Producer`."""
 
-    send = awaited(AsyncProducer.send)
-    send_batch = awaited(AsyncProducer.send_batch)
-    ready = awaited(AsyncProducer.ready)
-    flush = awaited(AsyncProducer.flush)
-    reply = awaited(AsyncProducer.reply)
-    recall = awaited(AsyncProducer.recall)
+    send: Final = awaited(AsyncProducer.send)
+    send_batch: Final = awaited(AsyncProducer.send_batch)
+    ready: Final = awaited(AsyncProducer.ready)
+    flush: Final = awaited(AsyncProducer.flush)
+    reply: Final = awaited(AsyncProducer.reply)
+    recall: Final = awaited(AsyncProducer.recall)
 
     def send_nowait(
         self,
@@ -236,11 +236,11 @@ def _followed(sent: asyncio.Future[SendResult]) -> Future[SendResult]:
 class _GroupFace(Face[G_co]):
     """The blocking face of a member of a group."""
 
-    start = awaited(GroupConsumer.start)
-    subscribe = called(GroupConsumer.subscribe)
-    wait_closed = awaited(GroupConsumer.wait_closed)
-    health = called(GroupConsumer.health)
-    stop = called(GroupConsumer.stop)
+    start: Final = awaited(GroupConsumer.start)
+    subscribe: Final = called(GroupConsumer.subscribe)
+    wait_closed: Final = awaited(GroupConsumer.wait_closed)
+    health: Final = called(GroupConsumer.health)
+    stop: Final = called(GroupConsumer.stop)
 
     def __enter__(self) -> Self:
         self.start()
@@ -272,10 +272,10 @@ class _GroupFace(Face[G_co]):
 class Consumer(_GroupFace[AsyncConsumer]):
     """Receives a group's messages; see `rocketpy.Consumer`."""
 
-    pause = called(AsyncConsumer.pause)
-    resume = called(AsyncConsumer.resume)
-    commit = awaited(AsyncConsumer.commit)
-    seek = awaited(AsyncConsumer.seek)
+    pause: Final = called(AsyncConsumer.pause)
+    resume: Final = called(AsyncConsumer.resume)
+    commit: Final = awaited(AsyncConsumer.commit)
+    seek: Final = awaited(AsyncConsumer.seek)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self._each(lambda: aiter(self._wrapped))
@@ -300,22 +300,22 @@ class Consumer(_GroupFace[AsyncConsumer]):
 class PullConsumer(Face[AsyncPullConsumer]):
     """Asked for messages; see `rocketpy.PullConsumer`."""
 
-    start = awaited(AsyncPullConsumer.start)
-    queues = awaited(AsyncPullConsumer.queues)
-    subscribe = awaited(AsyncPullConsumer.subscribe)
-    assign = awaited(AsyncPullConsumer.assign)
-    seek = awaited(AsyncPullConsumer.seek)
-    seek_to_begin = awaited(AsyncPullConsumer.seek_to_begin)
-    seek_to_end = awaited(AsyncPullConsumer.seek_to_end)
-    seek_to_time = awaited(AsyncPullConsumer.seek_to_time)
-    commit = awaited(AsyncPullConsumer.commit)
-    committed = awaited(AsyncPullConsumer.committed)
-    position = called(AsyncPullConsumer.position)
-    pause = called(AsyncPullConsumer.pause)
-    resume = called(AsyncPullConsumer.resume)
-    health = called(AsyncPullConsumer.health)
+    start: Final = awaited(AsyncPullConsumer.start)
+    queues: Final = awaited(AsyncPullConsumer.queues)
+    subscribe: Final = awaited(AsyncPullConsumer.subscribe)
+    assign: Final = awaited(AsyncPullConsumer.assign)
+    seek: Final = awaited(AsyncPullConsumer.seek)
+    seek_to_begin: Final = awaited(AsyncPullConsumer.seek_to_begin)
+    seek_to_end: Final = awaited(AsyncPullConsumer.seek_to_end)
+    seek_to_time: Final = awaited(AsyncPullConsumer.seek_to_time)
+    commit: Final = awaited(AsyncPullConsumer.commit)
+    committed: Final = awaited(AsyncPullConsumer.committed)
+    position: Final = called(AsyncPullConsumer.position)
+    pause: Final = called(AsyncPullConsumer.pause)
+    resume: Final = called(AsyncPullConsumer.resume)
+    health: Final = called(AsyncPullConsumer.health)
 
-    stop = called(AsyncPullConsumer.stop)
+    stop: Final = called(AsyncPullConsumer.stop)
 
     def poll(self, max_messages: int = 32, timeout: Duration | None = 5.0) -> list[ReceivedMessage]:
         """Return up to `max_messages`, waiting up to `timeout` for the first."""
@@ -449,11 +449,11 @@ class Client:
                 self._thread = None
                 thread.close()
 
-    producer = _making(AsyncClient.producer, Producer)
-    consumer = _making(AsyncClient.consumer, Consumer)
-    responder = _making(AsyncClient.responder, Consumer)
-    pull_consumer = _making(AsyncClient.pull_consumer, PullConsumer)
-    pop_consumer = _making(AsyncClient.pop_consumer, PopConsumer)
+    producer: Final = _making(AsyncClient.producer, Producer)
+    consumer: Final = _making(AsyncClient.consumer, Consumer)
+    responder: Final = _making(AsyncClient.responder, Consumer)
+    pull_consumer: Final = _making(AsyncClient.pull_consumer, PullConsumer)
+    pop_consumer: Final = _making(AsyncClient.pop_consumer, PopConsumer)
 
     @property
     def client_id(self) -> str:

@@ -21,7 +21,7 @@ import functools
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from rocketpy.admin import clusters as of_clusters
 from rocketpy.admin import groups as of_groups
@@ -112,85 +112,85 @@ class Admin:
 
     # ---- any server: servers.py
 
-    close = _operation(Servers.close)
-    invoke = _operation(Servers.invoke)
-    cluster_info = _operation(Servers.cluster_info)
-    broker_addresses = _operation(Servers.broker_addresses)
-    broker_names = _operation(Servers.broker_names)
-    topic_route = _operation(Servers.topic_route)
+    close: Final = _operation(Servers.close)
+    invoke: Final = _operation(Servers.invoke)
+    cluster_info: Final = _operation(Servers.cluster_info)
+    broker_addresses: Final = _operation(Servers.broker_addresses)
+    broker_names: Final = _operation(Servers.broker_names)
+    topic_route: Final = _operation(Servers.topic_route)
 
     # ---- topics: topics.py
 
-    topics = _operation(of_topics.topics)
-    topic_configs = _operation(of_topics.topic_configs)
-    topic_config = _operation(of_topics.topic_config)
-    topic_groups = _operation(of_topics.topic_groups)
-    topic_status = _operation(of_topics.topic_status)
-    topic_statistics = _operation(of_topics.topic_statistics)
-    create_topic = _operation(of_topics.create_topic)
-    update_topic = _operation(of_topics.update_topic)
-    put_topic_config = _operation(of_topics.put_topic_config)
-    delete_topic = _operation(of_topics.delete_topic)
-    order_conf = _operation(of_topics.order_conf)
-    set_order_conf = _operation(of_topics.set_order_conf)
-    delete_order_conf = _operation(of_topics.delete_order_conf)
-    topic_exists = _operation(of_topics.topic_exists)
+    topics: Final = _operation(of_topics.topics)
+    topic_configs: Final = _operation(of_topics.topic_configs)
+    topic_config: Final = _operation(of_topics.topic_config)
+    topic_groups: Final = _operation(of_topics.topic_groups)
+    topic_status: Final = _operation(of_topics.topic_status)
+    topic_statistics: Final = _operation(of_topics.topic_statistics)
+    create_topic: Final = _operation(of_topics.create_topic)
+    update_topic: Final = _operation(of_topics.update_topic)
+    put_topic_config: Final = _operation(of_topics.put_topic_config)
+    delete_topic: Final = _operation(of_topics.delete_topic)
+    order_conf: Final = _operation(of_topics.order_conf)
+    set_order_conf: Final = _operation(of_topics.set_order_conf)
+    delete_order_conf: Final = _operation(of_topics.delete_order_conf)
+    topic_exists: Final = _operation(of_topics.topic_exists)
 
     # ---- groups and producers: groups.py
 
-    group_configs = _operation(of_groups.group_configs)
-    group_config = _operation(of_groups.group_config)
-    create_group = _operation(of_groups.create_group)
-    update_group = _operation(of_groups.update_group)
-    delete_group = _operation(of_groups.delete_group)
-    groups = _operation(of_groups.groups)
-    group_lag = _operation(of_groups.group_lag)
-    queue_owners = _operation(of_groups.queue_owners)
-    consumer_connection = _operation(of_groups.consumer_connection)
-    group_members = _operation(of_groups.group_members)
-    producer_connection = _operation(of_groups.producer_connection)
-    producers = _operation(of_groups.producers)
-    running_info = _operation(of_groups.running_info)
+    group_configs: Final = _operation(of_groups.group_configs)
+    group_config: Final = _operation(of_groups.group_config)
+    create_group: Final = _operation(of_groups.create_group)
+    update_group: Final = _operation(of_groups.update_group)
+    delete_group: Final = _operation(of_groups.delete_group)
+    groups: Final = _operation(of_groups.groups)
+    group_lag: Final = _operation(of_groups.group_lag)
+    queue_owners: Final = _operation(of_groups.queue_owners)
+    consumer_connection: Final = _operation(of_groups.consumer_connection)
+    group_members: Final = _operation(of_groups.group_members)
+    producer_connection: Final = _operation(of_groups.producer_connection)
+    producers: Final = _operation(of_groups.producers)
+    running_info: Final = _operation(of_groups.running_info)
 
     # ---- offsets of groups: offsets.py
 
-    reset_offset = _operation(of_offsets.reset_offset)
-    clone_offsets = _operation(of_offsets.clone_offsets)
-    set_offsets = _operation(of_offsets.set_offsets)
+    reset_offset: Final = _operation(of_offsets.reset_offset)
+    clone_offsets: Final = _operation(of_offsets.clone_offsets)
+    set_offsets: Final = _operation(of_offsets.set_offsets)
 
     # ---- messages: messages.py
 
-    message_by_offset_id = _operation(of_messages.message_by_offset_id)
-    message_by_unique_id = _operation(of_messages.message_by_unique_id)
-    message_by_id = _operation(of_messages.message_by_id)
-    messages_by_key = _operation(of_messages.messages_by_key)
-    message_at = _operation(of_messages.message_at)
-    peek = _operation(of_messages.peek)
-    trace = _operation(of_messages.trace)
+    message_by_offset_id: Final = _operation(of_messages.message_by_offset_id)
+    message_by_unique_id: Final = _operation(of_messages.message_by_unique_id)
+    message_by_id: Final = _operation(of_messages.message_by_id)
+    messages_by_key: Final = _operation(of_messages.messages_by_key)
+    message_at: Final = _operation(of_messages.message_at)
+    peek: Final = _operation(of_messages.peek)
+    trace: Final = _operation(of_messages.trace)
 
     # ---- brokers and name servers: clusters.py
 
-    brokers = _operation(of_clusters.brokers)
-    broker_runtime = _operation(of_clusters.broker_runtime)
-    broker_stats = _operation(of_clusters.broker_stats)
-    ping_namesrv = _operation(of_clusters.ping_namesrv)
-    ping_broker = _operation(of_clusters.ping_broker)
-    wipe_write_permission = _operation(of_clusters.wipe_write_permission)
-    add_write_permission = _operation(of_clusters.add_write_permission)
-    broker_config = _operation(of_clusters.broker_config)
-    update_broker_config = _operation(of_clusters.update_broker_config)
-    namesrv_config = _operation(of_clusters.namesrv_config)
-    update_namesrv_config = _operation(of_clusters.update_namesrv_config)
-    clean_expired_queues = _operation(of_clusters.clean_expired_queues)
-    clean_unused_topics = _operation(of_clusters.clean_unused_topics)
-    delete_expired_log = _operation(of_clusters.delete_expired_log)
+    brokers: Final = _operation(of_clusters.brokers)
+    broker_runtime: Final = _operation(of_clusters.broker_runtime)
+    broker_stats: Final = _operation(of_clusters.broker_stats)
+    ping_namesrv: Final = _operation(of_clusters.ping_namesrv)
+    ping_broker: Final = _operation(of_clusters.ping_broker)
+    wipe_write_permission: Final = _operation(of_clusters.wipe_write_permission)
+    add_write_permission: Final = _operation(of_clusters.add_write_permission)
+    broker_config: Final = _operation(of_clusters.broker_config)
+    update_broker_config: Final = _operation(of_clusters.update_broker_config)
+    namesrv_config: Final = _operation(of_clusters.namesrv_config)
+    update_namesrv_config: Final = _operation(of_clusters.update_namesrv_config)
+    clean_expired_queues: Final = _operation(of_clusters.clean_expired_queues)
+    clean_unused_topics: Final = _operation(of_clusters.clean_unused_topics)
+    delete_expired_log: Final = _operation(of_clusters.delete_expired_log)
 
     # ---- the name servers' key-value table: key_values.py
 
-    kv_get = _operation(of_key_values.kv_get)
-    kv_list = _operation(of_key_values.kv_list)
-    kv_put = _operation(of_key_values.kv_put)
-    kv_delete = _operation(of_key_values.kv_delete)
+    kv_get: Final = _operation(of_key_values.kv_get)
+    kv_list: Final = _operation(of_key_values.kv_list)
+    kv_put: Final = _operation(of_key_values.kv_put)
+    kv_delete: Final = _operation(of_key_values.kv_delete)
 
 
 def connect(

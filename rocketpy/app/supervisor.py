@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from rocketpy.app.application import App
 from rocketpy.errors import ConfigError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.5
 _RESTART_PAUSE_S: Final = 1.0

@@ -154,7 +154,7 @@ class CompiledRows:
         rows.read(fixed, *(self._body or (None, None)))
         odd = rows.odd()
         self.fast: Mask | None = None if odd is None else np.frombuffer(odd, np.bool_) ^ True
-        self.count = rows.count
+        self.count: int = rows.count
         self._rows = rows
 
     def column(self, name: str, kind: pa.DataType, broker_name: str) -> pa.Array:

@@ -59,7 +59,7 @@ class RecordDecoder:
             tags: only rows with one of these tags; empty: all.
         """
         self.schema = schema
-        self.damaged_count = 0
+        self.damaged_count: int = 0
         self._check_crc = check_crc
         self._damaged = damaged
         self._on_damaged = on_damaged

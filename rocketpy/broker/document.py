@@ -31,9 +31,9 @@ class DataVersion:
     __slots__ = ("counter", "state_version", "timestamp_ms")
 
     def __init__(self, timestamp_ms: int, counter: int = 0, state_version: int = 0) -> None:
-        self.timestamp_ms = timestamp_ms
-        self.counter = counter
-        self.state_version = state_version
+        self.timestamp_ms: int = timestamp_ms
+        self.counter: int = counter
+        self.state_version: int = state_version
 
     def bump(self, clock: Clock) -> None:
         """Count one change, now."""

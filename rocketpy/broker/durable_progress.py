@@ -24,7 +24,7 @@ class DurableProgress:
     __slots__ = ("_durable", "_flushed", "_lock", "_waiting", "position")
 
     def __init__(self, position: int, flushed_phy_offset: Callable[[], int]) -> None:
-        self.position = position
+        self.position: int = position
         self._flushed = flushed_phy_offset
         self._lock = threading.Lock()
         self._durable = position

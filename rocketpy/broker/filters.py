@@ -34,7 +34,7 @@ class TagFilter:
     __slots__ = ("codes",)
 
     def __init__(self, codes: frozenset[int]) -> None:
-        self.codes = codes
+        self.codes: frozenset[int] = codes
 
     @property
     def size_bytes(self) -> int:
@@ -74,7 +74,7 @@ class SqlFilter:
     __slots__ = ("_rests", "_shape", "condition")
 
     def __init__(self, condition: Condition) -> None:
-        self.condition = condition
+        self.condition: Condition = condition
         self._shape: RecordShape | None = None
         self._rests = 0
 

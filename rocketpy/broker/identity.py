@@ -32,13 +32,13 @@ class BrokerIdentity:
     )  # fmt: skip
 
     def __init__(self, config: BrokerConfig) -> None:
-        self.cluster_name = config.broker_cluster_name
-        self.broker_name = config.broker_name
-        self.broker_id = config.broker_id
-        self.ip = config.broker_ip1 or local_ip()
-        self.ha_address = format_address(config.broker_ip2 or self.ip, config.ha_listen_port)
-        self.address = ""
-        self.store_host = b""
+        self.cluster_name: str = config.broker_cluster_name
+        self.broker_name: str = config.broker_name
+        self.broker_id: int = config.broker_id
+        self.ip: str = config.broker_ip1 or local_ip()
+        self.ha_address: str = format_address(config.broker_ip2 or self.ip, config.ha_listen_port)
+        self.address: str = ""
+        self.store_host: bytes = b""
 
     def listens_on(self, port: int) -> None:
         """Note the port, which completes the address.

@@ -37,7 +37,7 @@ class Memberships:
         self.max_per_channel = max_per_channel
         self.max_members = max_members
         self.max_bytes = max_bytes
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         self._groups: dict[Channel, dict[str, int]] = {}
         self._channel_bytes: collections.Counter[Channel] = collections.Counter()
         self._seen: collections.OrderedDict[tuple[Channel, str], int] = collections.OrderedDict()

@@ -63,12 +63,12 @@ class ClientChannel:
         last_update_ms: int,
         seen_ms: int = 0,
     ) -> None:
-        self.channel = channel
-        self.client_id = client_id
-        self.language = language
-        self.version = version
-        self.last_update_ms = last_update_ms
-        self.seen_ms = seen_ms
+        self.channel: Channel = channel
+        self.client_id: str = client_id
+        self.language: int = language
+        self.version: int = version
+        self.last_update_ms: int = last_update_ms
+        self.seen_ms: int = seen_ms
 
     @property
     def size_bytes(self) -> int:
@@ -221,15 +221,15 @@ class ConsumerGroup:
     )
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.consume_type = ""
-        self.message_model = ""
-        self.consume_from_where = ""
+        self.name: str = name
+        self.consume_type: str = ""
+        self.message_model: str = ""
+        self.consume_from_where: str = ""
         self.subscriptions: dict[str, SubscriptionData] = {}
-        self.last_update_ms = 0
-        self.subscription_bytes = 0
+        self.last_update_ms: int = 0
+        self.subscription_bytes: int = 0
         self.bearer: Channel | None = None
-        self.is_divided = False
+        self.is_divided: bool = False
         self._wants: dict[Channel, int] = {}
         self._members: dict[Channel, ClientChannel] = {}
         self._by_client_id: dict[str, dict[Channel, None]] = {}
@@ -324,7 +324,7 @@ class ConsumerTable(_MemberTable):
     def __init__(self, memberships: Memberships | None = None) -> None:
         super().__init__(memberships or Memberships())
         self.on_change: Callable[[ConsumerGroup], None] | None = None
-        self.version = 0
+        self.version: int = 0
         self._groups: dict[str, ConsumerGroup] = {}
 
     def register(

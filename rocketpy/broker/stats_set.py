@@ -54,10 +54,10 @@ class Counter:
     __slots__ = ("count", "day", "hour", "minute", "size_bytes", "times", "used_ms")
 
     def __init__(self) -> None:
-        self.times = 0
-        self.count = 0
-        self.size_bytes = 0
-        self.used_ms = 0
+        self.times: int = 0
+        self.count: int = 0
+        self.size_bytes: int = 0
+        self.used_ms: int = 0
         self.minute: deque[_Sample] = deque(maxlen=MINUTE_RING)
         self.hour: deque[_Sample] = deque(maxlen=HOUR_RING)
         self.day: deque[_Sample] = deque(maxlen=DAY_RING)

@@ -53,12 +53,12 @@ class SuspendedRequest:
     def __init__(
         self, keys: Iterable[Hashable], owner: Hashable, deadline_ms: int, size_bytes: int = 0
     ) -> None:
-        self.keys = tuple(keys)
-        self.owner = owner
-        self.deadline_ms = deadline_ms
-        self.size_bytes = ENTRY_BYTES + size_bytes
-        self.is_waiting = False
-        self.slot = 0
+        self.keys: tuple[Hashable, ...] = tuple(keys)
+        self.owner: Hashable = owner
+        self.deadline_ms: int = deadline_ms
+        self.size_bytes: int = ENTRY_BYTES + size_bytes
+        self.is_waiting: bool = False
+        self.slot: int = 0
 
     def resume(self) -> None:
         """Schedule the work that answers the request; any thread; must not block."""
@@ -114,7 +114,7 @@ class SuspendedRequests:
         self._by_key: dict[Hashable, dict[SuspendedRequest, None]] = {}
         self._by_owner: dict[Hashable, _Owner] = {}
         self._slots: dict[int, dict[SuspendedRequest, None]] = {}
-        self.count = 0
+        self.count: int = 0
         self._size_bytes = 0
 
     @property

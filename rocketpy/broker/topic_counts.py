@@ -34,8 +34,8 @@ class TopicCount:
     __slots__ = ("changed_ms", "count")
 
     def __init__(self, count: int, changed_ms: int) -> None:
-        self.count = count
-        self.changed_ms = changed_ms
+        self.count: int = count
+        self.changed_ms: int = changed_ms
 
 
 class TopicCounts:

@@ -8,7 +8,7 @@ from rocketpy.client.handlers import is_coroutine_function
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 AssignmentHook = Callable[[list[MessageQueue]], Awaitable[None] | None]
 """Gets queues; a coroutine function, or a plain one, which runs on a thread."""

@@ -39,7 +39,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.proto.subscription import SubscriptionData
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 C = TypeVar("C", ConsumerConfig, PopConsumerConfig)

@@ -57,7 +57,7 @@ class FaultTolerance:
         self._rng = rng
         self._faults: dict[str, _Fault] = {}
         self._turn = rng.randrange(1 << 31)
-        self.looks_at_reachable = profile == "5.x"  # 4.x takes the least bad broker instead
+        self.looks_at_reachable: bool = profile == "5.x"  # 4.x takes the least bad broker instead
 
     def avoid_ms(self, latency_ms: int) -> int:
         """Return for how long a broker with this latency is avoided."""

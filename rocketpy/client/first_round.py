@@ -11,7 +11,7 @@ from typing import Final
 
 from rocketpy.client.periodic import PeriodicJob
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0
 

@@ -39,7 +39,7 @@ class Launching(Closes):
     """
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
-        self.group = checked_group(group)
+        self.group: str = checked_group(group)
         self.config = config
         self._instance = instance
         self._namespace = instance.config.namespace

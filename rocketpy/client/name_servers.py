@@ -17,7 +17,7 @@ from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.remoting.server_peer import split_address
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9876
 _MIN_SHARE_MS = 500
@@ -68,12 +68,12 @@ class NameServers:
     def __init__(
         self, addresses: Sequence[str], remoting: Remoting, rng: random.Random, timeout_ms: int
     ) -> None:
-        self.addresses = tuple(addresses)
+        self.addresses: tuple[str, ...] = tuple(addresses)
         self._remoting = remoting
         share_ms = timeout_ms // max(1, len(self.addresses))
         self._timeout_ms = max(share_ms, min(_MIN_SHARE_MS, timeout_ms))
         self._index = rng.randrange(len(self.addresses)) if self.addresses else 0
-        self.failure = ""
+        self.failure: str = ""
 
     @property
     def current(self) -> str | None:

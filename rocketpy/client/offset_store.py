@@ -18,7 +18,7 @@ from rocketpy.proto.message_queue import MessageQueue
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):

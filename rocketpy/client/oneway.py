@@ -12,7 +12,7 @@ from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
 from rocketpy.errors import RocketPyError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 1.0
 
@@ -33,7 +33,7 @@ class OnewaySends:
     def __init__(
         self, instance: Instance, window: SendWindow, group: str, timeout_s: float
     ) -> None:
-        self.losses = OnewayLosses(group)
+        self.losses: OnewayLosses = OnewayLosses(group)
         self._routes = instance.routes
         self._window = window
         self._timeout_s = timeout_s
@@ -80,7 +80,7 @@ class OnewayLosses:
     """
 
     def __init__(self, group: str) -> None:
-        self.count = 0
+        self.count: int = 0
         self._group = group
         self._told = 0
         self._topic = ""

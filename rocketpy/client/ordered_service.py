@@ -30,7 +30,7 @@ from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 LaneOf = Callable[[ProcessQueue, ReceivedMessage], Hashable]
 """Names the lane of a message; those of one lane are handled one after the other."""

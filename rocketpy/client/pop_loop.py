@@ -19,7 +19,7 @@ from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.subscription import SubscriptionData
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 FULL_PAUSE_MS: Final = 1_000
 
@@ -80,7 +80,7 @@ class PopLoop:
     ) -> None:
         self.queue = queue
         self.failure: Exception | None = None
-        self.last_pop_ms = 0
+        self.last_pop_ms: int = 0
         self.began = asyncio.Event()
         self._instance = instance
         self._settings = settings

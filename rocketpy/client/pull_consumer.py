@@ -37,7 +37,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData, build_subscription
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 TAKEOVER_PAUSE_MS = 500
 
@@ -61,7 +61,7 @@ class PullConsumer(StartsAndCloses, Polls):
     """
 
     def __init__(self, instance: Instance, group: str, config: PullConsumerConfig) -> None:
-        self.group = checked_group(group)
+        self.group: str = checked_group(group)
         self.config = config
         self._instance = instance
         self._store = BrokerOffsetStore(instance, group)

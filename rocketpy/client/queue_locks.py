@@ -19,7 +19,7 @@ from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.errors import NoRouteError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 LOCK_LIFE_MS: Final = 30_000
 RENEW_INTERVAL_MS: Final = 20_000

@@ -15,7 +15,7 @@ from rocketpy.errors import NoRouteError, RocketPyError
 from rocketpy.proto.allocation import Allocation, java_sorted, sorted_queues
 from rocketpy.proto.message_queue import MessageQueue
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 PULL_EXPIRED_MS = 120_000
 
@@ -71,7 +71,7 @@ class Rebalancer:
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
-        self.unserved = UnservedTopics(group)
+        self.unserved: UnservedTopics = UnservedTopics(group)
 
     async def round(self, topics: Iterable[str]) -> Balance:
         """Do one round over all topics.

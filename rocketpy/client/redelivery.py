@@ -34,7 +34,7 @@ from rocketpy.proto.sys_flag import (
 )
 from rocketpy.proto.topic_names import retry_topic
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES: Final = 16
 FIRST_RETRY_LEVEL: Final = 3

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rocketpy.errors import RocketPyError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class SendRetry(NamedTuple):
@@ -44,7 +44,7 @@ class RetryNotes:
     """
 
     def __init__(self, hook: RetryHook | None) -> None:
-        self.count = 0
+        self.count: int = 0
         self._hook = hook
 
     def note(

@@ -24,7 +24,7 @@ from rocketpy.client.redelivery import Redelivery
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 TIMEOUT_DELAY_LEVEL: Final = 3
 _OVERDUE_AT_ONCE: Final = 16

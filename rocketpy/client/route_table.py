@@ -23,7 +23,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.perm import is_readable, is_writeable
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
 MAX_QUEUES = 65_536

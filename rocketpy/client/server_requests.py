@@ -26,7 +26,7 @@ from rocketpy.proto.message import decode_message
 from rocketpy.proto.properties import PROPERTY_PRODUCER_GROUP
 from rocketpy.remoting.channel import Channel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ServerRequests:

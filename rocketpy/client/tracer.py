@@ -59,7 +59,7 @@ from rocketpy.proto.trace import (
     trace_keys,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]
 
@@ -90,7 +90,7 @@ class Tracer:
     """
 
     def __init__(self, instance: Instance, group: str, role: str, topic: str) -> None:
-        self.dropped = 0
+        self.dropped: int = 0
         self._instance = instance
         self._namespace = instance.config.namespace
         self._group = unwrap_namespace(self._namespace, group)

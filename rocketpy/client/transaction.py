@@ -39,7 +39,7 @@ from rocketpy.proto.properties import (
     PROPERTY_TRANSACTION_PREPARED,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 END_TIMEOUT_MS: Final = 3_000
 MAX_CHECKS: Final = 2_000
@@ -208,7 +208,7 @@ class Transaction:
         has_checker: bool,
     ) -> None:
         self.state: TxState | None = None
-        self.is_confirmed = False
+        self.is_confirmed: bool = False
         self._send_half = send_half
         self._ends = ends
         self._has_checker = has_checker

@@ -4,7 +4,7 @@ import logging
 
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class UnservedTopics:

@@ -58,11 +58,13 @@ class NameServer:
         self._network = network
         self._clock = clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads pauses, no secret
-        self.settings = LiveConfig(config, live=LiveSettings(config.live_settings_file))
-        self.routes = RouteTable()
+        self.settings: LiveConfig[NamesrvConfig] = LiveConfig(
+            config, live=LiveSettings(config.live_settings_file)
+        )
+        self.routes: RouteTable = RouteTable()
         self._apply(config)
         self.settings.add_listener(self._apply)
-        self.kv = KvConfig(config.kv_config_file)
+        self.kv: KvConfig = KvConfig(config.kv_config_file)
         self._notifier = MinBrokerNotifier(self.settings, self._make_client)
         self._remoting = RemotingServer(config.server, clock=clock, name="namesrv", network=network)
         self._remoting.add_listener(self)

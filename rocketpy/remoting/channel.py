@@ -139,11 +139,11 @@ class Channel:
         """
         self.loop = loop
         self.set_remote(*remote)
-        self.is_rocketpy = False
-        self.offers_msgpack = False
+        self.is_rocketpy: bool = False
+        self.offers_msgpack: bool = False
         self.attributes: dict[str, object] = {}
-        self.activity = 0
-        self.in_flight = InFlight(loop, self.remote_address)
+        self.activity: int = 0
+        self.in_flight: InFlight = InFlight(loop, self.remote_address)
         self._transport = transport
         self._hard_limit_bytes = hard_limit_bytes
         self._host = host

@@ -30,8 +30,8 @@ class DeferredResponse:
         complete: Callable[["DeferredResponse", object], None],
         count: int = 1,
     ) -> None:
-        self.count = count
-        self.request = RemotingCommand(
+        self.count: int = count
+        self.request: RemotingCommand = RemotingCommand(
             request.code,
             request.language,
             request.version,

@@ -86,12 +86,12 @@ class InHand:
         self._max_bytes = max_bytes
         self._next_number = 0
         self._suspended: list[_Suspended] = []
-        self.count = 0
-        self.size_bytes = 0
+        self.count: int = 0
+        self.size_bytes: int = 0
         self.batches: dict[Droppable, None] = {}  # in the order of their arrival
-        self.suspended_bytes = 0
-        self.is_full = False
-        self.is_stopped = False
+        self.suspended_bytes: int = 0
+        self.is_full: bool = False
+        self.is_stopped: bool = False
 
     @property
     def has_suspended(self) -> bool:

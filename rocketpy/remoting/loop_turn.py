@@ -32,7 +32,7 @@ class LoopTurn:
         self._loop = loop
         self._now_ms = now_ms
         self._began_ms: int | None = None
-        self.is_over = False
+        self.is_over: bool = False
 
     def look(self) -> None:
         """Note that a request was served which may have been costly."""

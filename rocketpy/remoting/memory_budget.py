@@ -53,7 +53,7 @@ class MemoryBudget:
         self._held_bytes = 0
         self._unsent_bytes = 0
         self._ending_bytes = 0
-        self.is_exhausted = False
+        self.is_exhausted: bool = False
 
     @property
     def held_bytes(self) -> int:

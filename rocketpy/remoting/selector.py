@@ -56,12 +56,12 @@ class Selector:
         """
         self.table = table
         self.limits = limits
-        self.is_draining = False
+        self.is_draining: bool = False
         self.connections: OrderedSet[Connection] = OrderedSet()
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
         self.turn: LoopTurn
-        self.budget = MemoryBudget(memory_limit_bytes)
+        self.budget: MemoryBudget = MemoryBudget(memory_limit_bytes)
         self._clock = clock
         self._admission = admission
         self._listeners = listeners

@@ -73,7 +73,7 @@ class WriteTurns:
         # nothing waiting any more: the turn looks.
         self._ready: collections.deque[TurnChannel] = collections.deque()
         self._is_scheduled = False
-        self.is_blocked = False
+        self.is_blocked: bool = False
 
     def add(self, channel: TurnChannel, callback: Callable[[], object]) -> None:
         """Queue a callback for a channel."""

@@ -293,8 +293,8 @@ class ConfigSet:
         from_live_file: Iterable[str] = (),
     ) -> None:
         self._values: dict[type, Any] = {type(value): value for value in values}
-        self.warnings = tuple(warnings)
-        self.from_live_file = frozenset(from_live_file)
+        self.warnings: tuple[ConfigWarning, ...] = tuple(warnings)
+        self.from_live_file: frozenset[str] = frozenset(from_live_file)
 
     @classmethod
     def of(cls, *values: _Dataclass) -> "ConfigSet":

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from rocketpy.runtime.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _MAX_WAIT_MS = 3_600_000
 """Longest single wait; a service that wants less often is woken in vain once an hour."""

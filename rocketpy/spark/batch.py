@@ -40,7 +40,7 @@ class BatchReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.options = parse_options(options, BatchOptions)
+        self.options: BatchOptions = parse_options(options, BatchOptions)
         self.rows = rows_for(schema, self.options)
 
     def partitions(self) -> list[InputPartition]:

@@ -24,7 +24,7 @@ from rocketpy.spark.read_options import DataLoss
 if TYPE_CHECKING:
     from rocketpy.arrow import RecordDecoder
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
 

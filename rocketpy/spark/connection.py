@@ -36,7 +36,7 @@ class Connection:
     """
 
     def __init__(self, options: ConnectionOptions, *, clock: Clock | None = None) -> None:
-        self.clock = clock or SystemClock()
+        self.clock: Clock | SystemClock = clock or SystemClock()
         self._loop = new_event_loop()
         rng = random.SystemRandom()
         remoting = RemotingClient(options.remoting, clock=self.clock, rng=rng)
@@ -45,9 +45,11 @@ class Connection:
             remoting.hooks.append(RequestSigner(credentials))
         limit_ms = options.timeout_ms
         name_servers = NameServers(options.nameservers, remoting, rng, limit_ms)
-        self.servers = Servers(name_servers, remoting, clock=self.clock, timeout_ms=limit_ms)
-        self.api = BrokerApi(remoting, limit_ms)
-        self.is_closed = False
+        self.servers: Servers = Servers(
+            name_servers, remoting, clock=self.clock, timeout_ms=limit_ms
+        )
+        self.api: BrokerApi = BrokerApi(remoting, limit_ms)
+        self.is_closed: bool = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the connection's loop and return its result."""

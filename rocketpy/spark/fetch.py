@@ -40,7 +40,7 @@ from rocketpy.proto.sys_flag import PULL_SUBSCRIPTION
 from rocketpy.runtime.clock import Clock
 from rocketpy.spark.offsets import QueueRange
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
 GROW_AFTER: Final = 32

@@ -62,7 +62,7 @@ class Narrowing:
     """
 
     def __init__(self, rows: RowSchema, topic_of: Callable[[str], str] = str) -> None:
-        self.since_ms = 0
+        self.since_ms: int = 0
         self.until_ms: int | None = None
         self._names = dict(zip(rows.arrow.names, rows.names, strict=True))
         self._topic_of = topic_of

@@ -28,7 +28,7 @@ from rocketpy.spark.read_options import StreamOptions
 from rocketpy.spark.schema import rows_for
 from rocketpy.spark.stream_planner import StreamPlanner
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _NO_LIMIT = (1 << 63) - 1
 
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.options = parse_options(options, StreamOptions)
+        self.options: StreamOptions = parse_options(options, StreamOptions)
         self.rows = rows_for(schema, self.options)
         self._planner: StreamPlanner | None = None
 

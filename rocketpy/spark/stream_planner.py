@@ -47,7 +47,7 @@ from rocketpy.spark.waiting import (
     without_queue,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -38,9 +38,9 @@ class BloomFilter:
 
     def __init__(self, error_percent: int, groups: int) -> None:
         error = error_percent / 100.0
-        self.hash_count = math.ceil(math.log(error) / math.log(0.5))
+        self.hash_count: int = math.ceil(math.log(error) / math.log(0.5))
         bits = math.ceil(groups * (math.log(1 / error) / math.log(2)) * (1 / math.log(2)))
-        self.bit_count = 8 * math.ceil(bits / 8.0)
+        self.bit_count: int = 8 * math.ceil(bits / 8.0)
 
     def data_of(self, group: str, topic: str) -> BloomFilterData:
         """Return where the bits of a group's filter of a topic are."""

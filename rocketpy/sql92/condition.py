@@ -57,12 +57,12 @@ class Condition:
             raise ExpressionError(f"{reason}{MAX_EXPRESSION_CHARS}", MAX_EXPRESSION_CHARS)
         parser = Parser(expression)
         node, self.ignored_from = parser.parse()
-        self.expression = expression
-        self.names = frozenset(parser.names)
-        self.weight = max(1, math.ceil(parser.operand_count / _USUAL_OPERANDS))
+        self.expression: str = expression
+        self.names: frozenset[str] = frozenset(parser.names)
+        self.weight: int = max(1, math.ceil(parser.operand_count / _USUAL_OPERANDS))
         self._evaluate = node.evaluate
         self._names = sorted(self.names)
-        self.stored_names = tuple(name.encode() for name in self._names)
+        self.stored_names: tuple[bytes, ...] = tuple(name.encode() for name in self._names)
         keys = [b"\x02%b\x01" % name for name in self.stored_names]
         self._keys = [(key, len(key)) for key in keys]
         self._number = next(_numbers)

@@ -51,7 +51,7 @@ class Parser:
         self._lexer = Lexer(expression)
         self._token = self._lexer.next()
         self._depth = 0
-        self.operand_count = 0
+        self.operand_count: int = 0
 
     def parse(self) -> tuple[Node, int | None]:
         """Read the condition.

@@ -9,7 +9,7 @@ from typing import Final
 from rocketpy.errors import ResourceShortError
 from rocketpy.store.commit_log import CommitLog
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class AllocateService:

@@ -41,8 +41,8 @@ class BatchConsumeQueue:
         self, topic: str, queue_id: int, directory: Path, file_bytes: int, files: StoreFiles
     ) -> None:
         assert file_bytes % BATCH_ENTRY_BYTES == 0
-        self.topic = topic
-        self.queue_id = queue_id
+        self.topic: str = topic
+        self.queue_id: int = queue_id
         self._queue = MappedFileQueue(directory, file_bytes, files, step_bytes=PAGE_BYTES)
         self.min_offset = 0
         self.max_offset = 0

@@ -34,7 +34,7 @@ from typing import Final
 
 from rocketpy.store.files import Region, StoreFiles
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 MARGIN_MS: Final = 3_000
@@ -79,7 +79,7 @@ class Checkpoint:
         self.index_phy_offset = 0
         self.entry_count = UNKNOWN
         self.queues_on_disk_to = 0
-        self.has_offsets = False
+        self.has_offsets: bool = False
         self.master_flushed_offset = 0
         self.confirm_phy_offset = 0
 

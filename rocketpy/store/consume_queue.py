@@ -92,21 +92,21 @@ class ConsumeQueue:
             files: the file system.
             space: the memory that all queues share.
         """
-        self.topic = topic
-        self.queue_id = queue_id
+        self.topic: str = topic
+        self.queue_id: int = queue_id
         self._disk = QueueFiles(directory, file_bytes, files, space.names)
         self._space = space
         self._buffer = bytearray()
         self._tail_start = 0
         self._tail: tuple[int, memoryview] = (0, _NO_TAIL)  # both at once, for readers
         self._has_unsynced_zeros = False
-        self.is_deleted = False
-        self.next_offset = 0
-        self.max_offset = 0
-        self.min_offset = 0
-        self.max_phy_end = 0
-        self.reserved_offset = 0
-        self.flushed_offset = 0
+        self.is_deleted: bool = False
+        self.next_offset: int = 0
+        self.max_offset: int = 0
+        self.min_offset: int = 0
+        self.max_phy_end: int = 0
+        self.reserved_offset: int = 0
+        self.flushed_offset: int = 0
 
     @property
     def file_count(self) -> int:

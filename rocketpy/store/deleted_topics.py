@@ -25,7 +25,7 @@ from typing import Final
 
 from rocketpy.store.files import StoreFiles
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _SWEEP_IDLE_MS: Final = 1_000
 

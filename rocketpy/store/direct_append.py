@@ -116,7 +116,7 @@ class DirectAppend:
         stats: StoreStats,
         is_sync_flush: bool = False,
     ) -> None:
-        self.has_index = index is not None
+        self.has_index: bool = index is not None
         self.is_sync_flush = is_sync_flush
         self._writer = writer
         self._log = log

@@ -41,7 +41,7 @@ from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.results import BatchColumns
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _UNKNOWN_LEVEL_MS: Final = 1_000
 
@@ -252,7 +252,7 @@ class DispatcherList:
         self._dispatch = tuple(each.dispatch for each in self._dispatchers)
         self._offsets = offsets
         self._append_lock = append_lock
-        self.pending = PendingDispatchQueue()
+        self.pending: PendingDispatchQueue = PendingDispatchQueue()
         self.on_arrival: Callable[[str, int, int, int], None] | None = None
 
     @property

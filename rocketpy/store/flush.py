@@ -29,7 +29,7 @@ from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.queue_entry import ENTRY_BYTES
 from rocketpy.store.queue_space import TailedQueue
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _IDLE_MS: Final = 1_000
 _DEADLINE_INTERVAL_MS: Final = 100

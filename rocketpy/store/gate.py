@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ReadOnlyLatch:
@@ -49,7 +49,7 @@ class WriteGate:
     def __init__(self, latch: ReadOnlyLatch) -> None:
         self._latch = latch
         self._disk_full = False
-        self.is_open = False
+        self.is_open: bool = False
         self.refusal: str | None = None
         self._mutex = threading.Lock()
         latch.add_listener(self._decide)

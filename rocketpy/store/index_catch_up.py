@@ -21,7 +21,7 @@ from rocketpy.store.index_service import IndexedMessage, IndexService
 from rocketpy.store.log_scan import LogScan, Vouched
 from rocketpy.store.offsets import StoreOffsets
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ALL_MS: Final = (1 << 63) - 1
 

@@ -63,7 +63,7 @@ class IndexLookup:
             max_searched_bytes: bytes of entries to search at most.
         """
         self.phy_offsets: list[int] = []
-        self.is_complete = True
+        self.is_complete: bool = True
         self._key_hash = key_hash
         self._max_count = max_count
         self._begin_ms = begin_ms

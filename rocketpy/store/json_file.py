@@ -20,7 +20,7 @@ from rocketpy.errors import BadBodyError
 from rocketpy.proto import fastjson
 from rocketpy.store.files import StoreFiles
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class UnchangingJson(dict[str, object]):

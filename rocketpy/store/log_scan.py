@@ -73,8 +73,8 @@ class LogScan:
         self._vouched = vouched
         self._check_crc = check_crc
         self._memory_survived = power_cut is False
-        self.end = start
-        self.last_ms = 0
+        self.end: int = start
+        self.last_ms: int = 0
         self.damaged: list[int] = []
         self.holes: list[tuple[int, int]] = []
 

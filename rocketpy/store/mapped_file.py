@@ -40,16 +40,16 @@ class MappedFile:
 
     def __init__(self, path: Path, base_offset: int, region: Region) -> None:
         self._allocate_mutex = threading.Lock()
-        self.path = path
-        self.base_offset = base_offset
-        self.region = region
-        self.size_bytes = region.size_bytes
+        self.path: Path = path
+        self.base_offset: int = base_offset
+        self.region: Region = region
+        self.size_bytes: int = region.size_bytes
         self.buffer: mmap.mmap | bytearray = region.buffer
         self.view: memoryview = region.view
-        self.write_position = 0
-        self.flushed = 0
-        self.allocated = 0
-        self.data_end = region.size_bytes  # while loading: from here on there are only zeros
+        self.write_position: int = 0
+        self.flushed: int = 0
+        self.allocated: int = 0
+        self.data_end: int = region.size_bytes  # while loading: from here on there are only zeros
 
     @property
     def end_offset(self) -> int:

@@ -19,7 +19,7 @@ from rocketpy.errors import StoreFormatError
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.mapped_file import MappedFile
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _NO_MEMORY = memoryview(b"")
 
@@ -59,9 +59,9 @@ class MappedFileQueue:
             store_files: the file system.
             step_bytes: how much is allocated ahead of the write position at a time.
         """
-        self.directory = directory
-        self.file_bytes = file_bytes
-        self.step_bytes = step_bytes
+        self.directory: Path = directory
+        self.file_bytes: int = file_bytes
+        self.step_bytes: int = step_bytes
         self.files: tuple[MappedFile, ...] = ()
         self._store_files = store_files
         self._mutex = threading.Lock()

@@ -36,7 +36,7 @@ from rocketpy.store.results import (
     QueryIndexResult,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -46,7 +46,7 @@ class MessageStore:
         self, config: MessageStoreConfig, *, clock: Clock, files: StoreFiles | None = None
     ) -> None:
         """Build a store; nothing is touched before `open`."""
-        self.config = config
+        self.config: MessageStoreConfig = config
         self._clock = clock
         self._monotonic_ms = clock.monotonic_ms
         self._files: StoreFiles = RealFiles() if files is None else files
@@ -58,7 +58,7 @@ class MessageStore:
         self.reader, self.recent_part = parts.reader, parts.reader.recent_part
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
-        self.recovery = RecoveryReport()
+        self.recovery: RecoveryReport = RecoveryReport()
 
     # -- life ------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from rocketpy.store.index_file import IndexHeader
 from rocketpy.store.mapped_file_queue import file_name
 from rocketpy.store.queue_entry import BLANK_SIZE
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _INDEX_GAP_BYTES: Final = 4 << 20
 

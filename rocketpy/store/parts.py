@@ -49,7 +49,7 @@ from rocketpy.store.retention import (
 from rocketpy.store.stats import SampleService, StoreStats
 from rocketpy.store.writer import MessageWriter
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _HOUR_MS = 3_600_000
 
@@ -64,26 +64,30 @@ class StoreParts:
         self._files = files
         self._clock = clock
         self.append_lock = threading.Lock()
-        self.delays_ms = parse_delay_levels(config.message_delay_level)
-        self.offsets = StoreOffsets(asks_flush=config.is_sync_flush)
-        self.latch = ReadOnlyLatch()
-        self.gate = WriteGate(self.latch)
+        self.delays_ms: tuple[int, ...] = parse_delay_levels(config.message_delay_level)
+        self.offsets: StoreOffsets = StoreOffsets(asks_flush=config.is_sync_flush)
+        self.latch: ReadOnlyLatch = ReadOnlyLatch()
+        self.gate: WriteGate = WriteGate(self.latch)
         # After the gate: who is told that a flush failed asks whether it will ever succeed.
         self.latch.add_listener(self.offsets.fail)
-        self.log = CommitLog(config, files, self.offsets)
-        self.table = ConsumeQueueTable(config, files, self.append_lock)
-        self.checkpoint = Checkpoint(root / "checkpoint", files)
-        self.stats = StoreStats(clock)
-        self.index = self._make_index() if config.message_index_enable else None
-        self.deleted = DeletedTopics(root, files)
-        self.rebuilder = QueueRebuilder(self.table, self.log, self.deleted.covers)
+        self.log: CommitLog = CommitLog(config, files, self.offsets)
+        self.table: ConsumeQueueTable = ConsumeQueueTable(config, files, self.append_lock)
+        self.checkpoint: Checkpoint = Checkpoint(root / "checkpoint", files)
+        self.stats: StoreStats = StoreStats(clock)
+        self.index: IndexService | None = (
+            self._make_index() if config.message_index_enable else None
+        )
+        self.deleted: DeletedTopics = DeletedTopics(root, files)
+        self.rebuilder: QueueRebuilder = QueueRebuilder(self.table, self.log, self.deleted.covers)
         self.dispatcher_list: list[Dispatcher] = [ConsumeQueueDispatcher(self.rebuilder)]
         if self.index is not None:
             self.dispatcher_list.append(IndexDispatcher(self.index))
-        self.dispatchers = DispatcherList(self.dispatcher_list, self.offsets, self.append_lock)
+        self.dispatchers: DispatcherList = DispatcherList(
+            self.dispatcher_list, self.offsets, self.append_lock
+        )
         self.offsets.on_visible = self.dispatchers.release
-        self.reader = MessageReader(config, self.table, self.log, self.stats, clock)
-        self.writer = MessageWriter(
+        self.reader: MessageReader = MessageReader(config, self.table, self.log, self.stats, clock)
+        self.writer: MessageWriter = MessageWriter(
             config,
             clock,
             self.append_lock,
@@ -94,7 +98,7 @@ class StoreParts:
             dispatchers=self.dispatchers,
             stats=self.stats,
         )
-        self.direct = DirectAppend(
+        self.direct: DirectAppend = DirectAppend(
             self.writer,
             log=self.log,
             offsets=self.offsets,
@@ -103,10 +107,10 @@ class StoreParts:
             stats=self.stats,
             is_sync_flush=config.is_sync_flush,
         )
-        self.replica = self._make_replica()
-        self.flusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
-        self.group = GroupCommitService(self.flusher, self.offsets)
-        self.flush_queues = FlushConsumeQueueService(
+        self.replica: ReplicaWriter = self._make_replica()
+        self.flusher: LogFlusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
+        self.group: GroupCommitService = GroupCommitService(self.flusher, self.offsets)
+        self.flush_queues: FlushConsumeQueueService = FlushConsumeQueueService(
             self.table,
             self.checkpoint,
             self.latch,
@@ -115,8 +119,8 @@ class StoreParts:
             flush_index=self._flush_full_index_files,
             append_lock=self.append_lock,
         )
-        self.clean_log = self._make_clean_log()
-        self.services = self._make_services()
+        self.clean_log: CleanCommitLogService = self._make_clean_log()
+        self.services: list[Service] = self._make_services()
 
     def _make_replica(self) -> ReplicaWriter:
         return ReplicaWriter(

@@ -24,7 +24,7 @@ from rocketpy.store.files import PlainFile, StoreFiles
 from rocketpy.store.mapped_file_queue import file_name
 from rocketpy.store.queue_entry import BLANK_ENTRY, BLANK_SIZE, ENTRY, ENTRY_BYTES, Entry
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _BLOCK_ENTRIES: Final = 256
 """Read at once where the end of a queue is searched: more than a page, so that the end is in it."""
@@ -71,13 +71,13 @@ class QueueFiles:
         self._directory = directory
         self._files = files
         self._names = names
-        self.file_entries = file_bytes // ENTRY_BYTES
-        self.begin = 0
-        self.end = 0
+        self.file_entries: int = file_bytes // ENTRY_BYTES
+        self.begin: int = 0
+        self.end: int = 0
         self.first_phy = -1
-        self.has_stray_bytes = False
-        self.has_gap = False
-        self.is_deleted = False
+        self.has_stray_bytes: bool = False
+        self.has_gap: bool = False
+        self.is_deleted: bool = False
 
     @property
     def file_count(self) -> int:

@@ -19,7 +19,7 @@ from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class EntriesLost(Exception):  # noqa: N818 - a signal to recovery, not a fault
@@ -57,7 +57,7 @@ class QueueRebuilder:
         self._covers = covers
         self._start = 0
         self._last_phy: dict[tuple[str, int], int] = {}
-        self.entry_count = 0
+        self.entry_count: int = 0
         self.damaged: list[int] = []
 
     def begin(self, start: int) -> None:

@@ -54,7 +54,7 @@ class QueueSpace:
             limit_bytes: memory of all tails together.
         """
         self.names = threading.Lock()
-        self.used_bytes = 0
+        self.used_bytes: int = 0
         self._append_lock = append_lock
         self._limit_bytes = limit_bytes
         self._queues: dict[TailedQueue, None] = {}

@@ -55,12 +55,12 @@ class RealRegion:
         Raises:
             OSError: the system gave no mapping.
         """
-        self.size_bytes = size_bytes
+        self.size_bytes: int = size_bytes
         if sys.version_info >= (3, 13):
-            self.buffer = mmap.mmap(fd, size_bytes, trackfd=False)
+            self.buffer: mmap = mmap.mmap(fd, size_bytes, trackfd=False)
         else:
             self.buffer = reserve.run(lambda: mmap.mmap(fd, size_bytes))
-        self.view = memoryview(self.buffer)
+        self.view: memoryview[int] = memoryview(self.buffer)
         self._path = path
         self._fd = fd
         self._reserve = reserve
@@ -143,7 +143,7 @@ class RealFile:
     def __init__(self, fd: int) -> None:
         """Take over an open descriptor."""
         self._fd = fd
-        self.size_bytes = os.fstat(fd).st_size
+        self.size_bytes: int = os.fstat(fd).st_size
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """See `rocketpy.store.files.PlainFile.read`."""

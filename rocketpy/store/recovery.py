@@ -41,7 +41,7 @@ from rocketpy.store.missing_files import index_files_before_gap
 from rocketpy.store.queue_rebuild import EntriesLost, QueueRebuilder
 from rocketpy.store.recovery_start import RecoveryStart
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ROUNDS: Final = 16
 _NEVER_MS: Final = 1 << 62

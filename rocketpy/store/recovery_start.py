@@ -20,7 +20,7 @@ from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.deleted_topics import DeletedTopics
 from rocketpy.store.missing_files import queues_with_lost_begin
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _NEVER_MS: Final = 1 << 62
 _TAIL_BYTES: Final = 8

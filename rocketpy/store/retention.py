@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.runtime.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
 _MANUAL_ROUNDS: Final = 20
@@ -146,7 +146,7 @@ class CleanCommitLogService:
         self._left_in_round = 0
         self._forced = False
         self._manual_rounds = 0
-        self.deleted_count = 0
+        self.deleted_count: int = 0
 
     def delete_now(self) -> None:
         """Delete expired files in each of the next rounds, whatever the hour."""
@@ -229,7 +229,7 @@ class CleanConsumeQueueService:
         self._dependents = dependents
         self._interval_ms = interval_ms
         self._last_min_phy_offset = 0
-        self.deleted_count = 0
+        self.deleted_count: int = 0
 
     def step(self, now_ms: int) -> int:
         """Delete what points before the log's start, if the start moved."""

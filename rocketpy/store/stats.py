@@ -59,13 +59,13 @@ class StoreStats:
         self._samples: deque[_Sample] = deque(maxlen=_WINDOWS_S[-1] + 1)
         self.put_count = 0
         self.put_bytes = 0
-        self.put_failed_count = 0
-        self.put_max_ms = 0
-        self.put_buckets = [0] * (len(_BUCKETS) + 1)
-        self.get_found_count = 0
-        self.get_missed_count = 0
-        self.transferred_count = 0
-        self.get_max_ms = 0
+        self.put_failed_count: int = 0
+        self.put_max_ms: int = 0
+        self.put_buckets: list[int] = [0] * (len(_BUCKETS) + 1)
+        self.get_found_count: int = 0
+        self.get_missed_count: int = 0
+        self.transferred_count: int = 0
+        self.get_max_ms: int = 0
         self.sample()
 
     def put_failed(self) -> None:

@@ -66,7 +66,7 @@ _V4_HOSTS_BYTES: Final = 2 * V4_HOST_BYTES
 _new: Final = tuple.__new__
 _LOOPBACK: Final = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _QUIET_MS: Final = 10_000
 """A resource that runs short is not reported again sooner."""

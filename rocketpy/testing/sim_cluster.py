@@ -87,10 +87,10 @@ class SimBroker:
     """
 
     def __init__(self, cluster: "SimCluster", number: int, properties: Mapping[str, str]) -> None:
-        self.name = f"broker-{chr(ord('a') + number)}"
+        self.name: str = f"broker-{chr(ord('a') + number)}"
         self.host: SimHost = cluster.network.host(f"10.0.0.{11 + number}")
-        self.clock = LoopClock(cluster.loop)
-        self.files = SimFiles(self.clock)
+        self.clock: LoopClock = LoopClock(cluster.loop)
+        self.files: SimFiles = SimFiles(self.clock)
         self._loop = cluster.loop
         self._properties = {
             "brokerName": self.name,
@@ -222,9 +222,11 @@ class SimCluster:
         self, loop: SimLoop, *, brokers: int = 1, properties: Mapping[str, str] | None = None
     ) -> None:
         self.loop = loop
-        self.network = SimNetwork(loop)
-        self.clock = LoopClock(loop)
-        self.brokers = [SimBroker(self, each, properties or {}) for each in range(brokers)]
+        self.network: SimNetwork = SimNetwork(loop)
+        self.clock: LoopClock = LoopClock(loop)
+        self.brokers: list[SimBroker] = [
+            SimBroker(self, each, properties or {}) for each in range(brokers)
+        ]
         self._name_server: NameServer | None = None
         self._process = SimProcess("namesrv")
         self._client_count = 0

@@ -48,9 +48,9 @@ class _SimRegion:
         self._is_open = True
         self._has_descriptor = True
         self._process = files.process_number
-        self.size_bytes = len(node.memory)
-        self.buffer = node.memory
-        self.view = memoryview(node.memory)
+        self.size_bytes: int = len(node.memory)
+        self.buffer: bytearray = node.memory
+        self.view: memoryview[int] = memoryview(node.memory)
 
     def allocate(self, start: int, end: int) -> None:
         assert 0 <= start <= end <= self.size_bytes
@@ -95,7 +95,7 @@ class _SimFile:
         self._files = files
         self._path = path
         self._node = node
-        self.size_bytes = len(node.memory)
+        self.size_bytes: int = len(node.memory)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         return bytes(self._node.memory[position : position + size_bytes])
@@ -168,13 +168,13 @@ class SimFiles:
         self._clock = clock or SimClock()
         self.capacity_bytes = capacity_bytes
         self.descriptor_limit: int | None = None
-        self.open_count = 0
+        self.open_count: int = 0
         self.on_flush: Callable[[Path], None] | None = None
         self.on_operation: Callable[[str, Path], None] | None = None
-        self.flush_count = 0
-        self.open_files = 0
-        self.operation_count = 0
-        self.process_number = 1
+        self.flush_count: int = 0
+        self.open_files: int = 0
+        self.operation_count: int = 0
+        self.process_number: int = 1
         self._operations_left: int | None = None
         self._end: Callable[[], None] = self.kill
         self._has_ended = False

@@ -53,7 +53,7 @@ class SimProcess:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.is_alive = True
+        self.is_alive: bool = True
         self.context = contextvars.copy_context()
         self.context.run(_process.set, self)
 

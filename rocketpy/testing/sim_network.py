@@ -122,7 +122,7 @@ class SimHost:
     def __init__(self, network: SimNetwork, name: str) -> None:
         self.network = network
         self.name = name
-        self.is_up = True
+        self.is_up: bool = True
         self.read_bytes_per_s: int | None = None
         self.listening: dict[int, SimListening] = {}
         self._ports = itertools.count(_FIRST_PORT)

@@ -23,10 +23,10 @@ class SimNode:
     __slots__ = ("disk", "length_synced", "memory", "modified_ms", "pages", "written")
 
     def __init__(self, memory: bytearray, modified_ms: int) -> None:
-        self.memory = memory
-        self.disk = bytearray(len(memory))
-        self.length_synced = False
-        self.modified_ms = modified_ms
+        self.memory: bytearray = memory
+        self.disk: bytearray = bytearray(len(memory))
+        self.length_synced: bool = False
+        self.modified_ms: int = modified_ms
         self.pages: set[int] = set()
         self.written: set[int] | None = None
 

@@ -79,7 +79,7 @@ class SimConnection:
         self.number = number
         first, second = SimTransport(self, *client), SimTransport(self, *server)
         first.peer, second.peer = second, first
-        self.ends = (first, second)
+        self.ends: tuple[SimTransport, SimTransport] = (first, second)
 
     def __repr__(self) -> str:
         """Both addresses."""
@@ -119,7 +119,7 @@ class SimTransport(asyncio.Transport):
         self.connection = connection
         self.machine = machine
         self.port = port
-        self.is_gone = False
+        self.is_gone: bool = False
         self._loop = connection.wire.loop
         self._context = contextvars.copy_context()
         self._protocol: asyncio.Protocol | None = None

@@ -105,7 +105,7 @@ class Postponement:
     def __init__(
         self, delays_ms: tuple[int, ...], clock: Clock, timers: TimerLimits | None = None
     ) -> None:
-        self.timers = timers or TimerLimits()
+        self.timers: TimerLimits = timers or TimerLimits()
         self._max_level = len(delays_ms)
         self._clock = clock
 

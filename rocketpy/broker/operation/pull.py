@@ -126,8 +126,8 @@ class SuspendedPull(SuspendedRequest):
         store: MessageReader,
         arrived: ArrivedMessage,
     ) -> None:
-        self.wanted = wanted
-        self.message_filter = message_filter
+        self.wanted: PullRequest = wanted
+        self.message_filter: ConsumerFilter | None = message_filter
         self._arrived = arrived
         self._resume = resume
         self._store = store
@@ -229,7 +229,7 @@ class PullOperation:
         clock: Clock,
     ) -> None:
         self._store = store
-        self.checks = PullChecks(topics, groups, filters, config)
+        self.checks: PullChecks = PullChecks(topics, groups, filters, config)
         self._filters = filters
         self.offsets = offsets
         self._suspended = suspended

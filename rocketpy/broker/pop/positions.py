@@ -63,8 +63,8 @@ class Advance:
     __slots__ = ("offset", "phy_end")
 
     def __init__(self, offset: int, phy_end: int | None) -> None:
-        self.offset = offset
-        self.phy_end = phy_end
+        self.offset: int = offset
+        self.phy_end: int | None = phy_end
 
 
 class _Ahead:

@@ -110,18 +110,18 @@ class PopInHand:
         revive_queue_id: int,
         time_ms: int,
     ) -> None:
-        self.wanted = wanted
-        self.filter = message_filter
-        self.revive_queue_id = revive_queue_id
-        self.time_ms = time_ms
-        self.count = 0
-        self.size_bytes = 0
-        self.rest = 0
+        self.wanted: PopRequest = wanted
+        self.filter: ConsumerFilter | None = message_filter
+        self.revive_queue_id: int = revive_queue_id
+        self.time_ms: int = time_ms
+        self.count: int = 0
+        self.size_bytes: int = 0
+        self.rest: int = 0
         self.start_offsets: list[str] = []
         self.message_offsets: list[str] = []
         self.order_counts: list[str] = []
         self.records: list[bytes] = []
-        self.durable_at = 0
+        self.durable_at: int = 0
         self.not_stored: PutMessageStatus | None = None
 
     @property

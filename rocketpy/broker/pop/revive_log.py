@@ -71,7 +71,7 @@ class ReviveLog:
         queue_nums: Callable[[], int],
         clock: Clock,
     ) -> None:
-        self.topic = revive_topic(cluster_name)
+        self.topic: str = revive_topic(cluster_name)
         self._queue_nums = queue_nums
         self._timer = timer
         self._host = host

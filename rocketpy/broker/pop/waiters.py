@@ -57,8 +57,8 @@ class Waiting(SuspendedRequest):
     ) -> None:
         size_bytes = 0 if message_filter is None else message_filter.size_bytes
         super().__init__(keys, owner, deadline_ms, size_bytes)
-        self.wanted = wanted
-        self.filter = message_filter
+        self.wanted: Any = wanted
+        self.filter: ConsumerFilter | None = message_filter
         self.on_resume = on_resume
         self._source = source
 

@@ -157,8 +157,8 @@ class TimerService:
         self._quiet_until_ms = 0
         self._lost = PassedOver("a timed message is passed over", clock)
         self._enqueued_ms = 0
-        self.enqueued_count = 0
-        self.dequeued_count = 0
+        self.enqueued_count: int = 0
+        self.dequeued_count: int = 0
 
     # -- life ------------------------------------------------------------------------------
 

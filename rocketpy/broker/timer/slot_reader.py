@@ -93,9 +93,9 @@ class SlotReader:
     def __init__(
         self, slot: Slot, units: Units, message_at: Callable[[TimerUnit], MessageExt | None]
     ) -> None:
-        self.tick = slot.tick
-        self.start_ms = slot.tick * units.precision_ms
-        self.end_ms = self.start_ms + units.precision_ms
+        self.tick: int = slot.tick
+        self.start_ms: int = slot.tick * units.precision_ms
+        self.end_ms: int = self.start_ms + units.precision_ms
         self._units = units
         self._message_at = message_at
         self._recalled: set[str] = set()

@@ -72,7 +72,7 @@ class HalfMessages:
     """
 
     def __init__(self, config: BrokerConfig, address: str) -> None:
-        self.rejects = config.reject_transaction_message
+        self.rejects: bool = config.reject_transaction_message
         self._address = address
 
     def configure(self, config: BrokerConfig) -> None:

@@ -27,8 +27,8 @@ class Latencies:
 
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}
-        self.count = 0
-        self.largest = 0
+        self.count: int = 0
+        self.largest: int = 0
 
     def add(self, value: int, count: int = 1) -> None:
         """Count a value, so many times; negative ones count as 0."""
@@ -83,10 +83,10 @@ class Figures:
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.latencies = Latencies()
-        self.failed = 0
+        self.latencies: Latencies = Latencies()
+        self.failed: int = 0
         self.failure: BaseException | None = None
-        self.body_bytes = 0
+        self.body_bytes: int = 0
         self._clock = clock
         self._began_s = clock()
         self._ended_s = self._began_s

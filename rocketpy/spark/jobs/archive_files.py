@@ -171,8 +171,8 @@ class ParquetFileWriter:
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
         self.path = path
-        self.rows = 0
-        self.held_bytes = 0
+        self.rows: int = 0
+        self.held_bytes: int = 0
         self._held: list[pa.RecordBatch] = []
         self._held_rows = 0
         self._schema = schema

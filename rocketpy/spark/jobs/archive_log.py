@@ -103,7 +103,7 @@ class LiveFiles:
         self.ends: dict[tuple[str, str, int], int] = {}
         self.lives: dict[tuple[str, str, int], int] = {}
         self.batches: dict[str, int] = {}
-        self.next_version = 0
+        self.next_version: int = 0
 
     @property
     def files(self) -> list[ArchiveFile]:

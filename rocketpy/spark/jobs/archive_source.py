@@ -86,8 +86,8 @@ class ArchiveReader(StreamReader):
         for name in _NOT_OF_ARCHIVES:
             if name.lower() in ours:
                 raise ConfigError("an archive has all columns, as they are", key=name)
-        self.root = Path(ours.pop(ROOT))
-        self.compression = ours.pop(COMPRESSION)
+        self.root: Path = Path(ours.pop(ROOT))
+        self.compression: str = ours.pop(COMPRESSION)
         ours["include"] = INCLUDE
         super().__init__(ours, default_schema(ours))
         if self.options.data_loss == "mark":

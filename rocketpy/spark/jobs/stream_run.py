@@ -31,7 +31,7 @@ class BatchGate:
 
     def __init__(self, take: Take) -> None:
         self._take = take
-        self.is_busy = False
+        self.is_busy: bool = False
         self.signal: int | None = None
 
     def close(self, number: int, _: FrameType | None = None) -> None:

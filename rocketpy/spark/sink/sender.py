@@ -96,7 +96,7 @@ class Sender:
         self._lines: dict[Line, deque[Request]] = {}
         self._stored: dict[tuple[str, str, int], Stored] = {}
         self._failure: BaseException | None = None
-        self.dead_rows = 0
+        self.dead_rows: int = 0
 
     @property
     def stored(self) -> list[Stored]:

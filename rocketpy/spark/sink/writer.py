@@ -25,7 +25,7 @@ from rocketpy.spark.sink.rows import RowReader
 from rocketpy.spark.sink.sender import Sender, Stored
 from rocketpy.spark.sink.worker import SinkClient, client_for
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"

@@ -17,7 +17,7 @@ from rocketpy.spark.store_source.plan import Task, tasks
 from rocketpy.store.scan.directory import StoreDirectory
 from rocketpy.store.scan.pieces import read
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TaskPartition(InputPartition):
@@ -40,9 +40,9 @@ class StoreReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self.options = parse_options(options, StoreOptions)
+        self.options: StoreOptions = parse_options(options, StoreOptions)
         self.rows = rows_for(schema, self.options)
-        self.conditions = Conditions(self.rows)
+        self.conditions: Conditions = Conditions(self.rows)
 
     def partitions(self) -> list[InputPartition]:
         """Return a partition a queue or log file, or more where queues are to be split.

@@ -45,7 +45,7 @@ class StoreDirectory:
         Raises:
             StoreFormatError: it is no store directory.
         """
-        self.root = Path(root)
+        self.root: Path = Path(root)
         self._commit_log = Path(commit_log) if commit_log else self.root / "commitlog"
         if not self.root.is_dir():
             what = "is a file" if self.root.exists() else "does not exist"

@@ -44,10 +44,10 @@ class MappedLog:
         with open(file.path, "rb") as opened:  # noqa: PTH123 - many times, without a Path
             self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         self._path = file.path
-        self.base = file.base
-        self.size_bytes = len(self._map)
+        self.base: int = file.base
+        self.size_bytes: int = len(self._map)
         self.data = pa.py_buffer(self._map)
-        self.view = memoryview(self._map)
+        self.view: memoryview[int] = memoryview(self._map)
         self._kept_from = 0
 
     def check(self, position: int) -> RecordCheck:
@@ -121,8 +121,8 @@ class Log:
         self._written_end = written_end
         self._is_closed = is_closed
         self._bases = [file.base for file in files]
-        self.begin = files[0].base if files else 0
-        self.end = files[-1].base + files[-1].size_bytes if files else 0
+        self.begin: int = files[0].base if files else 0
+        self.end: int = files[-1].base + files[-1].size_bytes if files else 0
         self._open: OrderedDict[int, MappedLog] = OrderedDict()
         self._followed_until = 0  # a whole record is known at or behind every place before this
         self._tail_from = self.end  # none is, from here on

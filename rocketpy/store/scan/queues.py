@@ -47,10 +47,10 @@ class Queue:
         self._bases, self._per_file = _bases_of(directory)
         first = self._bases[0] if self._bases else 0
         end = self._written_end()
-        self.begin = first + bisect.bisect_left(
+        self.begin: int = first + bisect.bisect_left(
             range(first, end), log.begin, key=self._phy_or_before
         )
-        self.end = max(self.begin, self._end_in_log(self.begin, end))
+        self.end: int = max(self.begin, self._end_in_log(self.begin, end))
         self._tail_start = self.end
 
     def add_tail(self, start: int, entries: Entries) -> None:

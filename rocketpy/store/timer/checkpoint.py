@@ -27,7 +27,7 @@ from zlib import crc32
 
 from rocketpy.store.files import StoreFiles
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 _VALUES: Final = struct.Struct(">qqqqqqq")
@@ -78,7 +78,7 @@ class TimerCheckpoint:
         self._path = path
         self._files = files
         self._sums_bytes = sums_bytes
-        self.sums = b""
+        self.sums: bytes = b""
 
     def load(self) -> TimerMarks:
         """Read the file; one that is missing or cut says nothing."""

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from rocketpy.proto.record import BLANK_MAGIC
 from rocketpy.store.files import PlainFile, StoreFiles
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 UNIT: Final = struct.Struct(">iqiqiqiiq")
 UNIT_BYTES: Final = 52
@@ -99,7 +99,7 @@ class TimerLog:
     """
 
     def __init__(self, directory: Path, file_bytes: int, files: StoreFiles) -> None:
-        self.end = 0
+        self.end: int = 0
         self._directory = directory
         self._file_bytes = file_bytes
         self._last_unit_at = (file_bytes - _BLANK_BYTES) // UNIT_BYTES * UNIT_BYTES - UNIT_BYTES

@@ -26,7 +26,7 @@ from rocketpy.store.timer.checkpoint import TimerCheckpoint, TimerMarks
 from rocketpy.store.timer.log import MAGIC_DELETE, UNIT_BYTES, TimerLog, TimerUnit
 from rocketpy.store.timer.wheel import SLOTS, Slot, TimerWheel
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _MOST_RECENT = 100_000
 
@@ -59,9 +59,9 @@ class TimerState:
         clock: Clock,
     ) -> None:
         self.lock = threading.Lock()
-        self.marks = TimerMarks()
-        self.pending_count = 0
-        self.is_cut_short = False
+        self.marks: TimerMarks = TimerMarks()
+        self.pending_count: int = 0
+        self.is_cut_short: bool = False
         self._clock = clock
         self._files = files
         self._flush_lock = threading.Lock()

@@ -25,7 +25,7 @@ from rocketpy.store.config import TIMER_WHEEL_SLOTS
 from rocketpy.store.files import PlainFile, StoreFiles
 from rocketpy.store.timer.page_sums import PageSums
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 SLOTS: Final = TIMER_WHEEL_SLOTS
 SLOT: Final = struct.Struct(">qqqii")
@@ -78,7 +78,7 @@ class TimerWheel:
         self._dirty: set[int] = set()
         self._in_flush: set[int] = set()
         self.damaged_pages: set[int] = set()
-        self.sums = PageSums(_PAGES)
+        self.sums: PageSums = PageSums(_PAGES)
 
     def load(self) -> bool:
         """Open the file; return whether there is one. A new one is made by the first flush.
