@@ -273,7 +273,7 @@ class FlowControlError(BrokerError, code=(2, 215, 530, 42900)):
     """
 
     retriable = True
-    retry_after = 1.0
+    retry_after: float = 1.0
 
 
 class ClientError(RocketPyError):
@@ -367,7 +367,7 @@ class PartlySentError(ClientError):
         super().__init__(f"{stored} of {len(outcomes)} messages are stored, then: {error}")
         self.outcomes: list[object] = list(outcomes)
         self.stored = stored
-        self.retriable = error.retriable
+        self.retriable: bool = error.retriable
 
 
 class DataLossError(ClientError):

@@ -22,8 +22,8 @@ from typing import Any, Final
 try:
     from opentelemetry import metrics, propagate, trace
     from opentelemetry.propagators.textmap import TextMapPropagator
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("rocketpy.otel needs: pip install 'rocketpy[otel]'") from error
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError("rocketpy.otel needs: pip install 'rocketpy[otel]'") from _error
 
 from rocketpy import __version__
 from rocketpy.client.message import ReceivedMessage

@@ -125,4 +125,4 @@ def _blocking_connect(function: Callable[P, AsyncAdmin]) -> Callable[P, Admin]:
     return connected
 
 
-connect = _blocking_connect(connect_async)
+connect: Final = _blocking_connect(connect_async)

@@ -51,7 +51,7 @@ from rocketpy.client.typed_bodies import TypedSerializer
 from rocketpy.errors import ClosedError, ConfigError
 from rocketpy.remoting.event_loop import new_event_loop
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=Handler)
 Hook = Callable[[], Awaitable[None] | None]
@@ -103,7 +103,7 @@ class App:
         serializer: Serializer = json,
         group: str = "",
     ) -> None:
-        self.client = client if isinstance(client, Client) else connect(client)
+        self.client: Client = client if isinstance(client, Client) else connect(client)
         self.subscriptions: list[Subscription] = []
         self.serializer = serializer
         self.group = group

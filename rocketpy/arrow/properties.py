@@ -36,7 +36,7 @@ class Pairs:
         texts = gather(data, starts, ends, pa.binary())
         self._text, places = gathered_bytes(texts)
         self._source = texts.buffers()[2] or pa.py_buffer(b"")
-        self.odd = np.zeros(len(starts), np.bool_)
+        self.odd: npt.NDArray[np.bool_] = np.zeros(len(starts), np.bool_)
         separators: Int64s = np.flatnonzero(self._text <= _PAIR_END)
         kinds = self._text[separators]
         if _alternate(kinds):
@@ -84,7 +84,7 @@ class Pairs:
         if len(name_at):
             name_at[0] = 0
             name_at[1:] = value_end[:-1] + 1
-        self.first = np.zeros(len(rows), np.int32)
+        self.first: npt.NDArray[np.int32] = np.zeros(len(rows), np.int32)
         np.cumsum(self._per_row >> 1, out=self.first[1:])
         if len(lacking):
             begins = self.first[:-1][self._per_row > 0]
@@ -93,7 +93,7 @@ class Pairs:
         if empty.any():
             self.odd[self._row_of(np.flatnonzero(empty))] = True
             return
-        self.names = gather(self._source, name_at, name_end, pa.string())
+        self.names: pa.Array = gather(self._source, name_at, name_end, pa.string())
         self._value_at, self._value_end = name_end + 1, value_end
         self._index_names()
 

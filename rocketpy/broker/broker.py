@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -20,7 +20,7 @@ from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
 from rocketpy.broker.processor.plain_sends import ServesPlainSends, compiled_sends, send_path
 from rocketpy.broker.processor.pull_runs import PullRuns
-from rocketpy.broker.request_table import Guard
+from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.requests import build_requests
 from rocketpy.errors import StoreError
 from rocketpy.proto.codes import RequestCode
@@ -43,7 +43,7 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
 from rocketpy.store.real_files import RealFiles
 
-logger = structlog.get_logger(__name__)
+logger: Any = structlog.get_logger(__name__)
 
 _VIP_PORT_DISTANCE: Final = 2
 _NOT_ON_VIP_PORT: Final = frozenset(
@@ -107,7 +107,7 @@ class Broker:
         self._parts = BrokerParts(
             self._configs, client=client, clock=clock, rng=rng, files=files, threads=threads
         )
-        self.requests = build_requests(self._parts, guard)
+        self.requests: RequestTable = build_requests(self._parts, guard)
         self._servers: list[RemotingServer] = []
         self._loop_services: LoopServices | None = None
         self._background: list[ServiceRunner] = []

@@ -34,7 +34,7 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.runtime.ordered_set import OrderedSet
 from rocketpy.runtime.steps import Steps, in_turns
 
-logger = structlog.get_logger(__name__)
+logger: Any = structlog.get_logger(__name__)
 
 _SECOND_REGISTRATION_MS: Final = 10_000
 _START_WAIT_MS: Final = 5_000

@@ -44,6 +44,8 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             each change.
     """
 
+    entries: Mapping[str, SubscriptionGroupConfig]
+
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self._config = config
         system = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}

@@ -52,6 +52,8 @@ class TopicTable(PersistentTable[TopicConfig]):
         on_delete: called with each deleted topic as it was.
     """
 
+    entries: Mapping[str, TopicConfig]
+
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self.on_change: Callable[[TopicConfig], None] | None = None
         self.on_delete: Callable[[TopicConfig], None] | None = None

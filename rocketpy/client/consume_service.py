@@ -21,7 +21,7 @@ from rocketpy.client.process_queue import GiveBack, ProcessQueue
 from rocketpy.proto.trace import CONSUME_RAISED, CONSUMED
 from rocketpy.runtime.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Trace = Callable[[list[ReceivedMessage]], Callable[[int], None]]
@@ -201,8 +201,8 @@ class HandlerService:
         self._stats = stats
         self._clock = clock
         self._workers = Workers(self._handle, concurrency)
-        self.halt = self._workers.halt
-        self.stop = self._workers.stop
+        self.halt: Callable[[], None] = self._workers.halt
+        self.stop: Callable[[float], Coroutine[Any, Any, None]] = self._workers.stop
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Cut into chunks and put them in line."""

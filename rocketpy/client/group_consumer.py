@@ -29,7 +29,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.subscription import SubscriptionData
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 C = TypeVar("C", ConsumerConfig, PopConsumerConfig)
 M = TypeVar("M", bound=ReceivedMessage)
@@ -54,7 +54,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
     config: C
 
     def __init__(self, instance: Instance, group: str, config: C) -> None:
-        self.group = checked_group(group)
+        self.group: str = checked_group(group)
         check_handler(config)
         self.config = config
         self._instance = instance

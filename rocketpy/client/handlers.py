@@ -11,7 +11,7 @@ from rocketpy.client.middleware import HandleMiddleware, surrounded
 from rocketpy.client.outcomes import DEAD_LETTER, Retry, ToDLQ
 from rocketpy.errors import RocketPyError, UnreadableBodyError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Any]
 Invoke = Callable[[list[ReceivedMessage]], Awaitable[Any]]

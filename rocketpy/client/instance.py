@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rocketpy.client.broker_api import BrokerApi
 from rocketpy.client.config import ClientConfig
@@ -32,7 +32,7 @@ from rocketpy.proto.subscription import SubscriptionData, is_tag_type
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 HEARTBEAT_MIN_PAUSE_MS = 1_000
 ROUTE_MIN_PAUSE_MS = 500
@@ -85,23 +85,24 @@ class Instance:
         self.clock = clock
         self.rng = rng
         self.remoting = remoting
-        self.client_id = make_client_id(config, process_id, clock, rng)
-        self.name_servers = NameServers(
+        self.client_id: str = make_client_id(config, process_id, clock, rng)
+        self.name_servers: NameServers = NameServers(
             find_addresses(config.name_servers), remoting, rng, to_ms(config.api_timeout)
         )
-        self.routes = RouteTable(self.name_servers, config.default_topic_queues)
-        self.api = BrokerApi(remoting, to_ms(config.api_timeout))
-        self.is_running = False
+        self.routes: RouteTable = RouteTable(self.name_servers, config.default_topic_queues)
+        self.api: BrokerApi = BrokerApi(remoting, to_ms(config.api_timeout))
+        self.is_running: bool = False
         self.consumers: dict[str, GroupMember] = {}
         self._producer_groups: dict[str, OrderedSet[ProducerMember]] = {}
-        self.requests = PendingRequests(self.client_id)
+        self.requests: PendingRequests = PendingRequests(self.client_id)
         self._answer_ways: set[str] = set()  # brokers that know us well enough for answers
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
         self._divided_groups: set[str] = set()
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
         ip = self.client_id.partition("@")[0]
         ids = MsgIds(ip, process_id, clock, rng)
-        self.next_msg_id, self.next_msg_ids = ids.next, ids.next_many
+        self.next_msg_id: Callable[[], str] = ids.next
+        self.next_msg_ids: Callable[[int], list[str]] = ids.next_many
         self._last_route_ms = -ROUTE_MIN_PAUSE_MS
         self._sub_version = 0
         self._route_job = PeriodicJob(

@@ -25,7 +25,7 @@ class LoopThread:
     """
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self._pid = os.getpid()
         self._turn = threading.Lock()
         self._has_ended = False

@@ -81,7 +81,7 @@ class PopLoop:
         self.queue = queue
         self.failure: Exception | None = None
         self.last_pop_ms: int = 0
-        self.began = asyncio.Event()
+        self.began: asyncio.Event = asyncio.Event()
         self._instance = instance
         self._settings = settings
         self._hand = hand

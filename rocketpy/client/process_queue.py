@@ -45,7 +45,7 @@ class CacheTotal:
     __slots__ = ("_limit", "_waiting", "messages")
 
     def __init__(self, limit: int) -> None:
-        self.messages = 0
+        self.messages: int = 0
         self._limit = limit
         self._waiting: set[ProcessQueue] = set()
 
@@ -105,9 +105,9 @@ class ProcessQueue:
         namespace: str = "",
         clock: Clock | None = None,
     ) -> None:
-        self.queue = queue
+        self.queue: MessageQueue = queue
         self._clock = clock
-        self.limits = limits
+        self.limits: Limits = limits
         self._serializer = serializer
         self._namespace = namespace
         self._give_back = give_back
@@ -116,17 +116,19 @@ class ProcessQueue:
             queue, serializer=serializer, settlement=self, namespace=namespace
         )
         self.messages: dict[int, ReceivedMessage] = {}  # ascending: pulls only append
-        self.size_bytes = 0
-        self.dropped = False
-        self.closing = False  # no further handler begins; it is dropped when none runs any more
-        self.paused = False
-        self.next_pull_offset = -1
-        self.pulled_end_offset = -1  # after the last message put in here; -1 before the first
-        self.broker_min_offset = 0
-        self.broker_max_offset = 0
-        self.last_pull_ms = 0  # wall clock, for reports
-        self.pulled_at_ms = 0  # the same, or when reading began, monotonic
-        self.last_consume_ms = 0  # wall clock, for reports
+        self.size_bytes: int = 0
+        self.dropped: bool = False
+        self.closing: bool = (
+            False  # no further handler begins; it is dropped when none runs any more
+        )
+        self.paused: bool = False
+        self.next_pull_offset: int = -1
+        self.pulled_end_offset: int = -1  # after the last message put in here; -1 before the first
+        self.broker_min_offset: int = 0
+        self.broker_max_offset: int = 0
+        self.last_pull_ms: int = 0  # wall clock, for reports
+        self.pulled_at_ms: int = 0  # the same, or when reading began, monotonic
+        self.last_consume_ms: int = 0  # wall clock, for reports
         self._started: dict[int, int] = {}  # offset -> when its handler began, monotonic
         self._leaving: set[int] = set()  # offsets whose message is given back, or is to come again
         self._space_waiter: asyncio.Future[None] | None = None

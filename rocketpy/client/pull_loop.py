@@ -28,7 +28,7 @@ from rocketpy.proto.record import iter_records
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 FLOW_CONTROL_PAUSE_MS = 20
 _FORGOTTEN = frozenset(

@@ -12,7 +12,7 @@ from rocketpy.errors import IllegalMessageError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.tags import java_string_hash
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _INT_BITS = 0xFFFFFFFF
 
@@ -66,8 +66,8 @@ class QueueTurn:
         self, queues: Sequence[MessageQueue], rng: random.Random, faults: FaultTolerance | None
     ) -> None:
         assert queues
-        self.queues = queues
-        self.brokers = frozenset(queue.broker_name for queue in queues)
+        self.queues: Sequence[MessageQueue] = queues
+        self.brokers: frozenset[str] = frozenset(queue.broker_name for queue in queues)
         self._rng = rng
         self._faults = faults
         self._turn = rng.randrange(1 << 31)

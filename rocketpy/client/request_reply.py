@@ -39,7 +39,7 @@ from rocketpy.proto.sys_flag import COMPRESSED, clear_compressed, compression_ty
 from rocketpy.proto.topic_names import reply_topic
 from rocketpy.runtime.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_REQUESTS: Final = 10_000
 """Requests of one client that wait for their answer."""
@@ -58,7 +58,7 @@ class PendingRequests:
     """
 
     def __init__(self, client_id: str, max_requests: int = MAX_REQUESTS) -> None:
-        self.unmatched = 0
+        self.unmatched: int = 0
         self._client_id = client_id
         self._max_requests = max_requests
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}

@@ -27,6 +27,7 @@ from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.prepared import PreparedRequest, RequestTemplate
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
+from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
 
 _BORN_TIMESTAMP, _PROPERTIES, _SYS_FLAG, _FLAG, _BATCH, _TRIES, _MAX_TRIES = (
@@ -60,19 +61,19 @@ class SendTransport:
     """
 
     def __init__(self, instance: Instance, group: str, config: ProducerConfig) -> None:
-        self.clock = instance.clock
+        self.clock: Clock = instance.clock
         self.rng: random.Random = instance.rng
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._faults = (
             FaultTolerance(config.latency_profile, clock=instance.clock, rng=instance.rng)
             if config.latency_fault
             else None
         )
-        self.minds_speed = self._faults is not None
-        self.attempt_timeout_ms = to_ms(config.attempt_timeout)
+        self.minds_speed: bool = self._faults is not None
+        self.attempt_timeout_ms: int = to_ms(config.attempt_timeout)
         self.flow_control_retry = config.flow_control_retry
-        self.retries = RetryNotes(config.on_retry)
-        self.watch = AttemptWatch(self.loop, instance.clock)
+        self.retries: RetryNotes = RetryNotes(config.on_retry)
+        self.watch: AttemptWatch = AttemptWatch(self.loop, instance.clock)
         self._instance = instance
         self._routes = instance.routes
         self._remoting = instance.remoting

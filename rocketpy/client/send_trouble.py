@@ -30,14 +30,14 @@ class SendTrouble:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.attempts = 0
-        self.flow_controlled = 0
-        self.pauses = 0
+        self.attempts: int = 0
+        self.flow_controlled: int = 0
+        self.pauses: int = 0
         self.failed: tuple[str, ...] = ()
         self.refused: frozenset[str] = frozenset()
         self.late: Late = {}
         self.error: RocketPyError | None = None
-        self.tries = 0
+        self.tries: int = 0
         self._notes: list[tuple[str, RocketPyError]] = []
 
     def remember(self, broker: str | None, error: RocketPyError) -> None:

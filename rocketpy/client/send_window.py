@@ -31,10 +31,10 @@ class SendWindow:
     )  # fmt: skip
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
-        self.entered = 0
-        self.left = 0
-        self.failed = 0
-        self.bytes = 0
+        self.entered: int = 0
+        self.left: int = 0
+        self.failed: int = 0
+        self.bytes: int = 0
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._waiters: deque[asyncio.Future[None]] = deque()

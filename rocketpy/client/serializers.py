@@ -6,7 +6,7 @@ Example:
 """
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgpack as _msgpack  # type: ignore[import-untyped]
 import orjson
@@ -106,7 +106,8 @@ class MsgpackSerializer:
         return _msgpack.unpackb(data)
 
 
-plain = PLAIN = PlainSerializer()
-text = TextSerializer()
-json = JsonSerializer()
-msgpack = MsgpackSerializer()
+plain: PlainSerializer = PlainSerializer()
+PLAIN: Final = plain
+text: TextSerializer = TextSerializer()
+json: JsonSerializer = JsonSerializer()
+msgpack: MsgpackSerializer = MsgpackSerializer()

@@ -8,7 +8,7 @@ Source: RemotingCommand of 5.4.0.
 """
 
 import struct
-from typing import Final
+from typing import ClassVar, Final
 
 from rocketpy.proto.binary_header import encode_binary_header
 from rocketpy.proto.codes import FLAG_ONEWAY, FLAG_RESPONSE, RPC_VERSION, LanguageCode
@@ -60,15 +60,15 @@ class RemotingCommand:
         body: bytes = b"",
         serialize_type: int = 0,
     ) -> None:
-        self.code = code
-        self.language = language
-        self.version = version
-        self.opaque = opaque
-        self.flag = flag
-        self.remark = remark
-        self.ext_fields = ext_fields
-        self.body = body
-        self.serialize_type = serialize_type
+        self.code: int = code
+        self.language: int = language
+        self.version: int = version
+        self.opaque: int = opaque
+        self.flag: int = flag
+        self.remark: str | None = remark
+        self.ext_fields: dict[str, str] = ext_fields
+        self.body: bytes = body
+        self.serialize_type: int = serialize_type
 
     @property
     def is_response(self) -> bool:
@@ -87,7 +87,7 @@ class RemotingCommand:
             getattr(self, name) == getattr(other, name) for name in RemotingCommand.__slots__
         )
 
-    __hash__ = None  # type: ignore[assignment]  # mutable
+    __hash__: ClassVar[None]  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"

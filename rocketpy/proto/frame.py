@@ -61,7 +61,7 @@ class CommandReader:
         self._max_length_bytes = max_frame_bytes - 4
         self._pending = bytearray()
         self._needed_bytes = 0
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
         """Take in what was read, and return the commands that are whole now."""

@@ -137,7 +137,7 @@ class Channel:
             hard_limit_bytes: bytes waiting for the peer at which it is cut off.
             host: the connection.
         """
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self.set_remote(*remote)
         self.is_rocketpy: bool = False
         self.offers_msgpack: bool = False
@@ -179,8 +179,8 @@ class Channel:
         if host.startswith("::ffff:") and "." in host:
             # An IPv4 peer of a socket bound to "::"; Apache, too, knows it by its IPv4 address.
             host = host.removeprefix("::ffff:")
-        self.remote_address = format_address(host, port)
-        self.remote_host_bytes = host_bytes(host, port)
+        self.remote_address: str = format_address(host, port)
+        self.remote_host_bytes: bytes = host_bytes(host, port)
 
     def take_first_request(self, request: RemotingCommand) -> None:
         """Learn from a peer's first request whether it is RocketPy."""

@@ -65,10 +65,10 @@ class RemotingClient:
         """
         self.config = config
         self.rng = rng
-        self.table = ProcessorTable()
+        self.table: ProcessorTable = ProcessorTable()
         self.hooks: list[RpcHook] = []
         self.tls: ssl.SSLContext | None = client_context(config.tls)
-        self.limits = ConnectionLimits(
+        self.limits: ConnectionLimits = ConnectionLimits(
             max_frame_bytes=config.max_frame_bytes,
             high_water_bytes=config.write_buffer_high_water_mark,
             low_water_bytes=config.write_buffer_low_water_mark,
@@ -81,7 +81,7 @@ class RemotingClient:
         self.loop: asyncio.AbstractEventLoop
         self.turns: WriteTurns
         self.turn: LoopTurn
-        self.budget = MemoryBudget(0)
+        self.budget: MemoryBudget = MemoryBudget(0)
         self._clock = clock
         self._peers: dict[str, ServerPeer] = {}
         self._tasks: OrderedSet[asyncio.Future[None]] = OrderedSet()

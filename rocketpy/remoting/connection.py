@@ -35,6 +35,7 @@ from rocketpy.remoting.late_requests import LOOK_INTERVAL_MS, refuse_late
 from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch, hand_over
 from rocketpy.remoting.transport import WriteTransport
 from rocketpy.remoting.unsent_output import UnsentOutput
+from rocketpy.remoting.write_turns import WriteTurns
 
 _log = logging.getLogger(__name__)
 
@@ -64,15 +65,15 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self.channel: Channel
         self.transport: WriteTransport
-        self.turns = owner.turns
+        self.turns: WriteTurns = owner.turns
         self._turn = owner.turn
-        self.in_hand = InHand(owner.limits.max_in_flight, owner.limits.max_in_flight_bytes)
+        self.in_hand: InHand = InHand(owner.limits.max_in_flight, owner.limits.max_in_flight_bytes)
         self.proxied_source: tuple[str, int] | None = None
-        self.is_attached = False
-        self.has_first_command = False
-        self.is_reading_paused = False
-        self.reads = 0
-        self.frame_reads = 0
+        self.is_attached: bool = False
+        self.has_first_command: bool = False
+        self.is_reading_paused: bool = False
+        self.reads: int = 0
+        self.frame_reads: int = 0
         self.gone: asyncio.Future[None] = loop.create_future()
         self._watch: ConnectionWatch
         self._owner = owner

@@ -81,7 +81,7 @@ class ProcessorTable:
 
     def __init__(self) -> None:
         self.routes: dict[int, Route] = {}
-        self.default = Route(_unsupported, None)
+        self.default: Route = Route(_unsupported, None)
         self.byte_handler: ByteHandler | None = None
         self.look_ahead: LookAhead | None = None
 
@@ -141,9 +141,9 @@ class Responses:
         self._alone_until = 0
         self._channel = channel
         self.frames: list[Buffer] = []
-        self.size_bytes = 0
-        self.later_count = 0
-        self.is_slow = False
+        self.size_bytes: int = 0
+        self.later_count: int = 0
+        self.is_slow: bool = False
         self.coroutines: list[
             tuple[RemotingCommand, Awaitable[RemotingCommand | bytes | None]]
         ] = []

@@ -83,11 +83,11 @@ class PendingRequest:
         timeout_ms: int,
         deadline_s: float,
     ) -> None:
-        self.command = command
-        self.future = future
-        self.timeout_ms = timeout_ms
-        self.deadline_s = deadline_s
-        self.was_resent = False
+        self.command: RemotingCommand = command
+        self.future: asyncio.Future[RemotingCommand] = future
+        self.timeout_ms: int = timeout_ms
+        self.deadline_s: float = deadline_s
+        self.was_resent: bool = False
 
     @property
     def is_over(self) -> bool:

@@ -39,9 +39,9 @@ class RequestBatch:
     __slots__ = ("_owner", "_work", "count", "number", "size_bytes")
 
     def __init__(self, owner: BatchOwner, work: list[tuple[Processor, RemotingCommand]]) -> None:
-        self.number = owner.in_hand.number()
-        self.count = len(work)
-        self.size_bytes = sum(request_bytes(command) for _, command in work)
+        self.number: int = owner.in_hand.number()
+        self.count: int = len(work)
+        self.size_bytes: int = sum(request_bytes(command) for _, command in work)
         self._owner = owner
         self._work = work
 

@@ -51,7 +51,7 @@ class RemotingServer:
             name: for logs and thread names.
             network: where to listen; the machine's when None.
         """
-        self.port = 0
+        self.port: int = 0
         self.name = name
         self._config = config
         self._clock = clock

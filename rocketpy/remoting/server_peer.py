@@ -97,7 +97,7 @@ class ClientConnection(Connection):
         super().__init__(owner, peer.loop)
         self.has_first_command = True
         self.has_sent = False
-        self.speaks_msgpack = False
+        self.speaks_msgpack: bool = False
         self.is_retired = False
         self._peer = peer
         self._seen_reads = 0
@@ -196,15 +196,15 @@ class ServerPeer:
             ConnectError: `address` is not `host:port`.
         """
         self.address = address
-        self.loop = context.loop
-        self.hooks = context.hooks
-        self.uses_msgpack = context.config.use_msgpack
-        self.table = context.table
-        self.limits = context.limits
-        self.turns = context.turns
-        self.budget = context.budget
+        self.loop: asyncio.AbstractEventLoop = context.loop
+        self.hooks: list[RpcHook] = context.hooks
+        self.uses_msgpack: bool = context.config.use_msgpack
+        self.table: ProcessorTable = context.table
+        self.limits: ConnectionLimits = context.limits
+        self.turns: WriteTurns = context.turns
+        self.budget: MemoryBudget = context.budget
         self.is_draining = False
-        self.turn = context.turn
+        self.turn: LoopTurn = context.turn
         self.connections: OrderedSet[Connection] = OrderedSet()
         self._host, self._port = split_address(address)
         self._context = context

@@ -29,7 +29,7 @@ class LiveConfig(Generic[T]):
         *parts: Any,  # noqa: ANN401 - dataclasses of any kind
         live: LiveSettings | None = None,
     ) -> None:
-        self.current = config
+        self.current: T = config
         self._class: type[T] = type(config)
         self._all = ConfigSet.of(config, *parts)  # type: ignore[arg-type] # a dataclass
         self._live = live

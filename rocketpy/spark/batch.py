@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from rocketpy.arrow.schema import RowSchema
 from rocketpy.errors import DataLossError
 from rocketpy.proto.namespace import unwrap_namespace
 from rocketpy.spark.batches import lost_words
@@ -41,7 +42,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options: BatchOptions = parse_options(options, BatchOptions)
-        self.rows = rows_for(schema, self.options)
+        self.rows: RowSchema = rows_for(schema, self.options)
 
     def partitions(self) -> list[InputPartition]:
         """Return a partition a queue, or more where they are to be split.

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rocketpy.arrow.schema import RowSchema
 from rocketpy.spark.executor import MarkPartition, QueuePartition, read_marks, read_partition
 from rocketpy.spark.offsets import StreamOffset, from_json, to_json
 from rocketpy.spark.options import parse_options
@@ -46,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options: StreamOptions = parse_options(options, StreamOptions)
-        self.rows = rows_for(schema, self.options)
+        self.rows: RowSchema = rows_for(schema, self.options)
         self._planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -56,7 +56,8 @@ class Condition:
             reason = f"the expression has {len(expression)} characters, at most "
             raise ExpressionError(f"{reason}{MAX_EXPRESSION_CHARS}", MAX_EXPRESSION_CHARS)
         parser = Parser(expression)
-        node, self.ignored_from = parser.parse()
+        node, ignored_from = parser.parse()
+        self.ignored_from: int | None = ignored_from
         self.expression: str = expression
         self.names: frozenset[str] = frozenset(parser.names)
         self.weight: int = max(1, math.ceil(parser.operand_count / _USUAL_OPERANDS))

@@ -44,9 +44,9 @@ class BatchConsumeQueue:
         self.topic: str = topic
         self.queue_id: int = queue_id
         self._queue = MappedFileQueue(directory, file_bytes, files, step_bytes=PAGE_BYTES)
-        self.min_offset = 0
-        self.max_offset = 0
-        self.max_phy_end = 0
+        self.min_offset: int = 0
+        self.max_offset: int = 0
+        self.max_phy_end: int = 0
 
     def load(self, log_end: int) -> None:
         """Read the entries whose record ends within the log, then let go of the files.

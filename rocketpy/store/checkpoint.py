@@ -71,17 +71,17 @@ class Checkpoint:
         self._mutex = threading.Lock()
         self._region: Region | None = None
         self._written = b""
-        self.physic_ms = 0
-        self.logics_ms = 0
-        self.index_ms = 0
-        self.log_phy_offset = 0
-        self.queues_phy_offset = 0
-        self.index_phy_offset = 0
-        self.entry_count = UNKNOWN
-        self.queues_on_disk_to = 0
+        self.physic_ms: int = 0
+        self.logics_ms: int = 0
+        self.index_ms: int = 0
+        self.log_phy_offset: int = 0
+        self.queues_phy_offset: int = 0
+        self.index_phy_offset: int = 0
+        self.entry_count: int = UNKNOWN
+        self.queues_on_disk_to: int = 0
         self.has_offsets: bool = False
-        self.master_flushed_offset = 0
-        self.confirm_phy_offset = 0
+        self.master_flushed_offset: int = 0
+        self.confirm_phy_offset: int = 0
 
     @property
     def min_ms(self) -> int:

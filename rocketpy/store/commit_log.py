@@ -38,7 +38,7 @@ from rocketpy.store.mapped_file_queue import MappedFileQueue
 from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.results import PutBatch, PutMessage
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _STEP_BYTES: Final = 16 << 20
 _SMALL_STEP_BYTES: Final = 64 << 10
@@ -67,8 +67,8 @@ class CommitLog:
         self._queue = MappedFileQueue(
             Path(config.commit_log_directory), file_bytes, files, step_bytes=self._step_bytes
         )
-        self.record_from_disk = self._queue.read
-        self.written_part = self._queue.written_part
+        self.record_from_disk: Callable[[int, int], memoryview | None] = self._queue.read
+        self.written_part: Callable[[int], tuple[memoryview, int, int]] = self._queue.written_part
         self._files = files
         self._offsets = offsets
         self._file: MappedFile | None = None

@@ -151,7 +151,7 @@ class IndexFile:
         Raises:
             StoreFormatError: the file is not as long as the limits say.
         """
-        self.name = name
+        self.name: str = name
         self._region = region
         self._buffer = region.buffer
         self._slots = max_hash_slots

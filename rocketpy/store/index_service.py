@@ -40,7 +40,7 @@ from rocketpy.store.index_keys import index_keys, keys_of_run
 from rocketpy.store.index_lookup import IndexLookup
 from rocketpy.store.results import BatchColumns, QueryIndexResult
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 INDEX_TYPE_TAG: Final = "T"
 _NAME_DIGITS: Final = 17

@@ -63,7 +63,7 @@ class StoreParts:
         self._root = root
         self._files = files
         self._clock = clock
-        self.append_lock = threading.Lock()
+        self.append_lock: threading.Lock = threading.Lock()
         self.delays_ms: tuple[int, ...] = parse_delay_levels(config.message_delay_level)
         self.offsets: StoreOffsets = StoreOffsets(asks_flush=config.is_sync_flush)
         self.latch: ReadOnlyLatch = ReadOnlyLatch()

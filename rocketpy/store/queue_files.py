@@ -74,7 +74,7 @@ class QueueFiles:
         self.file_entries: int = file_bytes // ENTRY_BYTES
         self.begin: int = 0
         self.end: int = 0
-        self.first_phy = -1
+        self.first_phy: int = -1
         self.has_stray_bytes: bool = False
         self.has_gap: bool = False
         self.is_deleted: bool = False

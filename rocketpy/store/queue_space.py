@@ -53,7 +53,7 @@ class QueueSpace:
             append_lock: held by whoever writes to queues.
             limit_bytes: memory of all tails together.
         """
-        self.names = threading.Lock()
+        self.names: threading.Lock = threading.Lock()
         self.used_bytes: int = 0
         self._append_lock = append_lock
         self._limit_bytes = limit_bytes

@@ -41,7 +41,7 @@ from rocketpy.store.read_limit import ReadLimit
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter, outside_queue
 from rocketpy.store.stats import StoreStats
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 _new: Final = tuple.__new__
 
 _MAX_WASTED_BYTES: Final = 8 << 20

@@ -56,8 +56,9 @@ class RealRegion:
             OSError: the system gave no mapping.
         """
         self.size_bytes: int = size_bytes
+        self.buffer: mmap.mmap
         if sys.version_info >= (3, 13):
-            self.buffer: mmap = mmap.mmap(fd, size_bytes, trackfd=False)
+            self.buffer = mmap.mmap(fd, size_bytes, trackfd=False)
         else:
             self.buffer = reserve.run(lambda: mmap.mmap(fd, size_bytes))
         self.view: memoryview[int] = memoryview(self.buffer)

@@ -58,7 +58,7 @@ class RecoveryStart:
         self._checkpoint = checkpoint
         self._after_crash = after_crash
         self._deleted = deleted
-        self.assumed_last_ms = 0
+        self.assumed_last_ms: int = 0
         self.entries_expected: tuple[int, int] | None = None
         self.to_remake: list[ConsumeQueue] = []
 

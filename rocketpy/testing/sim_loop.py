@@ -54,7 +54,7 @@ class SimProcess:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive: bool = True
-        self.context = contextvars.copy_context()
+        self.context: contextvars.Context = contextvars.copy_context()
         self.context.run(_process.set, self)
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - repeats, guards nothing
+        self.rng: random.Random = random.Random(seed)  # noqa: S311 - repeats, guards nothing
         self.errors: list[dict[str, Any]] = []
         self._now_s = 0.0
         self._ready: deque[asyncio.Handle] = deque()

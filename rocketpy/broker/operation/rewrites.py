@@ -56,7 +56,7 @@ class Rewrites:
         self._transforms = tuple(transforms)
         self._complete = complete
         self._outlines: PropertyOutlines[_Rewrite | None] = PropertyOutlines(self._make)
-        self.clear = self._outlines.clear
+        self.clear: Callable[[], None] = self._outlines.clear
 
     def message(  # noqa: PLR0917 - values in hand, as in `SendOperation.send_plain`
         self,

@@ -59,7 +59,7 @@ class Waiting(SuspendedRequest):
         super().__init__(keys, owner, deadline_ms, size_bytes)
         self.wanted: Any = wanted
         self.filter: ConsumerFilter | None = message_filter
-        self.on_resume = on_resume
+        self.on_resume: Callable[[Waiting], None] = on_resume
         self._source = source
 
     def resume(self) -> None:

@@ -94,9 +94,11 @@ class Tally:
     __slots__ = ("count", "group", "size_bytes", "times", "topic")
 
     def __init__(self, group: str, topic: str) -> None:
-        self.group = group
-        self.topic = topic
-        self.times = self.count = self.size_bytes = 0
+        self.group: str = group
+        self.topic: str = topic
+        self.times: int = 0
+        self.count: int = 0
+        self.size_bytes: int = 0
 
 
 class KnownPull:
@@ -134,19 +136,21 @@ class KnownPull:
 
     def __init__(self, fields: PullFields, reader: ReadsPlain, tally: Tally) -> None:
         code, group, topic, queue_id, max_count, sys_flag, text, kind, version, max_bytes = fields
-        self.wanted = pull_request(
+        self.wanted: PullRequest = pull_request(
             *(code, group, topic, queue_id, 0, max_count, sys_flag, 0, 0),
             *(text, kind, version, max_bytes),
         )
-        self.commits = self.wanted.commit_offset is not None
-        self.waits = self.wanted.suspend_ms is not None
-        self.limit = reader.plain_limit(self.wanted.max_count, self.wanted.max_bytes)
-        self.tally = tally
-        self.standing = 0
+        self.commits: bool = self.wanted.commit_offset is not None
+        self.waits: bool = self.wanted.suspend_ms is not None
+        self.limit: tuple[int, int] = reader.plain_limit(
+            self.wanted.max_count, self.wanted.max_bytes
+        )
+        self.tally: Tally = tally
+        self.standing: int = 0
         self.message_filter: TagFilter | None = None
         self.codes: frozenset[int] | None = None
         self.condition: Condition | None = None
-        self.weight = 1
+        self.weight: int = 1
         self.sys_flags: tuple[int, int] | None = None
         self.heads: tuple[JsonParts, ...] = ()
 

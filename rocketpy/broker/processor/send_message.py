@@ -81,7 +81,7 @@ class SendMessageProcessor:
             self._store_host, region_id=config.region_id, trace_on=config.trace_on
         )
         operation, responses = self._operation, self._responses
-        self.plain_rules = PlainSendRules(
+        self.plain_rules: PlainSendRules = PlainSendRules(
             operation.known,
             operation.count,
             SPECIAL_PROPERTIES,

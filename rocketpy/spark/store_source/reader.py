@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from rocketpy.arrow.schema import RowSchema
 from rocketpy.errors import CorruptRecordError
 from rocketpy.spark.ahead import ahead
 from rocketpy.spark.options import parse_options
@@ -41,7 +42,7 @@ class StoreReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.options: StoreOptions = parse_options(options, StoreOptions)
-        self.rows = rows_for(schema, self.options)
+        self.rows: RowSchema = rows_for(schema, self.options)
         self.conditions: Conditions = Conditions(self.rows)
 
     def partitions(self) -> list[InputPartition]:

@@ -46,7 +46,7 @@ class MappedLog:
         self._path = file.path
         self.base: int = file.base
         self.size_bytes: int = len(self._map)
-        self.data = pa.py_buffer(self._map)
+        self.data: pa.Buffer = pa.py_buffer(self._map)
         self.view: memoryview[int] = memoryview(self._map)
         self._kept_from = 0
 

@@ -58,7 +58,7 @@ class TimerState:
         files: StoreFiles,
         clock: Clock,
     ) -> None:
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.marks: TimerMarks = TimerMarks()
         self.pending_count: int = 0
         self.is_cut_short: bool = False
