@@ -115,52 +115,43 @@ class BrokerParts:
     ) -> None:
         self.configs = configs
         self.clock = clock
-        self.start_ms: int = clock.time_ms()
+        self.start_ms = clock.time_ms()
         config = configs.broker
         directory = Path(configs.store.store_path_root_dir) / "config"
 
         def document(name: str) -> JsonFile:
             return JsonFile(directory / name, files)
 
-        self.identity: BrokerIdentity = BrokerIdentity(config)
-        self.store: MessageStore = MessageStore(configs.store, clock=clock, files=files)
-        self.topics: TopicTable = TopicTable(config, document("topics.json"), clock)
-        self.groups: SubscriptionGroupTable = SubscriptionGroupTable(
-            config, document("subscriptionGroup.json"), clock
-        )
-        self.offsets: ConsumerOffsets = ConsumerOffsets(
-            config, document("consumerOffset.json"), clock
-        )
-        self.modes: MessageRequestModes = MessageRequestModes(document("messageRequestMode.json"))
+        self.identity = BrokerIdentity(config)
+        self.store = MessageStore(configs.store, clock=clock, files=files)
+        self.topics = TopicTable(config, document("topics.json"), clock)
+        self.groups = SubscriptionGroupTable(config, document("subscriptionGroup.json"), clock)
+        self.offsets = ConsumerOffsets(config, document("consumerOffset.json"), clock)
+        self.modes = MessageRequestModes(document("messageRequestMode.json"))
         bounds = config.max_groups_per_connection, config.max_client_registrations
-        self.producers: ProducerTable = ProducerTable(Memberships(*bounds))
-        self.consumers: ConsumerTable = ConsumerTable(Memberships(*bounds))
-        self.filters: ConsumerFilters = ConsumerFilters(
-            config, document("consumerFilter.json"), clock
-        )
-        self.locks: QueueLocks = QueueLocks()
-        self.stats: BrokerStats = BrokerStats(
+        self.producers = ProducerTable(Memberships(*bounds))
+        self.consumers = ConsumerTable(Memberships(*bounds))
+        self.filters = ConsumerFilters(config, document("consumerFilter.json"), clock)
+        self.locks = QueueLocks()
+        self.stats = BrokerStats(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
         )
-        self.put_counter: PutCounter = PutCounter(self.stats)
-        self.internal_put: InternalPut = InternalPut(self.store, self.put_counter.add)
-        self.name_servers: NameServerLink = NameServerLink(
+        self.put_counter = PutCounter(self.stats)
+        self.internal_put = InternalPut(self.store, self.put_counter.add)
+        self.name_servers = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
-        self.suspended_pulls: SuspendedRequests = SuspendedRequests(
+        self.suspended_pulls = SuspendedRequests(
             "SuspendedPulls", config.max_held_pulls, config.max_held_pulls_per_queue
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
-        self.delays_ms: tuple[int, ...] = parse_delay_levels(configs.store.message_delay_level)
-        self.postponement: Postponement = Postponement(
-            self.delays_ms, clock, timer_limits(configs.store)
-        )
-        self.timer_put: TimerPut = TimerPut(self.internal_put, self.postponement)
-        self.features: tuple[Feature, ...] = self._build_features(document, rng, files)
-        self.sends: SendMessageProcessor
+        self.delays_ms = parse_delay_levels(configs.store.message_delay_level)
+        self.postponement = Postponement(self.delays_ms, clock, timer_limits(configs.store))
+        self.timer_put = TimerPut(self.internal_put, self.postponement)
+        self.features = self._build_features(document, rng, files)
         self.sends, self._rewrites = self._build_sends(rng)
-        self.pulls: PullMessageProcessor = self._build_pulls()
-        self.clients: ClientManageProcessor = self._build_clients()
+        self.pulls = self._build_pulls()
+        self.clients = self._build_clients()
         for listener in (
             self.topics.configure,
             self.groups.configure,
@@ -335,7 +326,7 @@ class BrokerParts:
             rng=rng,
         )
         processor = self._send_processor(sends)
-        self.replies: ReplyMessageProcessor = ReplyMessageProcessor(
+        self.replies = ReplyMessageProcessor(
             admission.admit,
             sends.send,
             sends.when_settled,

@@ -101,7 +101,7 @@ class ReceivedMessage:
         settlement: Settlement | None = None,
         namespace: str = "",
     ) -> None:
-        self.ext: MessageExt = ext
+        self.ext = ext
         self.body: bytes = ext.body
         self.queue = queue
         self.offset = ext.queue_offset

@@ -22,11 +22,9 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service, ServiceRunner, ServiceThread
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue_table import is_safe_topic
-from rocketpy.store.direct_append import DirectAppend
 from rocketpy.store.files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.missing_files import check_log_is_there
 from rocketpy.store.parts import StoreParts
-from rocketpy.store.reader import MessageReader
 from rocketpy.store.real_files import RealFiles
 from rocketpy.store.recovery import RecoveryReport
 from rocketpy.store.results import (
@@ -38,7 +36,7 @@ from rocketpy.store.results import (
     QueryIndexResult,
 )
 
-logger: logging.Logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -48,7 +46,7 @@ class MessageStore:
         self, config: MessageStoreConfig, *, clock: Clock, files: StoreFiles | None = None
     ) -> None:
         """Build a store; nothing is touched before `open`."""
-        self.config: MessageStoreConfig = config
+        self.config = config
         self._clock = clock
         self._monotonic_ms = clock.monotonic_ms
         self._files: StoreFiles = RealFiles() if files is None else files
@@ -56,15 +54,11 @@ class MessageStore:
         parts = self._parts = StoreParts(config, clock, self._files)
         self._append_lock, self._gate, self._offsets = parts.append_lock, parts.gate, parts.offsets
         self._log, self._table, self._index = parts.log, parts.table, parts.index
-        self._writer, self._stats = parts.writer, parts.stats
-        self.direct: DirectAppend = parts.direct
-        self.reader: MessageReader = parts.reader
-        self.recent_part: Callable[[int], tuple[memoryview, int, int] | None] = (
-            parts.reader.recent_part
-        )
+        self._writer, self._stats, self.direct = parts.writer, parts.stats, parts.direct
+        self.reader, self.recent_part = parts.reader, parts.reader.recent_part
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
-        self.recovery: RecoveryReport = RecoveryReport()
+        self.recovery = RecoveryReport()
 
     # -- life ------------------------------------------------------------------------------
 

@@ -98,15 +98,7 @@ class StoreParts:
             dispatchers=self.dispatchers,
             stats=self.stats,
         )
-        self.direct: DirectAppend = DirectAppend(
-            self.writer,
-            log=self.log,
-            offsets=self.offsets,
-            dispatchers=self.dispatchers,
-            index=self.index,
-            stats=self.stats,
-            is_sync_flush=config.is_sync_flush,
-        )
+        self.direct: DirectAppend = self._make_direct()
         self.replica: ReplicaWriter = self._make_replica()
         self.flusher: LogFlusher = LogFlusher(self.log, self.offsets, self.checkpoint, self.latch)
         self.group: GroupCommitService = GroupCommitService(self.flusher, self.offsets)
@@ -121,6 +113,17 @@ class StoreParts:
         )
         self.clean_log: CleanCommitLogService = self._make_clean_log()
         self.services: list[Service] = self._make_services()
+
+    def _make_direct(self) -> DirectAppend:
+        return DirectAppend(
+            self.writer,
+            log=self.log,
+            offsets=self.offsets,
+            dispatchers=self.dispatchers,
+            index=self.index,
+            stats=self.stats,
+            is_sync_flush=self._config.is_sync_flush,
+        )
 
     def _make_replica(self) -> ReplicaWriter:
         return ReplicaWriter(

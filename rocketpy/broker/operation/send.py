@@ -19,13 +19,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.property_shapes import (
-    PropertyScanner,
-    PropertyShape,
-    ScannedProperties,
-    ScannedRun,
-    shape_of,
-)
+from rocketpy.broker.operation.property_shapes import PropertyScanner, PropertyShape, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.rewrites import Rewrites
@@ -127,12 +121,12 @@ class SendOperation:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self.known: dict[str, TopicSendPolicy] = admission.known
+        self.known = admission.known
         self._store = store
         self._put = store.put_message
         self._admission = admission
         self._transforms = tuple(transforms)
-        self.rewrites: Rewrites = Rewrites(transforms, self._completed)
+        self.rewrites = Rewrites(transforms, self._completed)
         self._count = count
         self._stored_elsewhere = stored_elsewhere
         self._sync_flush = sync_flush
@@ -140,8 +134,8 @@ class SendOperation:
         self._new_uniq_key = _uniq_keys(clock, rng)
         self._rng = rng
         scanner = PropertyScanner()
-        self.scan: Callable[[bytes], ScannedProperties | None] = scanner.scan
-        self.scan_run: Callable[[Sequence[bytes]], ScannedRun | None] = scanner.scan_run
+        self.scan = scanner.scan
+        self.scan_run = scanner.scan_run
         self._own: dict[str, str] = {}
         self._own_bytes = b""
         self._broker_name = config.broker_name
