@@ -54,6 +54,8 @@ def test_topics_lines_and_following(run: Commands) -> None:
     follow = ("consume", "cliLines", "--no-group", "--end", "--from", "earliest")
     followed = run(*follow, "--format", "{tag} {keys} {body}").splitlines()
     assert sorted(followed) == ["open o2 a:b", "paid o1 first"]
+    consume = ("consume", "cliLines", "--from", "earliest", "--max", "1", "--body-only")
+    assert run(*consume, "--sql", "TAGS = 'open'") == "a:b\n"
 
 
 def test_lines_with_an_order_key_keep_their_order(run: Commands) -> None:
@@ -96,6 +98,19 @@ def test_a_signal_stores_the_offsets(run: Commands) -> None:
         assert it.wait(WAIT_S) == 0
     rows = [each for each in run.json("group", "lag", "cliS") if each["topic"] == "cliSignal"]
     assert [(each["consumer_offset"], each["lag"]) for each in rows] == [(1, 0)]
+
+
+def test_a_condition_that_the_broker_refuses_is_one_sentence(run: Commands) -> None:
+    run("topic", "create", "cliSql", "--queues", "1")
+    run("broker-config", "set", "--all", "enablePropertyFilter=false")
+    try:
+        consume = ("consume", "cliSql", "--sql", "a > 1", "--group", "cliSql")
+        run(*consume, "--timeout", "30", code=1)
+        said = run.err
+    finally:
+        run("broker-config", "set", "--all", "enablePropertyFilter=true")
+    assert said.startswith("rocketpy: [1] The broker does not support consumer to filter")
+    assert said.count("\n") == 1
 
 
 def test_top_and_bench(run: Commands) -> None:
