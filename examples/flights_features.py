@@ -170,7 +170,7 @@ async def arrivals(world: World) -> list[Outcome]:
     producer = world.client.producer()
     async with consumer:
         now = datetime.now(UTC)
-        sends = []
+        sends: list[asyncio.Future[rocketpy.SendResult]] = []
         for flight in landing:
             assert flight.air_time is not None
             due = now + timedelta(seconds=2 + flight.air_time * MINUTE_S)
@@ -237,7 +237,7 @@ async def connections_at_risk(world: World) -> list[Outcome]:
 async def fill(world: World, topic: str) -> None:
     """Send the sample to a topic with its headers, an aircraft's always to the same queue."""
     producer = world.client.producer()
-    futures = []
+    futures: list[asyncio.Future[rocketpy.SendResult]] = []
     for flight in world.flights:
         futures.append(
             producer.send_nowait(

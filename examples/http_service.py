@@ -89,7 +89,7 @@ async def run(name_server: str, port: int) -> None:
 
 def main() -> None:
     """Read the command line and serve."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--name-server", default="127.0.0.1:9876")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     options = parser.parse_args()

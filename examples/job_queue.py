@@ -105,7 +105,7 @@ async def submit_one(name_server: str, to: str, delay_s: float) -> None:
 
 def main() -> None:
     """Read the command line; work, or submit a job."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--name-server", default="127.0.0.1:9876")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("work")

@@ -7,6 +7,7 @@ import random
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from rocketpy.broker.build_pop import PopNeeds, build_pop
 from rocketpy.broker.config import BrokerConfig
@@ -115,54 +116,61 @@ class BrokerParts:
     ) -> None:
         self.configs = configs
         self.clock = clock
-        self.start_ms = clock.time_ms()
+        self.start_ms: int = clock.time_ms()
         config = configs.broker
         directory = Path(configs.store.store_path_root_dir) / "config"
 
         def document(name: str) -> JsonFile:
             return JsonFile(directory / name, files)
 
-        self.identity = BrokerIdentity(config)
-        self.store = MessageStore(configs.store, clock=clock, files=files)
-        self.topics = TopicTable(config, document("topics.json"), clock)
-        self.groups = SubscriptionGroupTable(config, document("subscriptionGroup.json"), clock)
-        self.offsets = ConsumerOffsets(config, document("consumerOffset.json"), clock)
-        self.modes = MessageRequestModes(document("messageRequestMode.json"))
+        self.identity: Final = BrokerIdentity(config)
+        self.store: Final = MessageStore(configs.store, clock=clock, files=files)
+        self.topics: Final = TopicTable(config, document("topics.json"), clock)
+        self.groups: Final = SubscriptionGroupTable(
+            config, document("subscriptionGroup.json"), clock
+        )
+        self.offsets: Final = ConsumerOffsets(config, document("consumerOffset.json"), clock)
+        self.modes: Final = MessageRequestModes(document("messageRequestMode.json"))
         bounds = config.max_groups_per_connection, config.max_client_registrations
-        self.producers = ProducerTable(Memberships(*bounds))
-        self.consumers = ConsumerTable(Memberships(*bounds))
-        self.filters = ConsumerFilters(config, document("consumerFilter.json"), clock)
-        self.locks = QueueLocks()
-        self.stats = BrokerStats(
+        self.producers: Final = ProducerTable(Memberships(*bounds))
+        self.consumers: Final = ConsumerTable(Memberships(*bounds))
+        self.filters: Final = ConsumerFilters(config, document("consumerFilter.json"), clock)
+        self.locks: Final = QueueLocks()
+        self.stats: Final = BrokerStats(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
         )
-        self.put_counter = PutCounter(self.stats)
-        self.internal_put = InternalPut(self.store, self.put_counter.add)
-        self.name_servers = NameServerLink(
+        self.put_counter: Final = PutCounter(self.stats)
+        self.internal_put: Final = InternalPut(self.store, self.put_counter.add)
+        self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
-        self.suspended_pulls = SuspendedRequests(
+        self.suspended_pulls: Final = SuspendedRequests(
             "SuspendedPulls", config.max_held_pulls, config.max_held_pulls_per_queue
         )
         self.pools: Mapping[str, BusinessPool] = build_pools(config, clock, threads=threads)
-        self.delays_ms = parse_delay_levels(configs.store.message_delay_level)
-        self.postponement = Postponement(self.delays_ms, clock, timer_limits(configs.store))
-        self.timer_put = TimerPut(self.internal_put, self.postponement)
-        self.features = self._build_features(document, rng, files)
+        self.delays_ms: tuple[int, ...] = parse_delay_levels(configs.store.message_delay_level)
+        self.postponement: Final = Postponement(self.delays_ms, clock, timer_limits(configs.store))
+        self.timer_put: Final = TimerPut(self.internal_put, self.postponement)
+        self.features: tuple[Feature, ...] = self._build_features(document, rng, files)
+        self.sends: SendMessageProcessor
         self.sends, self._rewrites = self._build_sends(rng)
-        self.pulls = self._build_pulls()
-        self.clients = self._build_clients()
+        self.pulls: PullMessageProcessor = self._build_pulls()
+        self.clients: ClientManageProcessor = self._build_clients()
+        self._listen()
+
+    def _listen(self) -> None:
+        """Let those who keep settings hear of changes, the makers of records last."""
         for listener in (
             self.topics.configure,
             self.groups.configure,
             self.offsets.configure,
             self._settings_changed,
         ):
-            configs.add_listener(listener)
+            self.configs.add_listener(listener)
         for feature in self.features:
             if feature.configure is not None:
-                configs.add_listener(feature.configure)
-        configs.add_listener(self._transforms_changed)
+                self.configs.add_listener(feature.configure)
+        self.configs.add_listener(self._transforms_changed)
 
     @property
     def config(self) -> BrokerConfig:
@@ -326,7 +334,7 @@ class BrokerParts:
             rng=rng,
         )
         processor = self._send_processor(sends)
-        self.replies = ReplyMessageProcessor(
+        self.replies: ReplyMessageProcessor = ReplyMessageProcessor(
             admission.admit,
             sends.send,
             sends.when_settled,

@@ -201,8 +201,14 @@ class HandlerService:
         self._stats = stats
         self._clock = clock
         self._workers = Workers(self._handle, concurrency)
-        self.halt: Callable[[], None] = self._workers.halt
-        self.stop: Callable[[float], Coroutine[Any, Any, None]] = self._workers.stop
+
+    def halt(self) -> None:
+        """See `ConsumeService.halt`."""
+        self._workers.halt()
+
+    async def stop(self, timeout_s: float) -> None:
+        """See `ConsumeService.stop`."""
+        await self._workers.stop(timeout_s)
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Cut into chunks and put them in line."""

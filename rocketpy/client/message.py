@@ -103,7 +103,7 @@ class ReceivedMessage:
     ) -> None:
         self.ext = ext
         self.body: bytes = ext.body
-        self.queue = queue
+        self.queue: MessageQueue = queue
         self.offset = ext.queue_offset
         self.topic: str = ext.topic
         if self.topic.startswith(RETRY_PREFIX):

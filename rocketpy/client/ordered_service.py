@@ -18,8 +18,8 @@ Source: ConsumeMessageOrderlyService (5.4.0).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final
 
 from rocketpy.client.consume_service import Delivery, Workers, handled
 from rocketpy.client.consume_stats import ConsumeStats
@@ -109,8 +109,14 @@ class OrderedService:
         self._clock = clock
         self._lanes: dict[Hashable, _Lane] = {}
         self._workers = Workers(self._work_on, concurrency)
-        self.halt: Callable[[], None] = self._workers.halt
-        self.stop: Callable[[float], Coroutine[Any, Any, None]] = self._workers.stop
+
+    def halt(self) -> None:
+        """See `ConsumeService.halt`."""
+        self._workers.halt()
+
+    async def stop(self, timeout_s: float) -> None:
+        """See `ConsumeService.stop`."""
+        await self._workers.stop(timeout_s)
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Put messages at the end of their lanes."""

@@ -30,7 +30,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.pop import INIT_MAX, INIT_MIN
 from rocketpy.runtime.ordered_set import OrderedSet
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES: Final = 16
 

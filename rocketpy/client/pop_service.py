@@ -19,7 +19,7 @@ from rocketpy.client.popped_message import DEAD_LETTER, PoppedMessage, delay_of_
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class _Failed(NamedTuple):

@@ -42,7 +42,7 @@ from rocketpy.errors import ClientError, ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.topic_names import retry_topic
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # What is consumed in order is never far apart.
 _ANY_SPAN = 1 << 62

@@ -63,10 +63,10 @@ class SendAttempt:
         self._loop = loop
         self.queue: Final = queue
         self.started_ms: Final = started_ms
-        self.timeout_ms = timeout_ms
-        self.deadline_s = loop.time() + timeout_ms / 1000
-        self.was_resent = False
-        self.is_over = False
+        self.timeout_ms: int = timeout_ms
+        self.deadline_s: float = loop.time() + timeout_ms / 1000
+        self.was_resent: bool = False
+        self.is_over: bool = False
 
     def answer(self, response: RemotingCommand) -> None:
         """Take the response."""

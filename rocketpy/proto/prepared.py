@@ -45,12 +45,12 @@ class RequestTemplate:
     def __init__(self, code: int, fields: dict[str, str], *, time: str, text: str) -> None:
         names = list(fields)
         assert names.index(time) < names.index(text), names
-        self.code = code
+        self.code: int = code
         self._fields = fields
         self._time = time
         self._text = text
-        self.json_parts = self._json_parts()
-        self.msgpack_parts = self._msgpack_parts()
+        self.json_parts: tuple[bytes, bytes, bytes, bytes] = self._json_parts()
+        self.msgpack_parts: tuple[bytes, bytes, bytes, bytes] = self._msgpack_parts()
 
     def fields(self, time_ms: int, text: str) -> dict[str, str]:
         """Return the fields of one request."""
@@ -117,14 +117,14 @@ class PreparedRequest(RemotingCommand):
     __slots__ = ("_made", "_template", "_text", "_time_ms")
 
     def __init__(self, template: RequestTemplate, time_ms: int, text: str, body: bytes) -> None:
-        self.code = template.code
-        self.language = _LANGUAGE
-        self.version = RPC_VERSION
-        self.opaque = 0
-        self.flag = 0
-        self.remark = None
-        self.body = body
-        self.serialize_type = _JSON
+        self.code: int = template.code
+        self.language: int = _LANGUAGE
+        self.version: int = RPC_VERSION
+        self.opaque: int = 0
+        self.flag: int = 0
+        self.remark: str | None = None
+        self.body: bytes = body
+        self.serialize_type: int = _JSON
         self._made: dict[str, str] | None = None
         self._template = template
         self._time_ms = time_ms

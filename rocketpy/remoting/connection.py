@@ -78,8 +78,7 @@ class Connection(asyncio.Protocol):
         self._watch: ConnectionWatch
         self._owner = owner
         self._loop = loop
-        self._budget = owner.budget
-        self._limits = owner.limits
+        self._budget, self._limits = owner.budget, owner.limits
         self._reader = CommandReader(owner.limits.max_frame_bytes)
         self._counted_pending_bytes = 0
         self._routes = owner.table.routes

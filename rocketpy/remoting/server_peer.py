@@ -93,6 +93,9 @@ class ClientConnection(Connection):
         is_retired: the server sent GO_AWAY; it closes when its last call ends.
     """
 
+    reads: int
+    frame_reads: int
+
     def __init__(self, peer: "ServerPeer", owner: ConnectionOwner[Connection]) -> None:
         super().__init__(owner, peer.loop)
         self.has_first_command = True

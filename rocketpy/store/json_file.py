@@ -41,8 +41,10 @@ class UnchangingJson(dict[str, object]):
     def __init__(self, value: dict[str, object]) -> None:
         """Take the content; it must not be changed any more."""
         super().__init__(value)
-        self.text = self.entry = ""
-        self.text_line_end = self.entry_line_end = ""
+        self.text: str = ""
+        self.entry: str = ""
+        self.text_line_end: str = ""
+        self.entry_line_end: str = ""
 
 
 class UnchangingEntries(dict[str, UnchangingJson]):

@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from rocketpy.errors import ResourceShortError
 from rocketpy.runtime.clock import Clock
@@ -25,6 +26,7 @@ from rocketpy.store.consume_queue_table import is_safe_topic
 from rocketpy.store.files import DiskUsage, FileLock, StoreFiles
 from rocketpy.store.missing_files import check_log_is_there
 from rocketpy.store.parts import StoreParts
+from rocketpy.store.reader import MessageReader
 from rocketpy.store.real_files import RealFiles
 from rocketpy.store.recovery import RecoveryReport
 from rocketpy.store.results import (
@@ -36,7 +38,7 @@ from rocketpy.store.results import (
     QueryIndexResult,
 )
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MessageStore:
@@ -46,7 +48,7 @@ class MessageStore:
         self, config: MessageStoreConfig, *, clock: Clock, files: StoreFiles | None = None
     ) -> None:
         """Build a store; nothing is touched before `open`."""
-        self.config = config
+        self.config: MessageStoreConfig = config
         self._clock = clock
         self._monotonic_ms = clock.monotonic_ms
         self._files: StoreFiles = RealFiles() if files is None else files
@@ -54,11 +56,13 @@ class MessageStore:
         parts = self._parts = StoreParts(config, clock, self._files)
         self._append_lock, self._gate, self._offsets = parts.append_lock, parts.gate, parts.offsets
         self._log, self._table, self._index = parts.log, parts.table, parts.index
-        self._writer, self._stats, self.direct = parts.writer, parts.stats, parts.direct
-        self.reader, self.recent_part = parts.reader, parts.reader.recent_part
+        self._writer, self._stats = parts.writer, parts.stats
+        self.direct: Final = parts.direct
+        self.reader: MessageReader = parts.reader
+        self.recent_part: Final = parts.reader.recent_part
         self._lock: FileLock | None = None
         self._threads: list[ServiceRunner] = []
-        self.recovery = RecoveryReport()
+        self.recovery: RecoveryReport = RecoveryReport()
 
     # -- life ------------------------------------------------------------------------------
 
@@ -80,22 +84,15 @@ class MessageStore:
         self._gate.set_open(True)
 
     def _load(self) -> None:
-        parts = self._parts
+        parts, log, checkpoint = self._parts, self._log, self._parts.checkpoint
         after_crash, power_cut = self._last_end()
-        parts.checkpoint.load()
-        check_log_is_there(
-            self._log.directory,
-            self._log.file_bytes,
-            self._files,
-            parts.checkpoint.log_phy_offset,
-        )
-        self._log.load()
+        checkpoint.load()
+        check_log_is_there(log.directory, log.file_bytes, self._files, checkpoint.log_phy_offset)
+        log.load()
         self._table.load(after_crash=after_crash)
         parts.deleted.load()
         if self._index is not None:
-            self._index.load(
-                after_crash, parts.checkpoint.index_ms, parts.checkpoint.index_phy_offset
-            )
+            self._index.load(after_crash, checkpoint.index_ms, checkpoint.index_phy_offset)
         self.recovery = parts.recovery(after_crash=after_crash, power_cut=power_cut).run()
         mark = f"{os.getpid()}\n{self._files.boot_id()}"
         self._files.write_bytes(self._root / "abort", mark.encode())

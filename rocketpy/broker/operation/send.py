@@ -121,12 +121,12 @@ class SendOperation:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self.known = admission.known
+        self.known: dict[str, TopicSendPolicy] = admission.known
         self._store = store
         self._put = store.put_message
         self._admission = admission
         self._transforms = tuple(transforms)
-        self.rewrites = Rewrites(transforms, self._completed)
+        self.rewrites: Rewrites = Rewrites(transforms, self._completed)
         self._count = count
         self._stored_elsewhere = stored_elsewhere
         self._sync_flush = sync_flush
@@ -134,8 +134,8 @@ class SendOperation:
         self._new_uniq_key = _uniq_keys(clock, rng)
         self._rng = rng
         scanner = PropertyScanner()
-        self.scan = scanner.scan
-        self.scan_run = scanner.scan_run
+        self.scan: Final = scanner.scan
+        self.scan_run: Final = scanner.scan_run
         self._own: dict[str, str] = {}
         self._own_bytes = b""
         self._broker_name = config.broker_name

@@ -29,7 +29,7 @@ class TableReader(DataSourceReader):
                 reason = f"has no column {name!r}; there are {', '.join(known.names)}"
                 raise ConfigError(reason, key="table")
         self.options = options
-        self.names = schema.names
+        self.names: list[str] = schema.names
 
     def partitions(self) -> list[InputPartition]:
         """Check the directories, and return the one partition.
