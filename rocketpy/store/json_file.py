@@ -50,7 +50,8 @@ class UnchangingJson(dict[str, object]):
 class UnchangingEntries(dict[str, UnchangingJson]):
     """A JSON object of such objects; each of them stands under one name for as long as it lives.
 
-    It is written with one step an entry: of ten thousand, 3 ms instead of 8.
+    It is written with one step an entry, which saves a quarter of a topic table's time where there
+    are ten thousand.
     """
 
     __slots__ = ()
