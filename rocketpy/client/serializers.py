@@ -68,14 +68,14 @@ class TextSerializer:
 
 
 class JsonSerializer:
-    """JSON through orjson; dataclasses, datetimes and UUIDs included."""
+    """JSON through orjson; dataclasses, pydantic models, datetimes and UUIDs included."""
 
     __slots__ = ()
 
     def dumps(self, value: Any) -> bytes:  # noqa: ANN401
         """Return `value` as JSON; raises IllegalMessageError when JSON cannot hold it."""
         try:
-            return orjson.dumps(value)
+            return orjson.dumps(value, _model)
         except orjson.JSONEncodeError as error:
             msg = f"the body cannot be written as JSON: {error}"
             raise IllegalMessageError(msg) from error
@@ -83,6 +83,14 @@ class JsonSerializer:
     def loads(self, data: bytes) -> Any:  # noqa: ANN401
         """Return the JSON value; raises ValueError when it is none."""
         return orjson.loads(data)
+
+
+def _model(value: Any) -> Any:  # noqa: ANN401
+    """Return what stands for a pydantic model in JSON."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None or isinstance(value, type):
+        raise TypeError(f"a {type(value).__name__} has no place in JSON")
+    return dump(mode="json")
 
 
 class MsgpackSerializer:

@@ -39,9 +39,9 @@ _MAX_DEPTH: Final = 100
 class TypedSerializer(Generic[T]):
     """JSON of values of one class, checked when they are read.
 
-    Takes a dataclass (fields may be dataclasses, enums, times, UUIDs, decimals, and lists,
-    mappings and unions of them; fields it does not know are ignored), a pydantic model, or any
-    other annotation of such values, as `list[Order]`.
+    Takes a dataclass (fields may be dataclasses, pydantic models, enums, times, UUIDs, decimals,
+    and lists, mappings and unions of them; fields it does not know are ignored), a pydantic model,
+    or any other annotation of such values, as `list[Order]`.
 
     Args:
         kind: the class or annotation.
@@ -110,6 +110,8 @@ def shaped(kind: Any, value: Any, where: str, depth: int) -> Any:  # noqa: ANN40
                 for key, each in value.items()}  # fmt: skip
     if dataclasses.is_dataclass(kind):
         return _dataclass(kind, value, where, depth)
+    if hasattr(kind, "model_validate"):
+        return _model(kind, value, where)
     return _plain(kind, value, where)
 
 
@@ -136,6 +138,13 @@ def _dataclass(kind: Any, value: Any, where: str, depth: int) -> Any:  # noqa: A
         elif field.default is field.default_factory is dataclasses.MISSING:
             raise ValueError(f"{where}.{field.name} is missing")
     return kind(**given)
+
+
+def _model(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+    try:
+        return kind.model_validate(value)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _plain(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401

@@ -30,8 +30,8 @@ async def test_a_pull_whose_files_are_deleted_while_it_reads(tmp_path: Path) -> 
     (retention,) = (one for one in store.services if one.name == "CleanCommitLogService")
 
     def then_delete(read: Any) -> Any:
-        def read_then_delete(*args: Any) -> Any:
-            result = read(*args)
+        def read_then_delete(*args: Any, **named: Any) -> Any:
+            result = read(*args, **named)
             store.delete_expired_files()
             now_ms = time.monotonic_ns() // 1_000_000
             while store.min_phy_offset == 0:

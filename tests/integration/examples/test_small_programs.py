@@ -17,6 +17,7 @@ import rocketpy
 from rocketpy.runtime.logs import through_logging
 from rocketpy.sync import connect
 from rocketpy.testing.cluster import ClusterThread
+from tests.ports import free_port
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 WAIT_S = 60.0
@@ -137,3 +138,50 @@ def test_the_http_service_answers_when_a_message_is_stored(cluster: ClusterThrea
         status, answer = ask("/orders", json.dumps("x" * 60_000).encode())
         assert status == 202
         stop(service)
+
+
+def test_the_fastapi_service_answers_when_a_message_is_stored(cluster: ClusterThread) -> None:
+    cluster.create_topic("orders")
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+
+    def ask(path: str, body: object = None) -> tuple[int, dict[str, object]]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{address}{path}", data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, json.load(refusal)
+
+    with start(cluster, "fastapi_service.py", "--port", str(port)) as service:
+        end_s = time.monotonic() + WAIT_S
+        health = None
+        while health is None:
+            try:
+                health = ask("/health")
+            except urllib.error.URLError:
+                assert service.poll() is None
+                assert time.monotonic() < end_s
+                time.sleep(0.05)
+        assert health == (200, {"ok": True, "failures": {}})
+        status, answer = ask("/orders", {"item": "book", "count": 2})
+        assert (status, list(answer)) == (202, ["id"])
+        assert ask("/orders", {"count": 2})[0] == 422
+        assert ask("/nowhere")[0] == 404
+        assert cluster.message_count("orders") == 1
+        with (
+            connect(cluster.namesrv) as client,
+            client.consumer("orders", group="readers", start="earliest") as consumer,
+        ):
+            message = consumer.getone(timeout=WAIT_S)
+        assert message is not None
+        assert (message.id, json.loads(message.body)) == (
+            answer["id"],
+            {"item": "book", "count": 2},
+        )
+        service.send_signal(signal.SIGTERM)
+        # uvicorn ends in good order, then by the signal.
+        assert service.wait(WAIT_S) in {0, -signal.SIGTERM}

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
+import pydantic
 import pytest
 
 import rocketpy
@@ -126,6 +127,46 @@ def test_a_model_reads_and_writes_itself() -> None:
     serializer = TypedSerializer(Model)
     assert serializer.dumps(Model("ä")) == '"ä"'.encode()
     assert serializer.loads('"ä"'.encode()).value == "ä"
+
+
+class Part(pydantic.BaseModel):
+    sku: str
+    count: pydantic.PositiveInt = 1
+    ordered: datetime | None = None
+
+
+@dataclass
+class Parcel:
+    parts: list[Part]
+
+
+def test_pydantic_models_are_read_and_written() -> None:
+    part = Part(sku="a", count=2, ordered=datetime(2026, 1, 2, tzinfo=UTC))
+    serializer = TypedSerializer(Part)
+    assert serializer.loads(serializer.dumps(part)) == part
+    with pytest.raises(ValueError, match="greater than 0"):
+        serializer.loads(b'{"sku": "a", "count": 0}')
+    with pytest.raises(IllegalMessageError, match="is a dict, not a Part"):
+        serializer.dumps({"sku": "a"})
+
+
+def test_pydantic_models_stand_in_lists_and_dataclasses() -> None:
+    parts = [Part(sku="a"), Part(sku="b", count=3)]
+    data = TypedSerializer(list[Part]).dumps(parts)
+    assert TypedSerializer(list[Part]).loads(data) == parts
+    parcel = TypedSerializer(Parcel).loads(TypedSerializer(Parcel).dumps(Parcel(parts)))
+    assert parcel == Parcel(parts)
+    with pytest.raises(ValueError, match=r"the body\.parts\[0\]: 1 validation error for Part\nsku"):
+        TypedSerializer(Parcel).loads(b'{"parts": [{}]}')
+
+
+def test_json_takes_pydantic_models_and_says_what_it_does_not() -> None:
+    assert rocketpy.json.loads(rocketpy.json.dumps({"part": Part(sku="a")})) == {
+        "part": {"sku": "a", "count": 1, "ordered": None}
+    }
+    for wrong in (object(), Part):
+        with pytest.raises(IllegalMessageError, match="cannot be written as JSON"):
+            rocketpy.json.dumps(wrong)
 
 
 def test_text_is_utf_8_and_nothing_else() -> None:
