@@ -130,8 +130,10 @@ class HandlerThreads:
         if woken.cancelled():
             for call in list(self._line):
                 call.future.cancel()
-        elif self._line and not self._woken:
+        elif self._line and (self._slowness or not self._woken):
             self._wake_for(1)
+        elif self._line and self._timer is None:
+            self._look_later()  # those who are awake may all be blocked
 
     def _take(self) -> None:
         """Call what waits, one after the other; on a thread."""

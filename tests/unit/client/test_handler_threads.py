@@ -104,6 +104,22 @@ async def test_a_thread_that_goes_to_sleep_leaves_no_call_behind() -> None:
     assert await late == 2
 
 
+@pytest.mark.parametrize("count", [2, 4])
+async def test_calls_are_made_as_long_as_one_thread_is_not_blocked(count: int) -> None:
+    """A call may come between a thread's last look at the line and its sleep."""
+    gate = threading.Event()
+    with ThreadPoolExecutor(count) as executor:
+        threads = HandlerThreads(executor, count, SystemClock())
+        blocked = [threads.call(gate.wait, 60) for _ in range(count - 1)]
+        try:
+            async with asyncio.timeout(30):
+                for number in range(200):
+                    assert await threads.call(int, number) == number
+        finally:
+            gate.set()
+        assert await asyncio.gather(*blocked) == [True] * (count - 1)
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), asyncio.CancelledError()], ids=repr)
 async def test_what_a_function_raises_reaches_the_caller(error: BaseException) -> None:
     kit = Kit()
