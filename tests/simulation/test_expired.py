@@ -22,6 +22,7 @@ async def expire(cluster: SimCluster) -> int:
     async with cluster.client() as client:
         producer = client.producer(compress_over_bytes=0)
         cluster.create_topic("filler", 1)
+        await asyncio.sleep(1)  # until it is registered: by the default topic there are more queues
         for _ in range(12):
             await producer.send("filler", bytes(30_000))
         await asyncio.sleep(3_700)
