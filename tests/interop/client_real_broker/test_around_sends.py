@@ -62,10 +62,10 @@ async def test_a_trace_goes_through_the_broker(namesrv: str) -> None:
 
     async with rocketpy.connect(namesrv) as client:
         producer = client.producer(timeout=30, middlewares=[telemetry.sending])
-        await producer.send("traced", b"x", headers={"own": "1"})
+        await producer.send("spanned", b"x", headers={"own": "1"})
         async with client.consumer(
-            "traced", group="traced", start="earliest", handler=handle,
-            middlewares=[telemetry.handling("traced")],
+            "spanned", group="spanned", start="earliest", handler=handle,
+            middlewares=[telemetry.handling("spanned")],
         ):  # fmt: skip
             headers = await asyncio.wait_for(handled.get(), 60)
     assert headers["own"] == "1"

@@ -37,7 +37,7 @@ async def test_sends_and_handlers_are_traced_as_official_clients_do(namesrv: str
         texts.append(text)
         keys.update(message.keys)
         records.extend(decode_traces(text))
-        if len(records) == 5:  # they are in several queues, so the first ones may come last
+        if len(records) >= 5:  # they are in several queues, so the first ones may come last
             have_all.set()
 
     async with rocketpy.connect(namesrv) as client:
