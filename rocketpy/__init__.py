@@ -129,6 +129,10 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+_OF_THE_CLIENT = {__name__, f"{__name__}.errors", f"{__name__}.otel", f"{__name__}.sync"}
+"""Modules that only programs with a client import; one that comes first loads all of it."""
+
+
 def _is_asked_for_itself() -> bool:
     """Whether a program imports this package, and not only one of its modules.
 
@@ -144,7 +148,7 @@ def _is_asked_for_itself() -> bool:
         name = frame.f_locals.get("name")
         if isinstance(name, str):
             begun = name
-    return begun in {__name__, "rocketpy.errors"} and sys.argv[:1] != ["-m"]
+    return begun in _OF_THE_CLIENT and sys.argv[:1] != ["-m"]
 
 
 if _is_asked_for_itself():

@@ -30,8 +30,9 @@ def printed_by(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_nothing_is_imported_inside_the_running_loop() -> None:
-    assert printed_by("-c", IN_A_LOOP) == "[]"
+@pytest.mark.parametrize("first", ["rocketpy", "rocketpy.errors", "rocketpy.otel", "rocketpy.sync"])
+def test_nothing_is_imported_inside_the_running_loop(first: str) -> None:
+    assert printed_by("-c", f"import {first}\n{IN_A_LOOP}") == "[]"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,9 @@ def test_nothing_is_imported_inside_the_running_loop() -> None:
         ("import rocketpy", True),
         ("from rocketpy import connect", True),
         ("from rocketpy.errors import ClosedError", True),
+        ("import rocketpy.otel", True),
+        ("from rocketpy.otel import Telemetry", True),
+        ("from rocketpy.sync import connect", True),
         ("import importlib; importlib.import_module('rocketpy')", True),
         ("import rocketpy.cli.main", False),
         ("from rocketpy.cli.main import command; import rocketpy", False),

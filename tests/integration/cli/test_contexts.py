@@ -1,6 +1,7 @@
 """Which cluster is asked, and what the shell offers, with a real one."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -89,32 +90,29 @@ def test_wrong_words(cli: Cli, home: Path, words: list[str], code: int, said: st
     assert said in cli.err
 
 
-def test_what_bash_offers(rocketpy_cluster: ClusterThread, tmp_path: Path) -> None:
-    rocketpy_cluster.create_topic("orders", queues=1)
-    rocketpy_cluster.create_topic("other", queues=1)
-    script = subprocess.run(
-        [sys.executable, "-m", "rocketpy", "completion", "bash"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout
-    program = tmp_path / "bin" / "rocketpy"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketpy "$@"\n')
-    program.chmod(0o755)
+class Shell:
+    """What shells offer for a line, from the script that the command prints for them."""
 
-    def offered(line: str) -> list[str]:
-        asks = 'COMP_POINT=${#COMP_LINE}; _rocketpy_completion rocketpy; echo "${COMPREPLY[@]}"'
+    def __init__(self, cluster: ClusterThread, directory: Path) -> None:
+        self.namesrv = cluster.namesrv
+        program = directory / "bin" / "rocketpy"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketpy "$@"\n')
+        program.chmod(0o755)
+        self._environment = {
+            **os.environ,
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "XDG_CONFIG_HOME": str(directory),
+            "XDG_DATA_HOME": str(directory),
+            "ROCKETPY_COMPLETION_TIMEOUT": "60",
+        }
+
+    def run(self, *command: str, **variables: str) -> list[str]:
+        """Return the words that a command prints."""
         done = subprocess.run(
-            ["bash", "-c", f"{script}\n{asks}"],
-            env={
-                **os.environ,
-                "PATH": f"{program.parent}:{os.environ['PATH']}",
-                "XDG_CONFIG_HOME": str(tmp_path),
-                "ROCKETPY_COMPLETION_TIMEOUT": "60",
-                "COMP_LINE": line,
-            },
+            command,
+            env={**self._environment, **variables},
             capture_output=True,
             text=True,
             timeout=60,
@@ -123,11 +121,66 @@ def test_what_bash_offers(rocketpy_cluster: ClusterThread, tmp_path: Path) -> No
         assert not done.stderr
         return done.stdout.split()
 
-    assert offered(f"rocketpy topic delete -n {rocketpy_cluster.namesrv} o") == ["orders", "other"]
-    assert offered(f"rocketpy -n {rocketpy_cluster.namesrv} cluster writable ") == ["broker-a"]
+    def bash(self, line: str) -> list[str]:
+        asks = 'COMP_POINT=${#COMP_LINE}; _rocketpy_completion rocketpy; echo "${COMPREPLY[@]}"'
+        return self.run("bash", "-c", f"{script_of('bash')}\n{asks}", COMP_LINE=line)
+
+    def zsh(self, line: str) -> list[str]:
+        """Call the script's function as the completion system does, which is not there."""
+        stand_ins = """
+            compdef() { :; }
+            compadd() { print -l -- "${completions[@]}"; }
+            _describe() { print -l -- "${(@)completions_with_descriptions%%:*}"; }
+        """
+        asks = 'words=("${(@s: :)LINE}"); CURRENT=$#words; _rocketpy_completion'
+        return self.run("zsh", "-f", "-c", f"{stand_ins}\n{script_of('zsh')}\n{asks}", LINE=line)
+
+    def fish(self, line: str) -> list[str]:
+        asks = 'complete --do-complete "$LINE" | string replace --regex "\\t.*" ""; true'
+        return self.run("fish", "--no-config", "-c", f"{script_of('fish')}\n{asks}", LINE=line)
+
+
+def script_of(shell: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "rocketpy", "completion", shell],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
+@pytest.fixture
+def shell(rocketpy_cluster: ClusterThread, tmp_path: Path) -> Shell:
+    rocketpy_cluster.create_topic("orders", queues=1)
+    rocketpy_cluster.create_topic("other", queues=1)
+    return Shell(rocketpy_cluster, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.skipif(shutil.which(each) is None, reason="not here"))
+        for each in ("bash", "zsh", "fish")
+    ],
+)
+def test_what_shells_offer(shell: Shell, name: str) -> None:
+    offered = getattr(shell, name)
+    assert offered(f"rocketpy topic delete -n {shell.namesrv} o") == ["orders", "other"]
+    assert offered(f"rocketpy -n {shell.namesrv} cluster writable ") == ["broker-a"]
     assert offered("rocketpy context re") == ["remove"]
+    assert offered(f"rocketpy topic delete -n {NOBODY} o") == []
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_a_script(cli: Cli, shell: str) -> None:
-    assert "_ROCKETPY_COMPLETE" in cli("completion", shell)
+def test_what_scripts_of_zsh_and_fish_are_told(shell: Shell) -> None:
+    """Their side of it, where the shells themselves are not installed."""
+    line = f"rocketpy topic delete -n {shell.namesrv} "
+    ask = [sys.executable, "-m", "rocketpy"]
+    told = shell.run(*ask, _ROCKETPY_COMPLETE="zsh_complete", COMP_WORDS=f"{line}o", COMP_CWORD="5")
+    assert told == ["plain", "orders", "_", "plain", "other", "_"]
+    told = shell.run(*ask, _ROCKETPY_COMPLETE="fish_complete", COMP_WORDS=line, COMP_CWORD="o")
+    assert told == ["plain,orders", "plain,other"]
+    told = shell.run(
+        *ask, _ROCKETPY_COMPLETE="zsh_complete", COMP_WORDS="rocketpy context re", COMP_CWORD="2"
+    )
+    assert told[:2] == ["plain", "remove"]
