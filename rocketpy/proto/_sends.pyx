@@ -290,7 +290,10 @@ cdef Bytes json_number(Bytes p, Bytes end, int64_t* value) noexcept nogil:
     return p + size
 
 cdef Bytes msgpack_number(Bytes p, Bytes end, int64_t* value) noexcept nogil:
-    """Read a number of 31 bits; return what follows it, NULL when it is none."""
+    """Read a number of 31 bits, short or not; return what follows it, NULL when it is none.
+
+    A broker that fills in templates writes numbers at their full width (0xCD, 0xD2).
+    """
     cdef Py_ssize_t left = end - p
     if left < 1:
         return NULL
@@ -303,7 +306,7 @@ cdef Bytes msgpack_number(Bytes p, Bytes end, int64_t* value) noexcept nogil:
     if p[0] == 0xCD and left >= 3:
         value[0] = (<int64_t>p[1] << 8) | p[2]
         return p + 3
-    if p[0] == 0xCE and left >= 5:
+    if (p[0] == 0xCE or p[0] == 0xD2) and left >= 5:
         value[0] = get_int(p + 1)
         return p + 5 if value[0] <= 0x7FFFFFFF else NULL
     return NULL
@@ -370,12 +373,15 @@ cdef bint take(Answer* answer, Text* name, Text* value) noexcept nogil:
 
 cdef bint read_msgpack(Bytes p, Bytes end, Answer* answer) noexcept nogil:
     """Read a header: seven items."""
-    cdef int64_t ignored = 0
+    cdef int64_t code = 0, ignored = 0
     cdef Text name, value
     cdef int left
-    if end - p < 3 or p[0] != 0x97 or p[1] != 0 or p[2] >= 0x80:
+    if end - p < 3 or p[0] != 0x97:
         return False
-    p = msgpack_number(p + 3, end, &ignored)
+    p = msgpack_number(p + 1, end, &code)
+    if p == NULL or code != 0 or end - p < 1 or p[0] >= 0x80:
+        return False
+    p = msgpack_number(p + 1, end, &ignored)
     if p == NULL:
         return False
     p = msgpack_number(p, end, &answer.opaque)

@@ -11,6 +11,9 @@ import pytest
 import rocketpy
 import rocketpy.admin
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.proto.command import RemotingCommand
+from rocketpy.proto.compiled_sends import compiled_sends
+from rocketpy.remoting.server_peer import ClientConnection
 from rocketpy.sync import connect as connect_sync
 from rocketpy.testing.cluster import ClusterThread, LocalCluster
 
@@ -54,6 +57,33 @@ async def test_every_way_to_send_is_received(tmp_path: Path) -> None:
         assert set(bodies.values()) == {1}
         assert bodies[b"z" * 100_000] == bodies[b"lz4" * 5_000] == bodies[b"zstd" * 5_000] == 1
         assert (first[0].tag, first[0].keys, first[0].headers) == ("a", ["k1", "k2"], {"h": "1"})
+
+
+async def test_what_a_compiled_broker_answers_is_read_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiled_sends() is None:
+        pytest.skip("nothing is compiled here")
+    decoded: list[RemotingCommand] = []
+    take = ClientConnection.take_response
+
+    def watched(connection: ClientConnection, response: RemotingCommand) -> None:
+        decoded.append(response)
+        take(connection, response)
+
+    async with LocalCluster(tmp_path) as cluster:
+        async with rocketpy.connect(cluster.namesrv) as client:
+            await client.producer().send("orders", b"the topic is made")
+        async with rocketpy.connect(cluster.namesrv) as client:
+            producer = client.producer()
+            for _ in range(3):  # MSGPACK is agreed on
+                await producer.send("orders", b"first")
+            monkeypatch.setattr(ClientConnection, "take_response", watched)
+            await producer.send("orders", b"awaited")
+            await asyncio.gather(*(producer.send_nowait("orders", b"%d" % n) for n in range(400)))
+            await producer.send_batch("orders", [b"1", b"2"])
+            answers = [each for each in decoded if "queueOffset" in each.ext_fields]
+            assert not answers, answers[0]
 
 
 async def test_members_share_and_take_over_without_loss(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Sends in bytes, compiled and by the reference: cases for the tests and for fuzzing."""
 
 import random
+import struct
+
+import msgpack  # type: ignore[import-untyped]
 
 from rocketpy.client.send_result import read_send_response, result_of
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request, make_response
@@ -38,6 +41,21 @@ def plain_answer(rng: random.Random) -> RemotingCommand:
     answer.version = rng.choice([0, 127, 128, 493, 0x7FFFFFFF])
     answer.serialize_type = rng.choice([JSON, MSGPACK])
     return answer
+
+
+def in_full_width(answer: RemotingCommand) -> bytes:
+    """Return an answer's frame with MSGPACK as a broker writes it that fills in a template."""
+    answer.serialize_type = MSGPACK
+    short = encode_command(answer)
+    begin = msgpack.packb([answer.code, answer.language, answer.version, answer.opaque])
+    rest = short[8 + len(begin) :]
+    assert short[9 : 8 + len(begin)] == begin[1:]
+    header = struct.pack(">BBHB", 0x97, 0xCD, answer.code, answer.language)
+    header += (
+        b"\xce" + struct.pack(">I", answer.version) + b"\xd2" + struct.pack(">i", answer.opaque)
+    )
+    header += rest
+    return struct.pack(">iI", 4 + len(header), MSGPACK << 24 | len(header)) + header
 
 
 def odd_answer(rng: random.Random) -> RemotingCommand:
@@ -137,6 +155,7 @@ def compare(compiled: CompiledSends, seed: int) -> int:
         encode_command(rng.choice([plain_answer, plain_answer, plain_answer, odd_answer])(rng))
         for _ in range(rng.randrange(1, 6))
     ]
+    frames.append(in_full_width(plain_answer(rng)))
     data = b"".join(frames)
     served += compare_answers(compiled, data)
     served += compare_answers(compiled, data[: rng.randrange(len(data) + 1)])

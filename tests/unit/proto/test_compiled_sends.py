@@ -8,7 +8,13 @@ import pytest
 from rocketpy.proto import compiled_sends as loading
 from rocketpy.proto.command import encode_command
 from rocketpy.proto.compiled_sends import CompiledSends, compiled_sends
-from tests.unit.proto.sends_cases import compare, compare_answers, odd_answer, plain_answer
+from tests.unit.proto.sends_cases import (
+    compare,
+    compare_answers,
+    in_full_width,
+    odd_answer,
+    plain_answer,
+)
 
 
 @pytest.fixture
@@ -31,6 +37,18 @@ def test_plain_answers_are_taken_as_far_as_they_are_whole(compiled: CompiledSend
         assert compare_answers(compiled, data) == len(data)
         assert compare_answers(compiled, data[:-1]) == len(data) - len(frames[-1])
         assert compare_answers(compiled, data, len(frames[0]) - 1) == 0
+
+
+def test_numbers_are_read_in_any_width(compiled: CompiledSends) -> None:
+    rng = random.Random(4)
+    for _ in range(100):
+        data = in_full_width(plain_answer(rng))
+        assert compare_answers(compiled, data * 2) == 2 * len(data)
+        code = data.index(b"\x97\xcd") + 2
+        for other in (b"\x00\x01", b"\xff\xff"):
+            assert not compare_answers(compiled, data[:code] + other + data[code + 2 :])
+        opaque = data.index(b"\xd2") + 1
+        assert not compare_answers(compiled, data[:opaque] + b"\xff" + data[opaque + 1 :])
 
 
 def test_what_is_behind_an_odd_one_is_left(compiled: CompiledSends) -> None:
