@@ -63,6 +63,7 @@ class NameServerLink:
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._changed: dict[str, TopicConfig] = {}
         self._announcing: asyncio.Task[None] | None = None
+        self._told: asyncio.Future[None] | None = None
         self._unreachable: set[str] = set()
         self._building = asyncio.Lock()
 
@@ -176,18 +177,28 @@ class NameServerLink:
             self._announcing = self._spawn(self._announce())
 
     async def _announce(self) -> None:
+        """Tell of changes, round by round: who waits for one is not held up by those behind it."""
+        told = None
         try:
             while self._changed:
                 changed, self._changed = self._changed, {}
+                told, self._told = self._told, None
                 await self._register(changed.values)
+                _resolve(told)
         finally:
+            # Who came while the last round was made has nothing of his own to wait for.
             self._announcing = None
+            _resolve(told)
+            _resolve(self._told)
+            self._told = None
 
     def _call_when_announced(self, callback: Callable[[], None]) -> None:
         if self._announcing is None or self._loop is None:
             callback()
-        else:
-            self._spawn(_call_after(self._announcing, callback))
+            return
+        if self._told is None:
+            self._told = self._loop.create_future()
+        self._spawn(_call_after(self._told, callback))
 
     async def _register(self, topics: Callable[[], Iterable[TopicConfig]]) -> None:
         # What is said of later changes comes behind: one body at a time.
@@ -266,8 +277,13 @@ class NameServerLink:
         return task
 
 
-async def _call_after(task: asyncio.Task[None], callback: Callable[[], None]) -> None:
+def _resolve(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
+async def _call_after(told: asyncio.Future[None], callback: Callable[[], None]) -> None:
     try:
-        await asyncio.wait({task}, timeout=_ANNOUNCE_WAIT_MS / 1000)
+        await asyncio.wait({told}, timeout=_ANNOUNCE_WAIT_MS / 1000)
     finally:
         callback()  # also when the broker stops meanwhile

@@ -64,6 +64,15 @@ class PersistentTable(ABC, Generic[E]):
         for tell in told:
             tell()
 
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back once the changes so far are on disk, if they come there; inside `one_write`."""
+        assert self._depth, "nothing waits to be written"
+        self._to_tell.append(callback)
+
+    def current(self, name: str) -> E | None:
+        """Return an entry as the next write will have it, or None; inside `one_write`."""
+        return self._current().get(name)
+
     def _write_draft(self) -> list[Callable[[], None]]:
         draft, told = self._draft, self._to_tell
         self._draft, self._to_tell = None, []

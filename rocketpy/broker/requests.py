@@ -3,7 +3,6 @@
 Source: BrokerController.registerProcessor (5.4.0).
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from rocketpy.broker.admin.config import ConfigAdmin
@@ -15,6 +14,7 @@ from rocketpy.broker.admin.queues import QueueAdmin
 from rocketpy.broker.admin.relay import RelayAdmin
 from rocketpy.broker.admin.runtime_info import RuntimeInfoAdmin
 from rocketpy.broker.admin.stats_data import StatsAdmin
+from rocketpy.broker.admin.topic_creations import TopicCreations
 from rocketpy.broker.admin.topics import TopicAdmin
 from rocketpy.broker.admin.unsupported import UnsupportedAdmin
 from rocketpy.broker.operation.consumer_progress import ConsumerProgress
@@ -30,9 +30,7 @@ from rocketpy.broker.processor.query_message import QueryMessageProcessor
 from rocketpy.broker.request_table import Guard, RequestTable
 from rocketpy.broker.topic_queues import TopicQueues
 from rocketpy.proto.codes import RequestCode
-from rocketpy.proto.command import RemotingCommand
-from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor, Response, RunProcessor
+from rocketpy.remoting.dispatch import RunProcessor
 from rocketpy.runtime.machine import total_memory_bytes
 
 _SENDS: Final = (
@@ -116,8 +114,14 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
     topic_admin = TopicAdmin(
         configs=configs, identity=identity, offsets=offsets, stats=stats, store=store, topics=topics
     ).processors()
-    for code in _TOPIC_MAKERS:
-        topic_admin[code] = _then_announced(topic_admin[code], parts.name_servers.when_announced)
+    creations = TopicCreations(
+        {code: topic_admin.pop(code) for code in _TOPIC_MAKERS},
+        topics,
+        parts.pools["adminBroker"],
+        parts.name_servers.when_announced,
+    )
+    table.add("adminBroker", dict.fromkeys(_TOPIC_MAKERS, creations.process))
+    topic_admin = {code: creations.behind(each) for code, each in topic_admin.items()}
     for processors in (
         topic_admin,
         GroupAdmin(groups=groups, offsets=offsets, stats=stats).processors(),
@@ -160,18 +164,3 @@ def _add_admin(table: RequestTable, parts: BrokerParts) -> None:
         UnsupportedAdmin(store).processors(),
     ):
         table.add("adminBroker", processors)
-
-
-def _then_announced(
-    processor: Processor, when_announced: Callable[[Callable[[], None]], None]
-) -> Processor:
-    """Answer operators when the name servers know what changed: they look for it at once."""
-
-    def process(channel: Channel, request: RemotingCommand) -> Response:
-        response = processor(channel, request)
-        assert isinstance(response, RemotingCommand)
-        deferred = channel.defer(request)
-        when_announced(lambda: deferred.set(response))
-        return deferred
-
-    return process

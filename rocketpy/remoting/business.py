@@ -11,6 +11,7 @@ import collections
 import logging
 import queue
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from rocketpy.lazy_dataclass import lazy_dataclass
@@ -61,6 +62,22 @@ class PoolStatistics:
     completed_count: int
     refused_count: int
     expired_count: int
+
+
+class _Work:
+    """Work that is no request: it has no place in the count, and is never turned away."""
+
+    count = 0
+
+    def __init__(self, pool: "BusinessPool", work: Callable[[], None]) -> None:
+        self._pool = pool
+        self._work = work
+
+    def run(self) -> None:
+        self._work()
+
+    def refuse(self, _waited_ms: int, _queued_count: int) -> None:
+        self._pool.submit(self)
 
 
 class BusinessPool:
@@ -116,7 +133,7 @@ class BusinessPool:
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing runs."""
         with self._lock:
-            return self._queued_count == 0 and self._running_count == 0
+            return self._queued_count == 0 and self._running_count == 0 and not self._queue
 
     @property
     def has_queued(self) -> bool:
@@ -177,6 +194,15 @@ class BusinessPool:
         with self._lock:
             self._queue.append(entry)
         self._tokens.put(True)
+
+    def run_behind(self, work: Callable[[], None]) -> None:
+        """Have a thread do something behind what is queued now; any thread.
+
+        Args:
+            work: called once, however long it has waited; raises nothing.
+        """
+        assert self.threads, "nobody takes from the queue"
+        self.submit(_Work(self, work))
 
     def sweep(self, now_ms: int) -> None:
         """Refuse batches at the head that waited too long; any thread.

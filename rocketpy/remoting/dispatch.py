@@ -218,25 +218,28 @@ class Responses:
 
     def add_error(self, command: RemotingCommand, error: Exception) -> None:
         """Turn what a processor raised into a response with code 1 and one log line."""
-        is_expected = isinstance(error, RocketPyError)
-        _log.warning(
-            "request failed peer=%s code=%d opaque=%d error=%s: %s",
-            self._channel.remote_address,
-            command.code,
-            command.opaque,
-            type(error).__name__,
-            error,
-            exc_info=None if is_expected else error,
-        )
-        self.add(
-            command,
-            make_response(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"),
-        )
+        self.add(command, failed(self._channel, command, error))
 
     def refuse(self, commands: Sequence[RemotingCommand], remark: str) -> None:
         """Answer requests with flow control."""
         for command in commands:
             self.add(command, flow_control(self._channel, command, remark))
+
+
+def failed(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:
+    """Log what a processor raised, and return the response that says it."""
+    is_expected = isinstance(error, RocketPyError)
+    _log.warning(
+        "request failed peer=%s code=%d opaque=%d error=%s: %s",
+        channel.remote_address,
+        command.code,
+        command.opaque,
+        type(error).__name__,
+        error,
+        exc_info=None if is_expected else error,
+    )
+    remark = f"{type(error).__name__}: {error}"
+    return make_response(command, ResponseCode.SYSTEM_ERROR, remark)
 
 
 def overloaded() -> str:

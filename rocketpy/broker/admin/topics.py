@@ -8,6 +8,7 @@ getAllTopicConfig, getTopicConfig, getTopicStatsInfo, getSystemTopicListFromBrok
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 import structlog
@@ -179,28 +180,28 @@ class TopicAdmin:
     def _put(
         self, request: RemotingCommand, wanted: list[tuple[TopicConfig, dict[str, str]]]
     ) -> RemotingCommand:
-        checked = []
-        for topic, changes in wanted:
-            reason = self._refused_name(topic.topic_name) or _refused_values(topic)
-            if reason is not None:
-                return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
-            attributes = self._merged_attributes(topic, changes)
-            if isinstance(attributes, str):
-                return refuse(request, ResponseCode.SYSTEM_ERROR, attributes)
-            checked.append(replace(topic, attributes=attributes))
-        changed = [one for one in checked if one != self._topics.get(one.topic_name)]
-        with self._topics.one_write():
+        topics = self._topics
+        with topics.one_write():
+            checked = []
+            for topic, changes in wanted:
+                reason = self._refused_name(topic.topic_name) or _refused_values(topic)
+                if reason is not None:
+                    return refuse(request, ResponseCode.INVALID_PARAMETER, reason)
+                attributes = self._merged_attributes(topic, changes)
+                if isinstance(attributes, str):
+                    return refuse(request, ResponseCode.SYSTEM_ERROR, attributes)
+                checked.append(replace(topic, attributes=attributes))
+            changed = [one for one in checked if one != topics.current(one.topic_name)]
             for topic in changed:
-                self._topics.put(topic)
-        for topic in changed:
-            _log.info("topic changed", topic=topic.topic_name, perm=topic.perm)
+                topics.put(topic)
+                topics.when_written(partial(_log_change, topic))
         return ok(request)
 
     def _merged_attributes(
         self, topic: TopicConfig, changes: dict[str, str]
     ) -> dict[str, str] | str:
         """Attributes after `+key` and `-key` changes, or why they are refused."""
-        old = self._topics.get(topic.topic_name)
+        old = self._topics.current(topic.topic_name)
         merged = {} if old is None else dict(old.attributes)
         for signed, value in changes.items():
             sign, key = (signed[0], signed[1:]) if signed[:1] in {"+", "-"} else ("+", signed)
@@ -231,6 +232,10 @@ class TopicAdmin:
 
     def _is_system(self, topic: str) -> bool:
         return is_system_topic(topic) or self._topics.is_system(topic)
+
+
+def _log_change(topic: TopicConfig) -> None:
+    _log.info("topic changed", topic=topic.topic_name, perm=topic.perm)
 
 
 _Entry = TypeVar("_Entry")

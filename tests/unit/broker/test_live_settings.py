@@ -62,7 +62,10 @@ class Kit:
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Any:
         processor, *_ = self.table[code]
         channel: Any = FakeChannel()
-        response = _taken(channel, processor(channel, request(code, ext, body)))
+        answer = processor(channel, request(code, ext, body))
+        while self.parts.pools["adminBroker"].run_one():
+            pass
+        response = _taken(channel, answer)
         if isinstance(response, bytes):
             return CommandReader().feed(response)[0]
         assert response is None or isinstance(response, RemotingCommand)

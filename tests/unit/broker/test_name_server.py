@@ -1,5 +1,6 @@
 import asyncio
 import zlib
+from functools import partial
 
 import orjson
 
@@ -182,6 +183,57 @@ async def test_who_waits_for_an_announcement_is_called_after_it() -> None:
     await turns()
     assert told[1:] == ["announced"]
     assert len([one for one in client.calls if set(topics_of(one[1])) == {"T"}]) == 2
+    await kit.link.stop()
+
+
+class TurnstileClient(FakeClient):
+    """Answers registrations of a few topics one by one, as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = asyncio.Semaphore(0)
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        if command.code == 103 and len(topics_of(command)) < 5:
+            await self.passes.acquire()
+        return await super().invoke(address, command, timeout_ms)
+
+
+async def test_who_waits_for_an_announcement_does_not_wait_for_those_that_follow() -> None:
+    kit = Kit("n1:1")
+    kit.link._client = client = TurnstileClient()  # type: ignore[assignment]
+    await kit.link.start()
+    told: list[str] = []
+    for name in ("a", "b", "c"):
+        kit.topics.put(TopicConfig(name, 1, 1))
+        kit.link.when_announced(partial(told.append, name))
+        await turns()
+    assert told == []
+    client.passes.release()
+    await turns()
+    assert told == ["a"]
+    # Those behind it were told together.
+    client.passes.release()
+    await turns()
+    assert told == ["a", "b", "c"]
+    await kit.link.stop()
+
+
+async def test_who_asks_while_the_last_round_is_made_is_called_behind_it() -> None:
+    kit = Kit("n1:1")
+    kit.link._client = client = TurnstileClient()  # type: ignore[assignment]
+    await kit.link.start()
+    told: list[str] = []
+    kit.topics.put(TopicConfig("a", 1, 1))
+    await turns()
+    kit.link.when_announced(lambda: told.append("late"))
+    await turns()
+    assert told == []
+    client.passes.release()
+    await turns()
+    assert told == ["late"]
     await kit.link.stop()
 
 

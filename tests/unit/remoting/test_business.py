@@ -154,3 +154,25 @@ def test_a_shared_pool_stops_with_its_last_user() -> None:
     assert batch.done.wait(5)
     pool.stop()
     assert not [t for t in threading.enumerate() if t.name.startswith("s-")]
+
+
+def test_work_that_is_no_request_comes_behind_those_queued_and_is_never_refused(
+    clock: ManualClock,
+) -> None:
+    pool = BusinessPool("p", 1, 10, 200, clock=clock)
+    done: list[int] = []
+    batch = queued(pool, Batch(10))
+    pool.run_behind(lambda: done.append(batch.runs))
+    assert not pool.is_idle
+    assert pool.run_one()
+    assert not pool.is_idle
+    clock.now += 300
+    pool.sweep(clock.now)
+    assert done == []
+    clock.now += 300
+    assert pool.run_one()
+    assert pool.run_one()
+    assert done == [1]
+    assert pool.is_idle
+    assert pool.statistics().completed_count == 10
+    assert not pool.run_one()
