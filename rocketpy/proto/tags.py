@@ -12,10 +12,15 @@ _MASK: Final = 0xFFFFFFFF
 _SIGN: Final = 0x80000000
 _MAX_HASH: Final = 0x7FFFFFFF
 _CACHE_LIMIT: Final = 65_536
+_HEADS_LIMIT: Final = 1_024
+"""Each client begins a new one each millisecond, and soon leaves it."""
+_SHORTEST: Final = 8
+"""Of a key that has all the parts that are remembered."""
 
 # 31**0, 31**1, ... reduced to 32 bits; sums of products stay exact Python integers.
 _POWERS: Final[tuple[int, ...]] = tuple(pow(31, n, 1 << 32) for n in range(256))
 _DESCENDING: Final[tuple[int, ...]] = _POWERS[::-1]
+_POWER_2: Final = _POWERS[2]
 _POWER_4: Final = _POWERS[4]
 _POWER_8: Final = _POWERS[8]
 
@@ -64,30 +69,34 @@ class IndexKeyHasher:
     """Hashes index keys, remembering what client ids have in common.
 
     The index stores `abs(hash("topic#key"))`. Each message's unique id is such a
-    key: 32 or more characters of which only the last few change from one message to
-    the next. So the hash is put together from remembered parts: the last 4 characters
-    and, of the topic last asked for, all that is before them; where that is new, all
-    but the last 8 characters and two chunks of 4. Every memory is bounded, and is
-    emptied when full.
+    key: 32 or more characters, of which the last four count messages and those before them
+    milliseconds. So the hash is put together from remembered parts: of the topic last asked for all
+    that is before the last four characters, and two pairs of characters; where what is before is
+    new, all but the last eight characters and four pairs. All ids together use 256 pairs.
+    Every memory is bounded, and is emptied when full.
 
     Not synchronised: give each thread its own, or call it under one lock. (Concurrent use
     would still return right values; only the bound could be overshot.)
     """
 
-    __slots__ = ("_chunks", "_heads", "_prefixes", "_topics")
+    __slots__ = ("_heads", "_high_pairs", "_low_pairs", "_prefixes", "_topics")
 
     def __init__(self) -> None:
         self._heads: tuple[str, dict[str, int]] = ("", {})
         self._topics: dict[str, int] = {}
         self._prefixes: dict[str, int] = {}
-        self._chunks: dict[str, int] = {}
+        # ASCII only: what follows a known head and is not here is looked at from the beginning.
+        self._low_pairs: dict[str, int] = {}
+        self._high_pairs: dict[str, int] = {}
 
     def hash(self, topic: str, key: str) -> int:
         """Return the index hash of `topic#key`, from 0 to 2**31 - 1."""
         head_topic, heads = self._heads
         if head_topic == topic:
             try:
-                value = (heads[key[:-4]] + self._chunks[key[-4:]]) & _MASK
+                value = (
+                    heads[key[:-4]] + self._high_pairs[key[-4:-2]] + self._low_pairs[key[-2:]]
+                ) & _MASK
             except KeyError:
                 value = self._put_together(topic, key)
         else:
@@ -100,14 +109,17 @@ class IndexKeyHasher:
 
         The ids of a batch differ in their last 4 characters, as a rule.
         """
-        head_topic, heads = self._heads
         head = keys[0][:-4]
-        lows = [key[-4:] for key in keys]
-        if head_topic != topic or head not in heads or {key[:-4] for key in keys} != {head}:
+        if {key[:-4] for key in keys} != {head}:
             return [self.hash(topic, key) for key in keys]
-        before, chunks = heads[head], self._chunks
+        self.hash(topic, keys[0])  # from here on the head is known, unless it is none of ASCII
+        head_topic, heads = self._heads
+        before = heads.get(head) if head_topic == topic else None
+        if before is None:
+            return [self.hash(topic, key) for key in keys]
+        high, low = self._high_pairs, self._low_pairs
         try:
-            values = [(before + chunks[low]) & _MASK for low in lows]
+            values = [(before + high[key[-4:-2]] + low[key[-2:]]) & _MASK for key in keys]
         except KeyError:
             return [self.hash(topic, key) for key in keys]
         return [value if value < _SIGN else -value & _MAX_HASH for value in values]
@@ -119,28 +131,27 @@ class IndexKeyHasher:
         if topic_hash is None:
             topic_hash = self._remember(self._topics, topic, _hash_unsigned(topic + "#"))
         length = len(key)
-        if length < 5 or length >= 256 or not key.isascii():
-            value = self._hash_plain(topic_hash, key)
+        if length < _SHORTEST or length >= 256 or not key.isascii():
+            return self._hash_plain(topic_hash, key)
+        prefix = key[:-8]
+        prefix_hash = self._prefixes.get(prefix)
+        if prefix_hash is None:
+            prefix_hash = self._remember(self._prefixes, prefix, _hash_unsigned(prefix))
+        above = self._four(key[-8:-6], key[-6:-4])
+        before = (topic_hash * _POWERS[length] + prefix_hash * _POWER_8 + above * _POWER_4) & _MASK
+        if head_topic != topic:
+            self._heads = (topic, {key[:-4]: before})
         else:
-            prefix = key[:-8]
-            prefix_hash = self._prefixes.get(prefix)
-            if prefix_hash is None:
-                prefix_hash = self._remember(self._prefixes, prefix, _hash_unsigned(prefix))
-            chunk = key[-8:-4]
-            high = self._chunks.get(chunk)
-            if high is None:
-                high = self._remember(self._chunks, chunk, _hash_unsigned(chunk))
-            chunk = key[-4:]
-            low = self._chunks.get(chunk)
-            if low is None:
-                low = self._remember(self._chunks, chunk, _hash_unsigned(chunk))
-            before = topic_hash * _POWERS[length] + prefix_hash * _POWER_8 + high * _POWER_4
-            value = (before + low) & _MASK
-            if head_topic != topic:
-                self._heads = (topic, {key[:-4]: before & _MASK})
-            else:
-                self._remember(heads, key[:-4], before & _MASK)
-        return value
+            self._remember(heads, key[:-4], before, _HEADS_LIMIT)
+        return (before + self._four(key[-4:-2], key[-2:])) & _MASK
+
+    def _four(self, high: str, low: str) -> int:
+        """Return the hash of two pairs of ASCII characters, and remember them."""
+        if high not in self._high_pairs:
+            self._remember(self._high_pairs, high, _hash_unsigned(high) * _POWER_2)
+        if low not in self._low_pairs:
+            self._remember(self._low_pairs, low, _hash_unsigned(low))
+        return self._high_pairs[high] + self._low_pairs[low]
 
     @staticmethod
     def _hash_plain(topic_hash: int, key: str) -> int:
@@ -148,8 +159,8 @@ class IndexKeyHasher:
         return (topic_hash * pow(31, units, 1 << 32) + _hash_unsigned(key)) & _MASK
 
     @staticmethod
-    def _remember(cache: dict[str, int], text: str, value: int) -> int:
-        if len(cache) >= _CACHE_LIMIT:
+    def _remember(cache: dict[str, int], text: str, value: int, limit: int | None = None) -> int:
+        if len(cache) >= (limit or _CACHE_LIMIT):
             cache.clear()
         cache[text] = value
         return value
