@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rocketpy.errors import ProtocolError, StartError
 from rocketpy.remoting.admission import Admission
@@ -18,7 +19,7 @@ from rocketpy.remoting.boss import Boss
 from rocketpy.remoting.connection import Connection
 from rocketpy.remoting.event_loop import new_event_loop
 from rocketpy.remoting.first_bytes import read_opening
-from rocketpy.remoting.network import ListenEndpoint, Listening
+from rocketpy.remoting.network import ListenEndpoint
 from rocketpy.remoting.paced_transport import PacedTransport
 from rocketpy.remoting.selector import Selector
 from rocketpy.runtime.clock import SystemClock
@@ -27,18 +28,29 @@ from rocketpy.runtime.descriptors import DescriptorGauge
 _log = logging.getLogger(__name__)
 
 
+Around = Callable[[asyncio.Protocol], asyncio.Protocol]
+"""Stands between a transport and a protocol: the transport of one, the protocol of the other."""
+
+
 class SocketNetwork:
-    """Listens and connects with the machine's sockets."""
+    """Listens and connects with the machine's sockets.
+
+    Args:
+        around: stands before each accepted connection; None for nothing. For tests.
+    """
+
+    def __init__(self, *, around: Around | None = None) -> None:
+        self._around = around
 
     async def listen(
         self, endpoint: ListenEndpoint, selectors: Sequence[Selector], admission: Admission
-    ) -> Listening:
+    ) -> "SocketListening":
         """Open a port; one selector lives on the running loop, several get a thread each.
 
         Raises:
             StartError: the port is taken, or the address is not ours.
         """
-        return SocketListening(_listening_socket(endpoint), endpoint, selectors, admission)
+        return SocketListening(endpoint, selectors, admission, self._around)
 
     async def connect(
         self,
@@ -67,28 +79,33 @@ class SocketListening:
 
     def __init__(
         self,
-        listener: socket.socket,
         endpoint: ListenEndpoint,
         selectors: Sequence[Selector],
         admission: Admission,
+        around: Around | None = None,
     ) -> None:
-        """Start accepting on the running loop."""
+        """Start accepting on the running loop.
+
+        Raises:
+            StartError: the port is taken, or the address is not ours.
+        """
+        listener = _listening_socket(endpoint)
         self._port: int = listener.getsockname()[1]
-        loop = asyncio.get_running_loop()
-        self._adopt = functools.partial(adopt, endpoint)
+        self._endpoint = endpoint
+        self._admission = admission
+        self._adopt = functools.partial(adopt, endpoint, around)
         self._own_selector = selectors[0]
         self._threads: list[SelectorThread] = []
         self._next_thread = 0
         if len(selectors) == 1:
-            self._own_selector.bind(loop)
+            self._own_selector.bind(asyncio.get_running_loop())
         else:
             for index, selector in enumerate(selectors):
                 thread = SelectorThread(selector, f"{endpoint.name}-selector-{index}")
                 self._threads.append(thread)
                 thread.start()
-        descriptors = DescriptorGauge(SystemClock())
-        self._boss = Boss(listener, admission, self._hand_over, descriptors)
-        self._boss.start(loop)
+        self._descriptors = DescriptorGauge(SystemClock())
+        self._boss = self._accepting(listener)
 
     @property
     def port(self) -> int:
@@ -98,6 +115,19 @@ class SocketListening:
     def stop_accepting(self) -> None:
         """Accept nothing more and give the port back."""
         self._boss.stop()
+
+    def accept_again(self) -> None:
+        """Open the port again, after `stop_accepting`; on the loop that listened.
+
+        Raises:
+            StartError: somebody else has taken it.
+        """
+        self._boss = self._accepting(_listening_socket(replace(self._endpoint, port=self._port)))
+
+    def _accepting(self, listener: socket.socket) -> Boss:
+        boss = Boss(listener, self._admission, self._hand_over, self._descriptors)
+        boss.start(asyncio.get_running_loop())
+        return boss
 
     async def drain(self, grace_ms: int) -> None:
         """Drain the selectors and end their threads."""
@@ -117,7 +147,12 @@ class SocketListening:
 
 
 def adopt(
-    endpoint: ListenEndpoint, selector: Selector, sock: socket.socket, ip: str, is_crowded: bool
+    endpoint: ListenEndpoint,
+    around: Around | None,
+    selector: Selector,
+    sock: socket.socket,
+    ip: str,
+    is_crowded: bool,
 ) -> None:
     """Give an admitted socket to a selector; on the selector's loop."""
     try:
@@ -125,7 +160,7 @@ def adopt(
     except ConnectionRefusedError:
         sock.close()
     else:
-        opening = selector.open(connection, _open(endpoint, selector, connection, sock, ip))
+        opening = selector.open(connection, _open(endpoint, around, selector, connection, sock, ip))
 
         def ended(task: "asyncio.Future[None]") -> None:
             if task.cancelled():  # perhaps before its first step
@@ -136,6 +171,7 @@ def adopt(
 
 async def _open(
     endpoint: ListenEndpoint,
+    around: Around | None,
     selector: Selector,
     connection: Connection,
     sock: socket.socket,
@@ -150,8 +186,9 @@ async def _open(
                 opening = await read_opening(sock, proxy_protocol=endpoint.proxy_protocol)
             connection.proxied_source = opening.source
             context = _context(endpoint, is_tls=opening.is_tls)
+        protocol = connection if context is None else PacedTransport(connection)
         await selector.loop.connect_accepted_socket(
-            lambda: connection if context is None else PacedTransport(connection),
+            lambda: protocol if around is None else around(protocol),
             sock,
             ssl=context,
             ssl_handshake_timeout=timeout_s if context is not None else None,

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.client.durations import Duration, to_s
 from rocketpy.errors import ClosedError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
@@ -24,6 +25,7 @@ from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.config import Sources, load
 from rocketpy.store.config import MessageStoreConfig
+from rocketpy.testing.faults import FaultyNetwork
 
 T = TypeVar("T")
 
@@ -68,6 +70,7 @@ class LocalCluster:
         self._clock = clock or SystemClock()
         self._name_server: NameServer | None = None
         self.brokers: list[Broker] = []
+        self._networks: list[FaultyNetwork] = []
 
     @property
     def namesrv(self) -> str:
@@ -91,26 +94,52 @@ class LocalCluster:
         self._name_server = NameServer(config, clock=self._clock)
         await self._name_server.start()
         for number in range(self._count):
-            broker = self._make_broker(number)
+            network = FaultyNetwork()
+            broker = self._make_broker(number, network)
             await broker.start()
             self.brokers.append(broker)
+            self._networks.append(network)
 
     async def stop(self) -> None:
         """Stop everything; the store directories stay."""
         while self.brokers:
+            self._networks.pop().heal()
             await self.brokers.pop().stop()
         if self._name_server is not None:
             await self._name_server.stop()
             self._name_server = None
 
     async def restart_broker(self, number: int = 0) -> Broker:
-        """Stop one broker cleanly and start it again on the same port and store."""
+        """Stop one broker cleanly and start it again on the same port and store, without faults."""
         port = self.brokers[number].port
+        self._networks[number].heal()
         await self.brokers[number].stop()
-        broker = self._make_broker(number, port)
+        network = FaultyNetwork()
+        broker = self._make_broker(number, network, port)
         await broker.start()
-        self.brokers[number] = broker
+        self.brokers[number], self._networks[number] = broker, network
         return broker
+
+    def freeze_broker(self, number: int = 0, *, frozen: bool = True) -> None:
+        """Have a broker answer nobody, as a stopped process: connections stay and open, silent.
+
+        It serves what came before, but no answer leaves. At the end both go on where they were.
+        """
+        self._networks[number].freeze(frozen=frozen)
+
+    def refuse_broker(self, number: int = 0, *, refused: bool = True) -> None:
+        """Have a broker's port refuse, as one that is down; its connections are reset.
+
+        Call it on the cluster's loop.
+
+        Raises:
+            StartError: at the end, somebody else has taken the port.
+        """
+        self._networks[number].refuse(refused=refused)
+
+    def slow_broker(self, duration: Duration, number: int = 0) -> None:
+        """Have what clients send reach a broker so much later; 0 ends it."""
+        self._networks[number].delay_s = to_s(duration)
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
         """Create a topic on every broker; call it on the cluster's loop."""
@@ -142,7 +171,7 @@ class LocalCluster:
     ) -> None:
         await self.stop()
 
-    def _make_broker(self, number: int, port: int = 0) -> Broker:
+    def _make_broker(self, number: int, network: FaultyNetwork, port: int = 0) -> Broker:
         name = f"broker-{chr(ord('a') + number)}"
         values = {
             "brokerName": name,
@@ -162,6 +191,7 @@ class LocalCluster:
             server_config=loaded.get(RemotingServerConfig),
             clock=self._clock,
             rng=random.Random(number),  # noqa: S311 - spreads load, guards nothing
+            network=network,
         )
 
 
@@ -232,8 +262,24 @@ class ClusterThread:
         return self._call(lambda: self._cluster.message_count(topic))
 
     def restart_broker(self, number: int = 0) -> None:
-        """Stop one broker cleanly and start it again on the same port and store."""
+        """Stop one broker cleanly and start it again on the same port and store, without faults."""
         self._run(self._cluster.restart_broker(number))
+
+    def freeze_broker(self, number: int = 0, *, frozen: bool = True) -> None:
+        """Have a broker answer nobody; see `LocalCluster.freeze_broker`."""
+        self._cluster.freeze_broker(number, frozen=frozen)
+
+    def refuse_broker(self, number: int = 0, *, refused: bool = True) -> None:
+        """Have a broker's port refuse; see `LocalCluster.refuse_broker`.
+
+        Raises:
+            StartError: at the end, somebody else has taken the port.
+        """
+        self._call(lambda: self._cluster.refuse_broker(number, refused=refused))
+
+    def slow_broker(self, duration: Duration, number: int = 0) -> None:
+        """Have what clients send reach a broker so much later; 0 ends it."""
+        self._cluster.slow_broker(duration, number)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's loop and return its result."""

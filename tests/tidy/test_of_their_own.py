@@ -34,6 +34,7 @@ STANDS_FOR = {
     "spark/stream_planner.py": "integration/spark/test_stream_reader.py",
     "store/scan/wanted.py": "unit/store/scan/test_choices.py",
     "testing/cluster.py": "integration/testing/test_cluster.py",
+    "testing/faults.py": "integration/testing/test_faults.py",
 }
 
 
