@@ -5,9 +5,11 @@ It does for plain records what `heads`, `properties` and `fast_rows` do with num
 else; which ones it leaves to others is told (`Rows.odd`). `compiled_rows` makes arrays of it.
 
 Three steps: the lengths of all bodies are added up (`Rows`); every record is read and checked, its
-fixed fields and its body are written, and where its other parts lie is noted (`Rows.read`); then
-its texts are copied, column by column, by what was noted. A log may be written while it is read:
-nothing that was checked is read from it again.
+fixed fields and its body are written, what follows the body is copied to where those of all records
+lie side by side, and where its parts lie there is noted (`Rows.read`); then texts are copied from
+there, column by column. Records lie far from each other, and more of them than fit the cache are
+read between one column and the next: without that copy each column would wait for memory anew. A log
+may be written while it is read: nothing that was checked is read from it again.
 
 Every read is between a position and an end that was compared with what is there; lengths are
 `Py_ssize_t`, and none is added to another before it was compared with what is left.
@@ -56,6 +58,7 @@ cdef enum:
     HEAD_BYTES = 88  # of the fixed part up to the body, with IPv4 hosts
     TAIL_BYTES = 3  # lengths of the topic and of the properties
     BODY_SIZE_AT = 84
+    MOST_TAIL_BYTES = 255 + 2 + 65535  # of a topic and properties with their length
     MAGIC_AT = 4
     PHY_OFFSET_AT = 28
     SYS_FLAG_AT = 36
@@ -70,7 +73,11 @@ cdef enum:
     SLOTS = 3
     ID_BYTES = 32
     SPARE_BYTES = 16
-    AHEAD = 3
+    HEADS_AHEAD = 16
+    AHEAD = 4
+    CACHE_LINE = 64
+    LONG_BODY = 256
+    MOST_FETCHED = 4096
     COPIED_AT_ONCE = 64
 
 SPARE = SPARE_BYTES
@@ -88,14 +95,14 @@ if (FIXED_BYTES, MIN_RECORD_BYTES) != (HEAD_BYTES + 2, HEAD_BYTES + TAIL_BYTES):
     raise ImportError("records have another layout")
 
 cdef struct Row:
-    int64_t at
-    int32_t body_size
+    int64_t at  # of the record, in the data
+    int64_t tail_at  # of its topic, in `tails`
     int32_t topic_size
     int32_t pair_count
     int32_t slots[SLOTS]  # which of its pairs has this name; -1: none
 
 cdef struct Pair:
-    int32_t name_at  # from the beginning of the record
+    int32_t name_at  # from the beginning of the topic
     uint16_t name_size
     uint16_t value_size
 
@@ -116,10 +123,10 @@ cdef inline uint64_t word_at(Bytes p) noexcept nogil:
         | (<uint64_t>p[7] << 56)
     )
 
-cdef inline void copy_text(uint8_t* to, Bytes p, Py_ssize_t size, Bytes end) noexcept nogil:
-    """Copy a text to where SPARE_BYTES may be written behind it; `end` is that of the data."""
+cdef inline void copy_text(uint8_t* to, Bytes p, Py_ssize_t size) noexcept nogil:
+    """Copy a text to where SPARE_BYTES may be written behind it, and as many be read."""
     cdef Py_ssize_t done = 0
-    if size > 64 or end - p < size + SPARE_BYTES:
+    if size > 64:
         memcpy(to, p, size)
         return
     while done < size:
@@ -180,8 +187,9 @@ cdef class Rows:
     cdef int32_t* body_places
     cdef uint8_t* bodies
     cdef Bytes start
-    cdef Bytes end
+    cdef Py_ssize_t tail_room, tail_bytes
     cdef Row* rows
+    cdef uint8_t* tails
     cdef Pair* pairs
     cdef uint8_t* is_odd
     cdef Out outs[MOST_OUTS]
@@ -211,14 +219,14 @@ cdef class Rows:
         PyObject_GetBuffer(positions, &self.places, PyBUF_SIMPLE)
         self.has_places = True
         self.start = <Bytes>self.data.buf
-        self.end = self.start + self.data.len
         self.positions = <const int64_t*>self.places.buf
         self.total = self.places.len // <Py_ssize_t>sizeof(int64_t)
         with nogil:
-            self.add_bodies()
+            self.add_lengths()
 
     def __dealloc__(self):
         free(self.rows)
+        free(self.tails)
         free(self.pairs)
         free(self.is_odd)
         if self.has_data:
@@ -241,7 +249,9 @@ cdef class Rows:
             raise ValueError("it is read once, and not so many fields")
         self.rows = <Row*>malloc((self.total + 1) * sizeof(Row))
         self.is_odd = <uint8_t*>malloc(self.total + 1)
-        if self.rows == NULL or self.is_odd == NULL:
+        self.tails = <uint8_t*>malloc(self.tail_room + 2 * SPARE_BYTES)
+        self.tail_bytes = SPARE_BYTES  # eight bytes before a text may be read with it
+        if self.rows == NULL or self.is_odd == NULL or self.tails == NULL:
             raise MemoryError
         if offsets is not None:
             self.take_text(&places, &texts, offsets, bodies, self.total, self.body_room)
@@ -289,20 +299,41 @@ cdef class Rows:
             return -1
         return body_size
 
-    cdef void add_bodies(self) noexcept nogil:
-        cdef Py_ssize_t number, size
+    cdef void add_lengths(self) noexcept nogil:
+        """Add up how much room bodies, and what follows them, take."""
+        cdef Py_ssize_t number, size, tail_size
         for number in range(self.total):
+            if number + HEADS_AHEAD < self.total:
+                self.fetch_head(self.positions[number + HEADS_AHEAD])
             size = self.body_size_at(self.positions[number])
-            if size > 0 and self.body_room <= 0x7FFFFFFF:
+            if size < 0:
+                continue
+            if self.body_room <= 0x7FFFFFFF:
                 self.body_room += size
+            tail_size = self.tail_size_of(self.start + self.positions[number], size)
+            if tail_size <= MOST_TAIL_BYTES:
+                self.tail_room += tail_size
+
+    cdef Py_ssize_t tail_size_of(self, Bytes p, Py_ssize_t body_size) noexcept nogil:
+        """How long topic and properties are, with the length of the latter."""
+        return <int32_t>get_int(p) - HEAD_BYTES - 1 - body_size
+
+    cdef void fetch_head(self, int64_t at) noexcept nogil:
+        """Let the processor fetch the lengths of a record and of its body."""
+        if 0 <= at <= self.data.len - HEAD_BYTES:
+            fetch_ahead(self.start + at)
+            fetch_ahead(self.start + at + BODY_SIZE_AT)
 
     cdef bint read_all(self) noexcept nogil:
         """Read every record; False when memory ends."""
         cdef Py_ssize_t number, ahead
+        cdef bint are_long = self.bodies != NULL and self.body_room > LONG_BODY * self.total
         for number in range(self.total):
             ahead = number + AHEAD
             if ahead < self.total:
                 self.fetch(self.positions[ahead])
+                if are_long:
+                    self.fetch_body(self.positions[ahead])
             if (
                 self.has_pairs
                 and self.pair_room - self.pair_count < MOST_PAIRS
@@ -320,7 +351,16 @@ cdef class Rows:
         if size < 0:
             return
         fetch_ahead(self.start + at + HEAD_BYTES + size)
-        fetch_ahead(self.start + at + HEAD_BYTES + size + 64)
+        fetch_ahead(self.start + at + HEAD_BYTES + size + CACHE_LINE)
+
+    cdef void fetch_body(self, int64_t at) noexcept nogil:
+        """Let it fetch a long body: it would find out by itself, at each record anew and late."""
+        cdef Py_ssize_t size = self.body_size_at(at)
+        cdef Bytes p = self.start + at + HEAD_BYTES
+        cdef Bytes end = p + min(size, MOST_FETCHED)
+        while p < end:
+            fetch_ahead(p)
+            p += CACHE_LINE
 
     cdef bint more_pairs(self) noexcept nogil:
         cdef Py_ssize_t room = self.pair_room * 2 + self.total * 4 + MOST_PAIRS
@@ -332,10 +372,10 @@ cdef class Rows:
 
     cdef bint read_record(self, int64_t at) noexcept nogil:
         """Read a record, and note it as a row; False, with nothing noted, when it is odd."""
-        cdef Py_ssize_t left, body_size, topic_size, text_size
+        cdef Py_ssize_t left, body_size, topic_size, tail_size
         cdef Row* row = &self.rows[self.count]
+        cdef uint8_t* tail = self.tails + self.tail_bytes
         cdef Bytes p
-        cdef Bytes tail
         if at < 0 or at > self.data.len - HEAD_BYTES - TAIL_BYTES:
             return False
         p = self.start + at
@@ -355,26 +395,27 @@ cdef class Rows:
             if body_size > self.body_room - self.body_bytes:
                 return False
             copy_body(self.bodies + self.body_bytes, p + HEAD_BYTES, body_size)
-        left -= HEAD_BYTES + TAIL_BYTES + body_size
-        tail = p + HEAD_BYTES + body_size
-        topic_size = tail[0]
-        if topic_size > left or get_short(tail + 1 + topic_size) != left - topic_size:
+        tail_size = left - HEAD_BYTES - 1 - body_size
+        topic_size = p[HEAD_BYTES + body_size]
+        if topic_size + 2 > tail_size or tail_size > self.tail_room + SPARE_BYTES - self.tail_bytes:
             return False
-        text_size = left - topic_size
-        if not is_utf8(tail + 1, topic_size):
+        memcpy(tail, p + HEAD_BYTES + body_size + 1, tail_size if self.has_pairs else topic_size + 2)
+        tail_size -= topic_size + 2  # what is left are the properties
+        if get_short(tail + topic_size) != tail_size or not is_utf8(tail, topic_size):
             return False
         if self.text_bodies and not is_utf8(p + HEAD_BYTES, body_size):
             return False
         if self.check_crc and body_size and body_crc(p + HEAD_BYTES, body_size) != get_int(p + CRC_AT):
             return False
-        row.at, row.body_size, row.topic_size, row.pair_count = at, body_size, topic_size, 0
-        if self.has_pairs and not self.cut(row, HEAD_BYTES + body_size + TAIL_BYTES + topic_size, text_size):
+        row.at, row.tail_at, row.topic_size, row.pair_count = at, self.tail_bytes, topic_size, 0
+        if self.has_pairs and not self.cut(row, topic_size + 2, tail_size):
             return False
         self.write_fixed(p)
         if self.bodies != NULL:
             self.body_places[self.count] = <int32_t>self.body_bytes
         self.body_bytes += body_size
         self.topic_bytes += topic_size
+        self.tail_bytes += topic_size + 2 + (tail_size if self.has_pairs else 0)
         self.count += 1
         return True
 
@@ -400,8 +441,8 @@ cdef class Rows:
     # ---- properties
 
     cdef bint cut(self, Row* row, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-        """Note the pairs of a record, which lie at `at` of it; False when they are not regular."""
-        cdef Bytes text = self.start + row.at + at
+        """Note the pairs of a record, which lie at `at` of its tail; False: they are not regular."""
+        cdef Bytes text = self.tails + row.tail_at + at
         cdef Pair* pair = self.pairs + self.pair_count
         cdef Py_ssize_t done = 0, begin = 0, name_end = -1, place, names = 0, values = 0
         cdef uint64_t word, mask, seen = 0
@@ -410,7 +451,7 @@ cdef class Rows:
         while done < size:
             if size - done >= 8:
                 word = word_at(text + done)
-            else:  # the bytes before belong to the record: its fixed part is longer than this
+            else:  # there are bytes before: other tails, or the room before the first
                 word = word_at(text + size - 8) >> (8 * (8 - (size - done)))
                 word |= BLANKS << (8 * (size - done))
             seen |= word
@@ -456,7 +497,7 @@ cdef class Rows:
         """Find which pairs have the names asked for; False when a name comes twice."""
         cdef int number, other
         cdef Text* slot
-        cdef Bytes p = self.start + row.at
+        cdef Bytes p = self.tails + row.tail_at
         if self.count and self.is_like_last(row, pairs):
             memcpy(row.slots, (row - 1).slots, sizeof(row.slots))
             return True
@@ -484,7 +525,8 @@ cdef class Rows:
             return False
         for number in range(row.pair_count):
             if not is_same_name(
-                self.start + row.at, pairs + number, self.start + last.at, others + number
+                self.tails + row.tail_at, pairs + number,
+                self.tails + last.tail_at, others + number,
             ):
                 return False
         return True
@@ -595,10 +637,7 @@ cdef class Rows:
         for number in range(self.count):
             row = &self.rows[number]
             places[number] = <int32_t>used
-            copy_text(
-                to + used, self.start + row.at + HEAD_BYTES + row.body_size + 1,
-                row.topic_size, self.end,
-            )
+            copy_text(to + used, self.tails + row.tail_at, row.topic_size)
             used += row.topic_size
         places[self.count] = <int32_t>used
 
@@ -615,8 +654,8 @@ cdef class Rows:
             if row.slots[slot] >= 0:
                 pair = pairs + row.slots[slot]
                 copy_text(
-                    to + used, self.start + row.at + pair.name_at + pair.name_size + 1,
-                    pair.value_size, self.end,
+                    to + used, self.tails + row.tail_at + pair.name_at + pair.name_size + 1,
+                    pair.value_size,
                 )
                 used += pair.value_size
                 if valid != NULL:
@@ -636,18 +675,17 @@ cdef class Rows:
         cdef Bytes p
         cdef Pair* pair
         for number in range(self.count):
-            p = self.start + self.rows[number].at
+            p = self.tails + self.rows[number].tail_at
             first[number] = <int32_t>pair_number
             last = pair_number + self.rows[number].pair_count
             while pair_number < last:
                 pair = self.pairs + pair_number
                 name_places[pair_number] = <int32_t>name_used
                 value_places[pair_number] = <int32_t>value_used
-                copy_text(names + name_used, p + pair.name_at, pair.name_size, self.end)
+                copy_text(names + name_used, p + pair.name_at, pair.name_size)
                 name_used += pair.name_size
                 copy_text(
-                    values + value_used, p + pair.name_at + pair.name_size + 1,
-                    pair.value_size, self.end,
+                    values + value_used, p + pair.name_at + pair.name_size + 1, pair.value_size
                 )
                 value_used += pair.value_size
                 pair_number += 1

@@ -86,6 +86,28 @@ def test_a_body_that_grows_while_it_is_read_is_no_row() -> None:
     assert rows.body_bytes <= 20
 
 
+def test_properties_that_grow_while_they_are_read_are_no_row() -> None:
+    """What follows bodies is copied, to room made for the lengths that were there before."""
+    data = bytearray(record(b"1" * 200, b"KEYS\x01a\x02") + record(b"2" * 200, b"KEYS\x01a\x02"))
+    places = np.array([0, len(data) // 2], np.int64)
+    rows = make_rows()(pa.py_buffer(data), places, None, (b"KEYS",), False, False)
+    for at in places.tolist():  # as if body and topic were empty, and all the rest properties
+        rest = len(data) // 2 - 91
+        data[at + 84 : at + 91] = bytes(5) + rest.to_bytes(2, "big")
+
+    rows.read([], None, None)
+
+    assert rows.count == 0
+    assert rows.odd() == b"\1\1"
+
+
+def test_texts_shorter_than_what_is_read_at_once() -> None:
+    """The first record's topic and properties have fewer than eight bytes before and with them."""
+    for shape in (b"a\x01b", b"a\x01b\x02", b"a\x01b\x02c\x01d", b""):
+        data = record(b"", shape, topic="") + record(b"", shape, topic="t")
+        assert compare(Case(data, record_positions(data), None, EVERYTHING, {})) == 2
+
+
 @pytest.mark.parametrize(
     "call",
     [
