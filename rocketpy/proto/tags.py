@@ -14,8 +14,8 @@ _MAX_HASH: Final = 0x7FFFFFFF
 _CACHE_LIMIT: Final = 65_536
 _HEADS_LIMIT: Final = 1_024
 """Each client begins a new one each millisecond, and soon leaves it."""
-_SHORTEST: Final = 8
-"""Of a key that has all the parts that are remembered."""
+_SHORTEST: Final = 5
+"""Characters of a key that are taken apart: one before the last four tells how many there are."""
 
 # 31**0, 31**1, ... reduced to 32 bits; sums of products stay exact Python integers.
 _POWERS: Final[tuple[int, ...]] = tuple(pow(31, n, 1 << 32) for n in range(256))

@@ -5,9 +5,11 @@ Source: IndexService.buildIndex (5.4.0).
 
 from collections.abc import Sequence
 from itertools import chain, repeat
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from rocketpy.proto.tags import IndexKeyHasher
+
+_ThreeColumns: TypeAlias = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 class KeysOfRun(NamedTuple):
@@ -43,6 +45,31 @@ def keys_of_run(
     if not any(keys) and not any(tags) and None not in uniq_keys:
         hashes = hasher.hash_run(topic, cast("Sequence[str]", uniq_keys))
         return KeysOfRun(hashes, range(len(uniq_keys)))
+    if all(keys) and all(tags) and None not in uniq_keys:
+        found = _hashes_of_three(hasher, topic, *cast("_ThreeColumns", (uniq_keys, keys, tags)))
+        if found is not None:
+            return found
     texts = [*map(index_keys, uniq_keys, keys, tags)]
     numbers = chain.from_iterable(repeat(number, len(each)) for number, each in enumerate(texts))
     return KeysOfRun([hasher.hash(topic, text) for each in texts for text in each], [*numbers])
+
+
+def _hashes_of_three(
+    hasher: IndexKeyHasher,
+    topic: str,
+    uniq_keys: Sequence[str],
+    keys: Sequence[str],
+    tags: Sequence[str],
+) -> KeysOfRun | None:
+    """Do what `keys_of_run` does for messages with an id, one key and a tag; None for others."""
+    if any(" " in key for key in keys):
+        return None
+    of_tags = {tag: hasher.hash(topic, "T#" + tag) for tag in set(tags)}
+    columns = zip(
+        hasher.hash_run(topic, uniq_keys),
+        hasher.hash_run(topic, keys),
+        map(of_tags.__getitem__, tags),
+        strict=True,
+    )
+    numbers = chain.from_iterable(zip(*repeat(range(len(tags)), 3), strict=True))
+    return KeysOfRun([*chain.from_iterable(columns)], [*numbers])

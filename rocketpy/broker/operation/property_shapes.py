@@ -78,6 +78,26 @@ ScannedRun: TypeAlias = tuple[list[str], PropertyShape]
 """The UNIQ_KEY of each message, and the shape of the rest of all."""
 
 
+class ScannedColumns(NamedTuple):
+    """Properties of several messages, one value a message in each column.
+
+    Attributes:
+        is_plain: what `PropertyShape.is_plain` says, of each of them.
+        waits: the senders of all of them wait for the disk.
+        uniq_keys: UNIQ_KEY of each.
+        keys: KEYS of each.
+        tags: the tag of each.
+        tags_codes: its hash.
+    """
+
+    is_plain: bool
+    waits: bool
+    uniq_keys: Sequence[str]
+    keys: Sequence[str | None]
+    tags: Sequence[str | None]
+    tags_codes: Sequence[int]
+
+
 def shape_of(properties: dict[str, str], *, is_well_formed: bool = True) -> PropertyShape:
     """Return the shape of properties that were parsed.
 
@@ -139,6 +159,25 @@ class _Names(NamedTuple):
         shape = _new(PropertyShape, (self.is_plain, waits, tags, tags_code(tags)))
         keys = values[self.keys_at] if self.keys_at >= 0 else None
         return values[self.uniq_key_at], shape, keys
+
+    def scan_columns(self, text: str, values: list[str], count: int) -> ScannedColumns | None:
+        """Return what `scan` does, of several messages whose text and values were joined."""
+        if "" in values or self.form * count % tuple(values) != text:
+            return None
+        step = len(values) // count
+
+        def column(at: int) -> Sequence[str | None]:
+            return values[at::step] if at >= 0 else (None,) * count
+
+        tags = column(self.tags_at)
+        return ScannedColumns(
+            self.is_plain,
+            "false" not in column(self.wait_at),
+            values[self.uniq_key_at :: step],
+            column(self.keys_at),
+            tags,
+            [*map(tags_code, tags)],
+        )
 
 
 class PropertyScanner:
@@ -202,6 +241,38 @@ class PropertyScanner:
         if not b"".join(keys).isalnum():
             return None
         return _SEPARATOR_BYTES.join(keys).decode().split(PAIR_SEPARATOR), shape
+
+    def scan_columns(self, properties: Sequence[bytes]) -> ScannedColumns | None:
+        """Return what `scan` does, of messages whose properties have the same names in one order.
+
+        Args:
+            properties: of each message, as the client sent them; at least one.
+
+        Returns:
+            None when they are to be scanned one by one.
+        """
+        alike = self.scan_run(properties)
+        count = len(properties)
+        if alike is not None:
+            uniq_keys, (is_plain, waits, tag, code) = alike
+            return ScannedColumns(
+                is_plain, waits, uniq_keys, (None,) * count, (tag,) * count, (code,) * count
+            )
+        pairs = properties[0].count(_SEPARATOR_BYTES)
+        # With as many pairs in each, and each of them whole, they are told apart when joined.
+        for each in properties:
+            if each.count(_SEPARATOR_BYTES) != pairs or not each.endswith(_SEPARATOR_BYTES):
+                return None
+        try:
+            text = b"".join(properties).decode()
+        except UnicodeDecodeError:
+            return None
+        parts = text.replace(PAIR_SEPARATOR, NAME_SEPARATOR).split(NAME_SEPARATOR)
+        if len(parts) != 2 * pairs * count + 1:
+            return None
+        names = tuple(parts[: 2 * pairs : 2])
+        known = self._names.get(names) or self._learn_names(names)
+        return None if known is None else known.scan_columns(text, parts[1::2], count)
 
     def _scan_parts(self, properties: bytes) -> ScannedProperties | None:
         """Do what `scan` does for messages that differ in more than their id."""

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
-from rocketpy.broker.operation.property_shapes import PropertyScanner, PropertyShape, shape_of
+from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.rewrites import Rewrites
@@ -104,7 +104,7 @@ class SendOperation:
         known: what is sent where, by topic.
         rewrites: what the transforms make of messages; forgotten when their settings change.
         scan: see `PropertyScanner.scan`.
-        scan_run: see `PropertyScanner.scan_run`.
+        scan_columns: see `PropertyScanner.scan_columns`.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing that a send needs
@@ -135,7 +135,7 @@ class SendOperation:
         self._rng = rng
         scanner = PropertyScanner()
         self.scan: Final = scanner.scan
-        self.scan_run: Final = scanner.scan_run
+        self.scan_columns: Final = scanner.scan_columns
         self._own: dict[str, str] = {}
         self._own_bytes = b""
         self._broker_name = config.broker_name
@@ -204,7 +204,7 @@ class SendOperation:
             return None
         uniq_key, shape, keys = scanned
         stored = properties + self._own_bytes
-        if not self.is_ordinary(policy, shape, queue_id, sys_flag, body, stored):
+        if not self.is_ordinary(policy, shape.is_plain, queue_id, sys_flag, body, stored):
             if shape.is_plain or reconsume_times or not 0 <= queue_id < policy.queue_limit:
                 return None
             rewritten = self.rewrites.message(
@@ -224,7 +224,7 @@ class SendOperation:
     def is_ordinary(
         self,
         policy: TopicSendPolicy,
-        shape: PropertyShape,
+        is_plain: bool,
         queue_id: int,
         sys_flag: int,
         body: bytes,
@@ -232,7 +232,7 @@ class SendOperation:
     ) -> bool:
         """Whether a message is within limits and no transform concerns it."""
         return (
-            shape.is_plain
+            is_plain
             and 0 <= queue_id < policy.queue_limit
             and not sys_flag & TRANSACTION_PREPARED
             and len(body) <= self._admission.max_body_bytes
@@ -430,11 +430,12 @@ class SendOperation:
         """
         flags, bodies, properties = split_batch(body)
         count = len(bodies)
-        scanned = self.scan_run(properties) if count else None
-        if scanned is not None and scanned[1].is_plain:
-            uniq_keys, shape = scanned
-            codes, tags = (shape.tags_code,) * count, (shape.tags,) * count
-            return BatchColumns(bodies, properties, flags, codes, uniq_keys, (None,) * count, tags)
+        scanned = self.scan_columns(properties) if count else None
+        if scanned is not None and scanned.is_plain:
+            codes, uniq_keys = scanned.tags_codes, scanned.uniq_keys
+            return BatchColumns(
+                bodies, properties, flags, codes, uniq_keys, scanned.keys, scanned.tags
+            )
         entries: list[BatchEntry] = []
         for flag, message_body, given in zip(flags, bodies, properties, strict=True):
             entry = self._batch_entry(flag, message_body, given)

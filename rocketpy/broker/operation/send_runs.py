@@ -77,7 +77,7 @@ class SendRuns:
         return SentRun(run.queue_ids, run.uniq_keys, placed, durable_at, refused)
 
     def _alike(self, policy: TopicSendPolicy, sends: Sequence[PlainSend]) -> PutRun | None:
-        """Return all of them if they are plain, and their properties differ in the id only.
+        """Return all of them if they are plain, and their properties have the same names.
 
         What is asked of each message is asked of the extremes of all.
         """
@@ -85,23 +85,22 @@ class SendRuns:
             *sends, strict=True
         )
         operation, count = self._operation, len(sends)
-        scanned = operation.scan_run(properties)
+        scanned = operation.scan_columns(properties)
         if scanned is None or policies.count(policy) < count:
             return None
-        uniq_keys, shape = scanned
+        is_plain, waits, uniq_keys, keys, tags, tags_codes = scanned
         own = operation.own_properties
         stored = [each + own for each in properties]
         all_flags = functools.reduce(operator.or_, sys_flags)
         longest, most = max(bodies, key=len), max(stored, key=len)
-        if self._sync_flush and not shape.waits:
+        if self._sync_flush and not waits:
             return None
         for queue_id in (min(queue_ids), max(queue_ids)):
-            if not operation.is_ordinary(policy, shape, queue_id, all_flags, longest, most):
+            if not operation.is_ordinary(policy, is_plain, queue_id, all_flags, longest, most):
                 return None
         return PutRun(
             queue_ids, bodies, stored, flags, [each | policy.sys_flag for each in sys_flags],
-            born_ms, times, (shape.tags_code,) * count, uniq_keys, (None,) * count,
-            (shape.tags,) * count,
+            born_ms, times, tags_codes, uniq_keys, keys, tags,
         )  # fmt: skip
 
     def _rows(
@@ -117,7 +116,7 @@ class SendRuns:
                 return
             uniq_key, shape, keys = scanned
             stored = properties + own
-            if not is_ordinary(policy, shape, queue_id, sys_flag, body, stored):
+            if not is_ordinary(policy, shape.is_plain, queue_id, sys_flag, body, stored):
                 return
             if self._sync_flush and not shape.waits:
                 return
