@@ -53,6 +53,7 @@ class CommitLog:
     ``StoreOffsets.appended`` is where the next record goes, or a blank if it does not fit.
 
     Attributes:
+        offsets: what it moves.
         verified_from: records from here on were checked at the start or written since.
         record_from_disk: does what `record` does by a system call; see `MappedFileQueue.read`.
         damaged: physical offsets of damaged records met so far.
@@ -70,7 +71,7 @@ class CommitLog:
         self.record_from_disk: Callable[[int, int], memoryview | None] = self._queue.read
         self.written_part: Callable[[int], tuple[memoryview, int, int]] = self._queue.written_part
         self._files = files
-        self._offsets = offsets
+        self.offsets: StoreOffsets = offsets
         self._file: MappedFile | None = None
         self._spare: MappedFile | None = None
         self._roll_mutex = threading.Lock()
@@ -101,12 +102,12 @@ class CommitLog:
     def min_phy_offset(self) -> int:
         """Where the oldest file begins."""
         first = self._queue.first
-        return self._offsets.appended if first is None else first.base_offset
+        return self.offsets.appended if first is None else first.base_offset
 
     @property
     def max_phy_offset(self) -> int:
         """Where the next record goes."""
-        return self._offsets.appended
+        return self.offsets.appended
 
     @property
     def current(self) -> tuple[MappedFile | None, int]:
@@ -130,7 +131,7 @@ class CommitLog:
             store_timestamp_ms: store time of its last record.
         """
         self._queue.truncate(phy_offset)
-        self._offsets.restart(phy_offset, store_timestamp_ms)
+        self.offsets.restart(phy_offset, store_timestamp_ms)
         last = self._queue.last
         self._file = last if last is not None and phy_offset < last.end_offset else None
         self._limit = 0
@@ -174,7 +175,7 @@ class CommitLog:
     def _fill(self, mapped: MappedFile, position: int) -> None:
         pack_blank(mapped.buffer, position, mapped.size_bytes - position)
         mapped.write_position = mapped.size_bytes
-        self._offsets.appended = mapped.end_offset
+        self.offsets.appended = mapped.end_offset
 
     def _next_file(self) -> MappedFile:
         with self._roll_mutex:
@@ -189,7 +190,7 @@ class CommitLog:
 
     def _make_next(self) -> MappedFile:
         last = self._queue.last
-        base = self._offsets.appended if last is None else last.end_offset
+        base = self.offsets.appended if last is None else last.end_offset
         return self._queue.make(base - base % self.file_bytes)
 
     def append(  # noqa: PLR0917 - an object would cost the hot path
@@ -237,7 +238,7 @@ class CommitLog:
             message.properties,
         )
         mapped.write_position = position + size_bytes
-        offsets = self._offsets
+        offsets = self.offsets
         offsets.appended = phy_offset + size_bytes
         offsets.appended_ms = store_timestamp_ms
         return phy_offset
@@ -278,8 +279,8 @@ class CommitLog:
             phy_offsets, repeat(middle), len(middle), topic_with_length,
         )  # fmt: skip
         mapped.write_position += total_bytes
-        self._offsets.appended = phy_end
-        self._offsets.appended_ms = store_timestamp_ms
+        self.offsets.appended = phy_end
+        self.offsets.appended_ms = store_timestamp_ms
         return phy_offsets
 
     @property
@@ -287,7 +288,7 @@ class CommitLog:
         """Where bytes were written last; ahead of ``appended`` within a piece of `append_raw`."""
         mapped = self._file
         return (
-            self._offsets.appended if mapped is None else mapped.base_offset + mapped.write_position
+            self.offsets.appended if mapped is None else mapped.base_offset + mapped.write_position
         )
 
     def append_raw(self, phy_offset: int, data: bytes) -> int:
@@ -305,7 +306,7 @@ class CommitLog:
             DiskFullError: no space; what fitted in is written.
         """
         if not self._queue.files and phy_offset % self.file_bytes == 0:
-            self._offsets.restart(phy_offset, 0)
+            self.offsets.restart(phy_offset, 0)
         if phy_offset != self.write_end:
             raise LogGapError(expected=self.write_end, got=phy_offset)
         rest = memoryview(data)
@@ -364,7 +365,7 @@ class CommitLog:
             OSError: the disk failed; what is on it is unknown.
         """
         with self._flush_mutex:
-            end = self._offsets.appended
+            end = self.offsets.appended
             self._queue.flush()
             return end
 

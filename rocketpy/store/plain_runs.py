@@ -28,7 +28,6 @@ class PlainPart(NamedTuple):
         messages: to be taken at most.
         size_bytes: of them at most, but one is always taken.
         is_cut: whether a read that finds nothing in these entries looks at more of them.
-        began_ms: monotonic time at which the read began.
         cut_at: queue offset of the first entry that is not among them because its message has to
             be checked first; 0 without such.
         check_before: physical offset of the first message that needs no check: who takes an
@@ -36,6 +35,8 @@ class PlainPart(NamedTuple):
         proven: leading entries whose messages were checked before.
         queue: whose entries these are, while some have to be checked.
         start: queue offset of the first entry.
+        is_usual: nothing in it has to be checked: `MessageReader.end_plain` then says of a read
+            that took records what it always says.
     """
 
     entries: memoryview
@@ -48,12 +49,12 @@ class PlainPart(NamedTuple):
     messages: int
     size_bytes: int
     is_cut: bool
-    began_ms: int
     cut_at: int = 0
     check_before: int = 0
     proven: int = 0
     queue: ConsumeQueue | None = None
     start: int = 0
+    is_usual: bool = False
 
 
 class PlainRun(NamedTuple):

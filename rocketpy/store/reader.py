@@ -22,6 +22,7 @@ Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOff
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable
 from itertools import accumulate, compress, count
 from operator import add, le
 from typing import Final
@@ -56,7 +57,11 @@ _RUN_ENTRIES: Final = 4
 
 
 class MessageReader:
-    """Reads messages of a queue. Safe to use from any thread."""
+    """Reads messages of a queue. Safe to use from any thread.
+
+    Attributes:
+        count_plain: counts reads made after `begin_plain`, see `StoreStats.got_many`.
+    """
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class MessageReader:
         self._log = log
         self._stats = stats
         self._clock = clock
+        self.count_plain: Callable[[int, int, int, int], None] = stats.got_many
         self._ahead = ReadAhead()
         self._proven = ProvenReads()
         if memory_bytes is None:
@@ -159,14 +165,14 @@ class MessageReader:
             OSError: the disk failed.
             ResourceShortError: no descriptor.
         """
-        began_ms = self._clock.monotonic_ms()
         queue, log = self._table.get(topic, queue_id), self._log
         if queue is None:
             return None
         low, high = queue.min_offset, queue.max_offset
         if not low <= queue_offset < high:
             return None
-        scanned_bytes = self._most_entries(weight) * ENTRY_BYTES
+        most = self._scan_count if weight == 1 else self._most_entries(weight)
+        scanned_bytes = most * ENTRY_BYTES
         window = self._ahead.window(queue, queue_offset, scanned_bytes)
         if window is None:
             return None
@@ -175,8 +181,8 @@ class MessageReader:
             return None
         is_cut = len(window) < scanned_bytes
         cut_at = check_before = proven = 0
-        unproven = None
-        if phy_offset < log.verified_from:
+        unproven, is_usual = None, phy_offset >= log.verified_from
+        if not is_usual:
             proven_to = self._proven.end_behind(queue, queue_offset)
             proven = proven_to - queue_offset
             if checks:
@@ -187,12 +193,12 @@ class MessageReader:
                     return None  # `get` checks them, once
         # As `PlainPart(...)`, without its Python frame.
         return _new(PlainPart, (
-            window, *file, phy_offset, low, high, *limit, is_cut, began_ms, cut_at,
-            check_before, proven, unproven, queue_offset,
+            window, *file, phy_offset, low, high, *limit, is_cut, cut_at, check_before, proven,
+            unproven, queue_offset, is_usual,
         ))  # fmt: skip
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
-        """Count a read that was made after `begin_plain`.
+        """Say whether a read is whole that was made after `begin_plain`; `count_plain` counts it.
 
         Args:
             part: where it began.
@@ -201,7 +207,7 @@ class MessageReader:
 
         Returns:
             False when `get` would look at more entries, as none was taken or as the next one has to
-            be checked: nothing is counted then.
+            be checked. Never of a usual part (`PlainPart.is_usual`) of which records were taken.
         """
         if not count and next_offset < part.high and part.is_cut:
             return False
@@ -209,7 +215,6 @@ class MessageReader:
             return False
         if part.queue is not None and part.proven < count == next_offset - part.start:
             self._proven.add(part.queue, part.start, next_offset)
-        self._stats.got(count, self._clock.monotonic_ms() - part.began_ms)
         return True
 
     def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
@@ -240,7 +245,7 @@ class MessageReader:
             The file's memory, the physical offset where it begins, and where what is written ends.
             None for messages that `get` reads from the disk, and while any are damaged.
         """
-        if self._log.damaged or phy_offset < self._log.max_phy_offset - self._recent_bytes:
+        if self._log.damaged or phy_offset < self._log.offsets.appended - self._recent_bytes:
             return None
         return self._log.written_part(phy_offset)
 
@@ -278,14 +283,9 @@ class MessageReader:
         if queue_offset == begin:
             following = min(max(queue.next_file_offset(queue_offset), low), high)
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
+        found, size_bytes = selection.buffers, selection.size_bytes
         return GetMessageResult(
-            selection.status,
-            queue_offset,
-            low,
-            high,
-            selection.buffers,
-            len(selection.buffers),
-            selection.size_bytes,
+            selection.status, queue_offset, low, high, found, len(found), size_bytes
         )
 
 

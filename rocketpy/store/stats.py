@@ -85,12 +85,14 @@ class StoreStats:
 
     def got(self, count: int, elapsed_ms: int) -> None:
         """Count a read of so many messages."""
+        self.got_many(count > 0, count == 0, count, elapsed_ms)
+
+    def got_many(self, found: int, missed: int, count: int, elapsed_ms: int) -> None:
+        """Count reads, those that found messages and those that did not, none of them longer."""
         with self._mutex:
-            if count:
-                self.get_found_count += 1
-                self.transferred_count += count
-            else:
-                self.get_missed_count += 1
+            self.get_found_count += found
+            self.get_missed_count += missed
+            self.transferred_count += count
             self.get_max_ms = max(self.get_max_ms, elapsed_ms)
 
     def sample(self) -> None:

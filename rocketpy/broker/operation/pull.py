@@ -213,6 +213,8 @@ class PullOperation:
     Attributes:
         checks: say who may pull what.
         offsets: as given.
+        now_ms: returns the monotonic time.
+        count_plain: counts what pulls handed out that somebody else answered, see `PullCounter`.
     """
 
     def __init__(  # noqa: PLR0913 - the parts a pull touches
@@ -235,7 +237,8 @@ class PullOperation:
         self._suspended = suspended
         self._arrived = ArrivedMessage(store)
         self._stats = stats
-        self._clock = clock
+        self.count_plain: Callable[[str, str, int, int, int], None] = stats.inc_get
+        self.now_ms: Callable[[], int] = clock.monotonic_ms
         self._config = config
 
     def configure(self, config: BrokerConfig) -> None:
@@ -288,18 +291,6 @@ class PullOperation:
                 return None
         self._count(wanted, code, read.count, read.size_bytes)
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
-
-    def count_plain(self, group: str, topic: str, times: int, count: int, size_bytes: int) -> None:
-        """Count what pulls handed out that somebody else answered.
-
-        Args:
-            group: whose they are.
-            topic: that they read.
-            times: pulls that found something.
-            count: messages handed out.
-            size_bytes: of them.
-        """
-        self._stats.inc_get(group, topic, count, size_bytes, times)
 
     def wait_plain(
         self,
@@ -393,7 +384,7 @@ class PullOperation:
         wait_ms = config.short_polling_time_mills
         if config.long_polling_enable:
             wait_ms = max(0, min(suspend_ms, MAX_SUSPEND_MS))
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.now_ms()
         pull = SuspendedPull(
             wanted, message_filter, owner, now_ms + wait_ms, resume, self._store, self._arrived
         )

@@ -190,6 +190,7 @@ cdef class Pulls:
     cdef object runs, begin, end, wait, settle
     cdef dict known
     cdef int count
+    cdef bint has_begun  # a pull of this call, if only in vain
     cdef uint8_t* out
     cdef Py_ssize_t out_size, out_room
     cdef Taken taken
@@ -219,7 +220,6 @@ cdef class Pulls:
 
     cdef int forget(self) except -1:
         """Have what was served counted, begin anew, and give back much memory."""
-        cdef int count = self.count
         self.count = 0
         self.out_size = 0
         self.matcher.looked_at = 0
@@ -227,7 +227,8 @@ cdef class Pulls:
             free(self.out)
             self.out = NULL
             self.out_room = 0
-        if count:
+        if self.has_begun:
+            self.has_begun = False
             self.settle()
         return 0
 
@@ -264,6 +265,7 @@ cdef class Pulls:
         cdef Py_buffer entries, file
         cdef bint has_entries = False, has_file = False
         cdef int64_t next_offset
+        self.has_begun = True
         try:
             part = self.begin(known, queue_offset)
             if part is None:
@@ -329,7 +331,7 @@ cdef class Pulls:
         part.entries, part.entry_count = <Bytes>entries.buf, entries.len // QUEUE_ENTRY_BYTES
         part.base, part.end, part.first = given[2], given[3], given[4]
         part.most, part.most_bytes = given[7], given[8]
-        part.check_before, part.proven = given[12], given[13]
+        part.check_before, part.proven = given[11], given[12]
         part.file = <Bytes>file.buf
         codes, condition = known.codes, known.condition
         if part.base < 0 or part.end < part.base or part.end - part.base > file.len:

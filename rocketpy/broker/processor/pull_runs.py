@@ -72,7 +72,12 @@ class ReadsPlain(Protocol):
         ...
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
-        """Count a read that was made; False when it has to go on."""
+        """Say whether a read that was made is whole; False when it has to go on."""
+        ...
+
+    @property
+    def count_plain(self) -> Callable[[int, int, int, int], None]:
+        """Counts reads that were made: with records, without, the records, and ms of all."""
         ...
 
     def end_of(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
@@ -193,6 +198,11 @@ class PullRuns:
         self._commit_read = pulls.offsets.commit_read
         self._tallies: dict[tuple[str, str], Tally] = {}
         self._touched: list[Tally] = []
+        self._now_ms = pulls.now_ms
+        self._count_reads = reader.count_plain
+        self._count_pulls = pulls.count_plain
+        self._began_ms: int | None = None
+        self._missed = 0
         self.answer: AnswersPull | None = None
 
     def know(self, *fields: *PullFields) -> KnownPull:
@@ -220,6 +230,8 @@ class PullRuns:
             None when the request is to go the ordinary way, which also says what is wrong with it.
         """
         wanted = known.wanted
+        if self._began_ms is None:
+            self._began_ms = self._now_ms()
         try:
             standing = self._checks.standing().number
             if known.standing != standing:
@@ -269,7 +281,7 @@ class PullRuns:
             None when the read has to go on, as none was taken or as what follows has to be checked:
             nothing is committed or counted then, and the request is to go the ordinary way.
         """
-        if not self._reader.end_plain(part, next_offset, count):
+        if not (count and part.is_usual) and not self._reader.end_plain(part, next_offset, count):
             return None
         committed = commit_offset if known.commits else None
         self._commit_read(*known.wanted[:3], next_offset, committed)
@@ -280,6 +292,8 @@ class PullRuns:
             tally.times += 1
             tally.count += count
             tally.size_bytes += size_bytes
+        else:
+            self._missed += 1
         if serialize_type == JSON:
             return known.heads[count > 0]
         code, remark = _OUTCOMES[count > 0]
@@ -288,12 +302,19 @@ class PullRuns:
         return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, size_bytes)
 
     def settle(self) -> None:
-        """Count what the pulls of one call handed out."""
+        """Count what the pulls of one call handed out; it is over then."""
+        found = count = 0
         while self._touched:
             tally = self._touched.pop()
-            numbers = tally.times, tally.count, tally.size_bytes
+            times, count_of, size_bytes = tally.times, tally.count, tally.size_bytes
             tally.times = tally.count = tally.size_bytes = 0
-            self._pulls.count_plain(tally.group, tally.topic, *numbers)
+            found += times
+            count += count_of
+            self._count_pulls(tally.group, tally.topic, count_of, size_bytes, times)
+        missed, began_ms = self._missed, self._began_ms
+        self._missed, self._began_ms = 0, None
+        if began_ms is not None and (found or missed):
+            self._count_reads(found, missed, count, self._now_ms() - began_ms)
 
     def wait(  # noqa: PLR0917 - values in hand, at each pull
         self,
