@@ -7,14 +7,18 @@ Source: DefaultMQPushConsumerImpl.pullMessage, PullAPIWrapper.processPullResult 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter, ge
+from typing import Final
 
 from rocketpy.client.broker_api import PullResult, PullStatus, pull_result
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.errors import (
+    BadBodyError,
     BrokerError,
     ClientError,
     CorruptRecordError,
@@ -31,6 +35,7 @@ from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_
 logger: logging.Logger = logging.getLogger(__name__)
 
 FLOW_CONTROL_PAUSE_MS = 20
+_OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
 _FORGOTTEN = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -82,6 +87,31 @@ def decode_pulled(body: bytes) -> tuple[list[MessageExt], list[tuple[MessageExt,
             except CorruptRecordError as error:
                 bad.append((decode_message(body, position, inflate=False), error))
         return good, bad
+
+
+def check_row(messages: Sequence[ReceivedMessage], begin: int, end: int) -> None:
+    """Refuse messages that are no row of one queue: some would come twice, or be passed over.
+
+    Args:
+        messages: what a pull brought.
+        begin: the offset that was asked for; none may come before it.
+        end: where the broker goes on; none may come there or later.
+
+    Raises:
+        BadBodyError: the offsets do not ascend, or leave the range.
+    """
+    offsets = list(map(_OFFSET_OF, messages))
+    if not offsets:
+        return
+    first, last = offsets[0], offsets[-1]
+    if first >= begin and last < end:
+        is_dense = last - first == len(offsets) - 1 and offsets == list(range(first, last + 1))
+        if is_dense or not any(map(ge, offsets, islice(offsets, 1, None))):
+            return
+    raise BadBodyError(
+        f"a pull from offset {begin} brought {len(offsets)} messages that are no row up to {end}, "
+        f"the first at {first}, the last at {last}"
+    )
 
 
 class PullLoop:
@@ -203,6 +233,11 @@ class PullLoop:
             )
             await self._offset_moved(queue, result.next_begin_offset)
             return
+        if result.next_begin_offset < queue.next_pull_offset:
+            raise BadBodyError(
+                f"a pull from offset {queue.next_pull_offset} is to go on before it, at "
+                f"{result.next_begin_offset}"
+            )
         if result.status is PullStatus.FOUND:
             await self._take(result, tags)
         queue.next_pull_offset = result.next_begin_offset
@@ -210,12 +245,14 @@ class PullLoop:
     async def _take(self, result: PullResult, tags: set[str]) -> None:
         """Hand over what came; `tags` as text, because brokers compare their hashes."""
         queue = self._queue
+        asked, following = queue.next_pull_offset, result.next_begin_offset
         plain = None if result.offset_delta else queue.receive_plain(result.body)
         if plain is not None:
+            check_row(plain, asked, following)
             if tags:
                 plain = [message for message in plain if message.ext.tags in tags]
             queue.put(plain)
-            queue.next_pull_offset = result.next_begin_offset
+            queue.next_pull_offset = following
             if plain:
                 self._deliver(queue, plain)
             return
@@ -223,15 +260,18 @@ class PullLoop:
         if result.offset_delta:
             for ext in [*exts, *(ext for ext, _ in bad)]:
                 ext.queue_offset += result.offset_delta
-        if tags:
-            exts = [ext for ext in exts if ext.tags in tags]
         messages = [queue.receive(ext) for ext in exts]
         rejected = [(queue.receive(ext), error) for ext, error in bad]
         everything = messages
         if rejected:
-            everything = sorted([*messages, *(m for m, _ in rejected)], key=lambda m: m.offset)
+            everything = sorted([*messages, *(m for m, _ in rejected)], key=_OFFSET_OF)
+        check_row(everything, asked, following)
+        if tags:
+            messages = [message for message in messages if message.ext.tags in tags]
+            kept = {*map(_OFFSET_OF, messages), *(m.offset for m, _ in rejected)}
+            everything = [message for message in everything if message.offset in kept]
         queue.put(everything)
-        queue.next_pull_offset = result.next_begin_offset
+        queue.next_pull_offset = following
         if messages:
             self._deliver(queue, messages)
         for message, error in rejected:

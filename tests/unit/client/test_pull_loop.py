@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.client.pull_loop import decode_pulled
-from rocketpy.errors import ConnectionLostError, NoPermissionError
+from rocketpy.errors import BadBodyError, ConnectionLostError, NoPermissionError
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from tests.unit.client.received_cases import stored
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import nothing, of_topic, until
 
@@ -151,3 +153,76 @@ def test_messages_that_cannot_be_inflated_come_beside_those_that_can() -> None:
         assert [ext.body for ext, _ in bad] == [b"not zlib"]
 
     run_sim(main)
+
+
+def brought(code: int, offsets: tuple[int, ...], following: int) -> Any:
+    """Return an answer with messages at these offsets."""
+    fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(following)}
+    fields |= {"minOffset": "0", "maxOffset": "9"}
+    body = b"".join(stored(b"%d" % offset, topic="t", offset=offset) for offset in offsets)
+    return lambda _, request: make_response(request, code, ext_fields=fields, body=body)
+
+
+@pytest.mark.parametrize("decoder", ["compiled", "pure"])
+@pytest.mark.parametrize(
+    ("code", "offsets", "following"),
+    [
+        (0, (0, 1, 1, 2), 3),
+        (0, (2, 0, 1), 3),
+        (0, (-1, 0), 1),
+        (0, (0, 1), 0),
+        (0, (0, 1), 1),
+        (0, ((1 << 63) - 1,), (1 << 63) - 1),
+        (0, (), -1),
+        (19, (), -1),
+    ],
+    ids=str,
+)
+def test_messages_that_are_no_row_are_refused_whole_and_asked_for_again(
+    code: int,
+    offsets: tuple[int, ...],
+    following: int,
+    decoder: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if decoder == "pure":
+        monkeypatch.setattr(ProcessQueue, "receive_plain", lambda *_: None)
+
+    async def main(cluster: Cluster) -> None:
+        got: list[bytes] = []
+        cluster.script[PULL] = [brought(code, offsets, following), brought(0, (0, 1, 4), 5)]
+        async with cluster.client() as client:
+            async with client.pull_consumer(group="p") as consumer:
+                await consumer.assign([QUEUE])
+                with pytest.raises(BadBodyError):
+                    got += [message.body for message in await consumer.poll()]
+                await pass_time(0.5)
+                assert not consumer.health().ok
+                got += [message.body for message in await consumer.poll()]
+                assert consumer.health().ok
+        assert got == [b"0", b"1", b"4"]
+
+    run_sim(main, queues=1)
+
+
+def test_a_broker_that_goes_on_before_what_it_sent_has_nothing_handled_twice() -> None:
+    async def main(cluster: Cluster) -> None:
+        got: list[bytes] = []
+        answers = [brought(0, (0, 1, 2), 3), brought(0, (1, 2, 3), 4), brought(0, (3,), 1)]
+
+        def step(address: str, request: RemotingCommand) -> RemotingCommand | None:
+            cluster.script[PULL].append(step)
+            if request.ext_fields["topic"] != "t":
+                return None
+            answer = answers.pop(0) if answers else brought(19, (), 3)
+            response: RemotingCommand = answer(address, request)
+            return response
+
+        cluster.script[PULL].append(step)
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", start="earliest", handler=collect(got)):
+                await until(lambda: not answers)
+        assert got == [b"0", b"1", b"2"]
+        assert cluster.offsets["c", "broker-a", "t", 0] == 3
+
+    run_sim(main, queues=1)
