@@ -43,8 +43,9 @@ say*. The class answers the first, `retriable` the second, `code` and
 `remark` the third. A programmer's mistake is an `assert`, never one of these.
 """
 
+import copy
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 __all__ = [
     "BadBodyError",
@@ -98,6 +99,9 @@ __all__ = [
 ]
 
 
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+
+
 class RocketPyError(Exception):
     """Root of the tree; catch it to catch everything RocketPy raises on purpose.
 
@@ -123,6 +127,18 @@ def _remake(
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def own_copy(error: ErrorT) -> ErrorT:
+    """Return an error for one of several callers that hear of the same failure.
+
+    One error that all of them raise would gather the traces and notes of all.
+    """
+    own = copy.copy(error)
+    notes = getattr(error, "__notes__", None)
+    if notes is not None:
+        own.__notes__ = [*notes]
+    return own.with_traceback(error.__traceback__)
 
 
 class ProtocolError(RocketPyError):

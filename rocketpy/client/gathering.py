@@ -9,7 +9,6 @@ Source: `ProduceAccumulator` (5.4.0) gathers by other rules; the parts of a batc
 """
 
 import asyncio
-import copy
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -22,7 +21,7 @@ from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
-from rocketpy.errors import MessageIllegalError
+from rocketpy.errors import MessageIllegalError, own_copy
 from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
@@ -198,5 +197,5 @@ class Gathering:
             self._window.failed += 1
             if isinstance(error, asyncio.CancelledError):
                 future.cancel()
-            else:  # raised by several callers, an error would gather the traces of all
-                future.set_exception(copy.copy(error))
+            else:
+                future.set_exception(own_copy(error))

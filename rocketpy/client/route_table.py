@@ -14,6 +14,7 @@ from rocketpy.errors import (
     NoRouteError,
     RocketPyError,
     TopicNotExistError,
+    own_copy,
 )
 from rocketpy.proto.allocation import sorted_queues
 from rocketpy.proto.bodies.route import TopicRouteData
@@ -153,7 +154,10 @@ class RouteTable:
             task = asyncio.create_task(self._fetch_and_store(topic))
             self._fetching[topic] = task
             task.add_done_callback(lambda done: self._fetched(topic, done))
-        await asyncio.shield(task)
+        await asyncio.wait([task])  # a caller that is cancelled leaves it to the others
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise own_copy(error)
+        task.result()
 
     def _fetched(self, topic: str, task: asyncio.Task[None]) -> None:
         self._fetching.pop(topic, None)

@@ -19,7 +19,7 @@ from rocketpy.client.outgoing import SEND, SEND_BATCH, Outgoing
 from rocketpy.client.queue_select import QueueTurn
 from rocketpy.client.retry_notes import RetryNotes
 from rocketpy.client.send_attempt import SendAttempt
-from rocketpy.errors import NoRouteError
+from rocketpy.errors import NoRouteError, own_copy
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.proto.headers.offset import GetMaxOffsetRequestHeader
@@ -121,7 +121,7 @@ class SendTransport:
         except Exception as failure:  # noqa: BLE001 - told to everybody who waits
             error = failure
         for callback in self._waiting_for_route.pop(topic):
-            callback(error)
+            callback(None if error is None else own_copy(error))
 
     def turn(self, topic: str) -> QueueTurn:
         """Return the round over the topic's queues; raises NoRouteError when there are none."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import traceback
 from typing import Any
 
 import pytest
@@ -126,6 +127,27 @@ async def test_callers_at_once_share_one_request() -> None:
     assert all(ids(one) == [("a", 0), ("a", 1)] for one in found)
     assert await kit.table.publish_queues("t") == kit.table.cached_publish_queues("t")
     assert kit.remoting.asked == ["t"], "what is known is not asked for"
+
+
+def depth(error: BaseException) -> int:
+    """Return how many frames an error's trace has."""
+    return len(traceback.extract_tb(error.__traceback__))
+
+
+async def test_callers_at_once_have_an_error_each_that_does_not_grow_with_their_number() -> None:
+    kit = Kit()
+    failure = ConnectError("down")
+    failure.add_note("try the other one")
+    kit.remoting.routes["t"] = failure
+    errors = await asyncio.gather(
+        *(kit.table.refresh("t") for _ in range(9)), return_exceptions=True
+    )
+    found = [error for error in errors if isinstance(error, NoNameServerError)]
+    assert len({id(error) for error in found}) == 9
+    assert len({depth(error) for error in found}) == 1
+    found[0].add_note("for one")
+    assert "for one" not in getattr(found[1], "__notes__", [])
+    assert len(kit.remoting.asked) == 1
 
 
 async def test_a_caller_that_gives_up_takes_the_answer_from_nobody() -> None:
