@@ -106,13 +106,13 @@ def plain_run(
     ends = list(map(add, places, sizes))
     if places[0] < base or min(sizes) <= 0 or not all(map(le, ends, places[1:])):
         return None
-    totals = list(itertools.accumulate(sizes))
-    fitting = max(1, bisect_right(totals, most_bytes))
-    count = min(fitting, bisect_right(ends, file_end))
-    if not count:
-        return None
-    records = [
-        view[place - base : end - base]
-        for place, end in zip(places[:count], ends[:count], strict=True)
-    ]
-    return PlainRun(places[:count], records, totals[count - 1])
+    size_bytes = sum(sizes)
+    if size_bytes > most_bytes or ends[-1] > file_end:
+        totals = list(itertools.accumulate(sizes))
+        fitting = max(1, bisect_right(totals, most_bytes))
+        count = min(fitting, bisect_right(ends, file_end))
+        if not count:
+            return None
+        places, ends, size_bytes = places[:count], ends[:count], totals[count - 1]
+    records = [view[place - base : end - base] for place, end in zip(places, ends, strict=True)]
+    return PlainRun(places, records, size_bytes)
