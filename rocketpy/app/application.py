@@ -117,6 +117,10 @@ class App:
         self._ended = asyncio.Event()
         self._stack = AsyncExitStack()
 
+    def __repr__(self) -> str:
+        """Say how many handlers it has, and of which client it is."""
+        return f"<App of {self.client!r}, {len(self.subscriptions)} handlers>"
+
     # ---- handlers
 
     @method_options(ConsumerConfig)

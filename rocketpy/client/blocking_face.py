@@ -41,6 +41,10 @@ class Face(Generic[A_co]):
         self._thread = thread
         self._wrapped = wrapped
 
+    def __repr__(self) -> str:
+        """Say what the object says, and that this one blocks."""
+        return f"<blocking {self._wrapped!r}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -68,6 +68,14 @@ class Client(StartsAndCloses):
         self._instance: Instance | None = None
         self._parts: OrderedSet[Producer | Consumer | PullConsumer | PopConsumer] = OrderedSet()
 
+    def __repr__(self) -> str:
+        """Say whose it is and whether it runs."""
+        instance = self._instance
+        state = (
+            "not started" if instance is None else "running" if instance.is_running else "closed"
+        )
+        return f"<Client of group {self.config.group}, {state}>"
+
     async def start(self) -> None:
         """Start the timers; the first send or consumer connects.
 

@@ -5,6 +5,7 @@ Source: ConsumerStatsManager (5.4.0).
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rocketpy.proto.bodies.running import ConsumeStatus
 from rocketpy.runtime.clock import Clock
@@ -12,6 +13,22 @@ from rocketpy.runtime.clock import Clock
 SAMPLE_INTERVAL_MS = 10_000
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
+
+
+class ConsumeCounts(NamedTuple):
+    """What a consumer has done with messages of a topic since it began.
+
+    Attributes:
+        received: messages that pulls or pops brought.
+        handled: those whose handling went well.
+        failed: those whose handling failed; again when one fails again.
+        handle_ms: time in handlers.
+    """
+
+    received: int
+    handled: int
+    failed: int
+    handle_ms: int
 
 
 @dataclass(slots=True)
@@ -34,6 +51,23 @@ class ConsumeStats:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._topics: dict[str, _Counters] = {}
+
+    def __repr__(self) -> str:
+        """Show the counts of each topic, and the rate of the last minute."""
+        topics = [
+            f"{topic}: received={each.received} handled={each.handled} failed={each.failed} "
+            f"handled_per_s={self.report(topic).consume_ok_tps}"
+            for topic, each in self.counts.items()
+        ]
+        return f"ConsumeStats({', '.join(topics)})"
+
+    @property
+    def counts(self) -> dict[str, ConsumeCounts]:
+        """The counts so far, by topic."""
+        return {
+            topic: ConsumeCounts(each.pulled, each.ok, each.failed, each.handle_ms)
+            for topic, each in list(self._topics.items())
+        }
 
     def _of(self, topic: str) -> _Counters:
         counters = self._topics.get(topic)

@@ -72,6 +72,12 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         self._answer: Answer | None = None
         self._taking: BatchIterator[M] | None = None
 
+    def __repr__(self) -> str:
+        """Say of which group it is and what it reads."""
+        topics = ", ".join(self._subscriptions)
+        state = "" if self._running else ", closed" if self._was_closed else ", not started"
+        return f"<{type(self).__name__} of group {self.group}, topics: {topics}{state}>"
+
     def _subscribe_all(self) -> None:
         config = self.config
         for topic in [config.topic] if isinstance(config.topic, str) else config.topic:

@@ -38,6 +38,9 @@ class ConsumerHealth:
     queues: dict[MessageQueue, QueueHealth]
     failures: dict[str, str] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return f"{_verdict(self.group, self.failures)}, lag {self.lag} in {len(self.queues)} queues"
+
     @property
     def ok(self) -> bool:
         """Whether nothing fails."""
@@ -58,7 +61,19 @@ class ClientHealth:
     failures: dict[str, str]
     consumers: dict[str, ConsumerHealth]
 
+    def __str__(self) -> str:
+        """Say in a line what `repr` shows with every queue."""
+        of_client = f"client {self.client_id} at {self.name_server or 'no name server'}"
+        parts = [_verdict(of_client, self.failures), *map(str, self.consumers.values())]
+        return "; ".join(parts)
+
     @property
     def ok(self) -> bool:
         """Whether nothing fails, the consumers included."""
         return not self.failures and all(entry.ok for entry in self.consumers.values())
+
+
+def _verdict(name: str, failures: dict[str, str]) -> str:
+    if not failures:
+        return f"{name}: ok"
+    return f"{name}: not ok ({', '.join(f'{what}: {why}' for what, why in failures.items())})"

@@ -59,6 +59,10 @@ class Launching(Closes):
             else None
         )
 
+    def __repr__(self) -> str:
+        """Say whose it is and what is in flight."""
+        return f"<Producer of group {self.group}, {self._window.messages} in flight>"
+
     def _time_of(self, options: SendOptions) -> float:
         timeout = options.get("timeout")
         return self._timeout_s if timeout is None else to_s(timeout)

@@ -223,6 +223,6 @@ class ReceivedMessage:
     def __repr__(self) -> str:
         """Say where it is from; the body may be large or private and is left out."""
         return (
-            f"ReceivedMessage({self.queue.topic}@{self.queue.broker_name}"
+            f"{type(self).__name__}({self.queue.topic}@{self.queue.broker_name}"
             f":{self.queue.queue_id}+{self.offset}, {len(self.body)} bytes)"
         )

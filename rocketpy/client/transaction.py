@@ -214,6 +214,13 @@ class Transaction:
         self._has_checker = has_checker
         self._half: SendResult | None = None
 
+    def __repr__(self) -> str:
+        """Say which one it is and how it stands."""
+        if self._half is None:
+            return "<Transaction, not begun>"
+        state = "open" if self.state is None else self.state.name
+        return f"<Transaction {self.id}, {state}{', confirmed' if self.is_confirmed else ''}>"
+
     @property
     def id(self) -> str:
         """The transaction's id."""

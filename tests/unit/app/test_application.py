@@ -169,3 +169,32 @@ def test_mistakes_are_told_where_they_are_written() -> None:
 
     with pytest.raises(ConfigError, match="one transaction checker"):
         app.transaction_checker(check)
+
+
+def test_its_transaction_checker_answers_when_a_broker_asks() -> None:
+    async def main(cluster: Cluster) -> None:
+        app = App(cluster.client(), group="shop")
+        asked: list[Order] = []
+        got: list[Order] = []
+
+        @app.transaction_checker
+        async def check(message: ReceivedMessage) -> TxState:
+            order = Order(**message.decode())
+            asked.append(order)
+            return TxState.COMMIT if order.id == "paid" else TxState.ROLLBACK
+
+        @app.subscribe("t", group="billing", start="earliest")
+        async def bill(order: Order) -> None:
+            got.append(order)
+
+        async with app:
+            for name in ("paid", "given up"):
+                async with app.producer.transaction("t", Order(name)) as tx:
+                    tx.unknown()
+            assert not got
+            await until(lambda: got and len(asked) == 2)
+            await pass_time(30)
+        assert got == [Order("paid")]
+        assert sorted(each.id for each in asked) == ["given up", "paid"]
+
+    run_sim(main, properties={"transactionCheckInterval": "1000", "transactionTimeOut": "100"})

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rocketpy.client.health import ClientHealth, ConsumerHealth
 from rocketpy.client.send_result import SendStatus
 from rocketpy.client.transaction import TxState
 from rocketpy.client.unserved import UnservedTopics
@@ -110,3 +111,68 @@ def test_what_users_print_is_a_name() -> None:
     assert str(SendStatus.SEND_OK) == f"{SendStatus.SEND_OK}" == "SEND_OK"
     assert str(TxState.ROLLBACK) == "ROLLBACK"
     assert f"{SendStatus.SEND_OK:d}" == "0"
+
+
+def test_what_users_print_of_a_client_shows_its_numbers() -> None:
+    async def main(cluster: Cluster) -> None:
+        client = cluster.client()
+        assert repr(client) == "<Client of group g, not started>"
+        async with client:
+            producer = client.producer(group="shop")
+            await producer.send("t", b"x")
+            assert str(producer) == "<Producer of group shop, 0 in flight>"
+            assert str(producer.stats) == (
+                "SendStats(begun=1, in_flight=0, in_flight_bytes=0, failed=0, retried=0, "
+                "lost_oneway=0)"
+            )
+            tx = producer.transaction("t", b"x")
+            assert repr(tx) == "<Transaction, not begun>"
+            async with tx:
+                assert repr(tx) == f"<Transaction {tx.id}, open>"
+            assert repr(tx) == f"<Transaction {tx.id}, COMMIT, confirmed>"
+            assert repr(client.pull_consumer(group="p")) == "<PullConsumer of group p>"
+            pop = client.pop_consumer("t", group="pop")
+            assert repr(pop) == "<PopConsumer of group pop, topics: t, not started>"
+            assert repr(client) == "<Client of group g, running>"
+        assert repr(client) == "<Client of group g, closed>"
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_users_print_of_a_consumer_shows_its_numbers(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+
+        async def handle(message: Any) -> None:
+            if message.body == b"3" and not message.retries:
+                raise KeyError
+
+        async with cluster.client() as client:
+            make = getattr(client, kind)
+            consumer = make("t", group="c", handler=handle, start="earliest", max_retries=0)
+            assert repr(consumer).endswith("of group c, topics: t, not started>")
+            assert str(consumer.stats) == "ConsumeStats()"
+            async with consumer:
+                await until(lambda: consumer.stats.counts.get("t", (0, 0, 0))[1:3] == (3, 1))
+                counts = consumer.stats.counts["t"]
+                assert (counts.received, counts.handled, counts.failed) == (4, 3, 1)
+                said = str(consumer.stats)
+                assert said.startswith("ConsumeStats(t: received=4 handled=3 failed=1 ")
+                assert "not started" not in repr(consumer)
+                await until(lambda: client.health().ok)
+                said = str(client.health())
+                assert said.startswith(f"client {client.client_id} at {NAMESRV}: ok; c: ok, lag ")
+            assert repr(consumer).endswith(", closed>")
+
+    run_sim(main)
+
+
+def test_a_health_that_is_not_well_says_why() -> None:
+    health = ClientHealth(
+        "me", None, {"routes": "no name server"}, {"c": ConsumerHealth("c", {}, {"t": "gone"})}
+    )
+    assert str(health) == (
+        "client me at no name server: not ok (routes: no name server); "
+        "c: not ok (t: gone), lag 0 in 0 queues"
+    )
