@@ -204,10 +204,11 @@ class ProducerConfig(Checked):
         compression_level: of zlib and zstd.
         max_in_flight: sends that may wait for their response.
         max_in_flight_bytes: the same, as body bytes.
-        linger: how long a send may wait for others of its topic, to go with them as one batch;
-            0 has each go at once. At most a quarter of `timeout`. Alone go those with a delay, an
-            `order_key`, a queue or selector, a `timeout` or `retries` of their own, transactions,
-            requests, and bodies that were compressed.
+        linger: how long a send may wait for others of its topic, to go with them as one batch to
+            one queue, the next in turn; those with a `queue` wait for others of that queue. 0 has
+            each go at once. At most a quarter of `timeout`. Alone go those with a delay, an
+            `order_key`, a selector, a `timeout` or `retries` of their own, transactions, requests,
+            and bodies that were compressed.
         linger_messages: so many go together at most, at once when they are there.
         linger_bytes: the same, as bytes of their records.
         serializer: turns a body into bytes.

@@ -1,5 +1,7 @@
 """Small sends of one topic that wait a moment for each other and travel as one batch (`linger`).
 
+Those that name a queue wait for others of the same queue; a batch of the rest goes to the next one.
+
 A batch goes when its oldest message has waited for `linger`, when it is full, or when the producer
 is flushed or closed. Each caller has a future of its own. A message whose caller has gone before
 that is not sent. Everything counts in the producer's window from the call to the result.
@@ -22,11 +24,12 @@ from rocketpy.client.send_result import SendResult
 from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
 from rocketpy.errors import MessageIllegalError, own_copy
+from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
 _ALONE: Final = (
-    "order_key", "queue", "selector", "delay", "deliver_at", "delay_level", "timeout", "retries",
+    "order_key", "selector", "delay", "deliver_at", "delay_level", "timeout", "retries",
 )  # fmt: skip
 _ANY: Final = 1 << 62
 
@@ -45,6 +48,9 @@ def may_be_gathered(topic: str, message: Outgoing, options: SendOptions) -> bool
         return True
     if any(options.get(name) is not None for name in _ALONE):
         return False
+    queue = options.get("queue")
+    if queue is not None and queue.topic != topic:  # an error that is its own
+        return False
     return options.get("properties", {}).keys() <= {PROPERTY_INSTANCE_ID}
 
 
@@ -52,22 +58,29 @@ _Waiting: TypeAlias = tuple[Outgoing, asyncio.Future[SendResult]]
 """A message, and who waits for its result."""
 
 
+_Place: TypeAlias = str | MessageQueue
+"""What is gathered: a topic, or one queue."""
+
+
 class _Line:
-    """What waits of one topic.
+    """What waits of one topic or queue.
 
     Attributes:
         items: in the order of the calls.
         bytes: of their records.
         deadline_ms: when the first of them to be so is out of time.
+        is_pipelined: whether somebody may rely on the order of calls; in a queue, messages that are
+            sent meanwhile would overtake those that wait for their broker.
         timer: sends them.
     """
 
-    __slots__ = ("bytes", "deadline_ms", "items", "timer")
+    __slots__ = ("bytes", "deadline_ms", "is_pipelined", "items", "timer")
 
     def __init__(self, timer: asyncio.TimerHandle, deadline_ms: int) -> None:
         self.items: list[_Waiting] = []
         self.bytes = 0
         self.deadline_ms = deadline_ms
+        self.is_pipelined = False
         self.timer = timer
 
 
@@ -98,10 +111,18 @@ class Gathering:
         self._max_bytes = min(config.linger_bytes, config.max_message_bytes)
         self._attempts = 1 + config.retries
         self._next_msg_id = next_msg_id
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[_Place, _Line] = {}
         self._requests = SendWindow(_ANY, _ANY)  # its messages are counted one by one
 
-    def add(self, topic: str, message: Outgoing, time_s: float) -> asyncio.Future[SendResult]:
+    def add(
+        self,
+        topic: str,
+        message: Outgoing,
+        time_s: float,
+        queue: MessageQueue | None = None,
+        *,
+        is_pipelined: bool = False,
+    ) -> asyncio.Future[SendResult]:
         """Take a message, and return the future of its result.
 
         Args:
@@ -109,30 +130,36 @@ class Gathering:
             message: the wire's parts.
             time_s: what it has; with less than half of the producer's `timeout` it goes alone, for
                 a batch has the time of the message that has least.
+            queue: the queue it is to go to; None for any.
+            is_pipelined: whether the caller sends more before it has the result.
 
         Raises:
             ClosedError: the producer is closed.
         """
         self._window.enter(len(message.body))
         future: asyncio.Future[SendResult] = self._loop.create_future()
+        place = topic if queue is None else queue
         if time_s < self._least_s:
-            self._launch(topic, [(message, future)], self._deadline_ms(time_s))
+            deadline_ms = self._deadline_ms(time_s)
+            self._launch(place, [(message, future)], deadline_ms, is_pipelined=is_pipelined)
             return future
         size_bytes = stored_bytes(message, topic)
-        line = self._lines.get(topic)
+        line = self._lines.get(place)
         if line is not None and line.bytes + size_bytes > self._max_bytes:
-            self._send(topic)
+            self._send(place)
             line = None
         if line is None:
-            timer = self._loop.call_later(self._linger_s, self._send, topic)
-            line = self._lines[topic] = _Line(timer, self._deadline_ms(time_s))
+            timer = self._loop.call_later(self._linger_s, self._send, place)
+            line = self._lines[place] = _Line(timer, self._deadline_ms(time_s))
         elif time_s < self._timeout_s:  # one that has all the time ends after those before it
             line.deadline_ms = min(line.deadline_ms, self._deadline_ms(time_s))
         items = line.items
         items.append((message, future))
         line.bytes += size_bytes
+        if is_pipelined:
+            line.is_pipelined = True
         if len(items) >= self._max_messages or line.bytes >= self._max_bytes:
-            self._send(topic)
+            self._send(place)
         return future
 
     def _deadline_ms(self, time_s: float) -> int:
@@ -140,11 +167,11 @@ class Gathering:
 
     def send_all(self) -> None:
         """Send what waits now."""
-        for topic in list(self._lines):
-            self._send(topic)
+        for place in list(self._lines):
+            self._send(place)
 
-    def _send(self, topic: str) -> None:
-        line = self._lines.pop(topic)
+    def _send(self, place: _Place) -> None:
+        line = self._lines.pop(place)
         line.timer.cancel()
         wanted = []
         for waiting in line.items:
@@ -153,9 +180,12 @@ class Gathering:
             else:
                 wanted.append(waiting)
         if wanted:
-            self._launch(topic, wanted, line.deadline_ms)
+            self._launch(place, wanted, line.deadline_ms, is_pipelined=line.is_pipelined)
 
-    def _launch(self, topic: str, items: list[_Waiting], deadline_ms: int) -> None:
+    def _launch(
+        self, place: _Place, items: list[_Waiting], deadline_ms: int, *, is_pipelined: bool
+    ) -> None:
+        topic, queue = (place, None) if isinstance(place, str) else (place.topic, place)
         part = BatchPart([message for message, _ in items])
         is_batch = len(items) > 1
         operation = SendOperation(
@@ -164,8 +194,9 @@ class Gathering:
             topic,
             part.outgoing(self._next_msg_id()) if is_batch else items[0][0],
             timeout_ms=max(0, deadline_ms - self._transport.clock.monotonic_ms()),
-            attempts=self._attempts,
-            choose=None,
+            attempts=self._attempts if queue is None else 1,
+            choose=None if queue is None else lambda _: queue,
+            waits_for_broker=queue is None or not is_pipelined,
         )
 
         def ended(future: asyncio.Future[SendResult]) -> None:
@@ -176,7 +207,7 @@ class Gathering:
             elif is_batch and isinstance(error, MessageIllegalError):
                 # Nothing of it is stored, and one of them may be to blame.
                 for each in items:
-                    self._launch(topic, [each], deadline_ms)
+                    self._launch(place, [each], deadline_ms, is_pipelined=is_pipelined)
             else:
                 self._fail(items, error)
 

@@ -124,7 +124,8 @@ class Launching(Closes):
         message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
         if self._gathering is not None and may_be_gathered(topic, message, options):
             time_s = self._timeout_s if left_s is None else left_s
-            future = self._gathering.add(topic, message, time_s)
+            queue = options.get("queue") if options else None
+            future = self._gathering.add(topic, message, time_s, queue, is_pipelined=is_pipelined)
             if self._tracer is not None:
                 self._tracer.watch_send(topic, message, future)
             return future

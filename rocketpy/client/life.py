@@ -14,6 +14,11 @@ class Closes(ABC):
     _closes_with_it: "Closes | None" = None
     _when_closed: Callable[[], None] | None = None
     _is_interrupted = False
+    group: str
+
+    def __repr__(self) -> str:
+        """Say what it is, and of which group."""
+        return f"<{type(self).__name__} of group {self.group}>"
 
     async def __aenter__(self) -> Self:
         return self

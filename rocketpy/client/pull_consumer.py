@@ -493,10 +493,6 @@ class PullConsumer(StartsAndCloses, Polls):
         if not self._running:
             raise ClosedError("the pull consumer is not started, or closed")
 
-    def __repr__(self) -> str:
-        """Say of which group it is."""
-        return f"<PullConsumer of group {self.group}>"
-
     def health(self) -> ConsumerHealth:
         """Return the state of every queue and what fails in the background."""
         jobs, unserved = [self._rebalance_job], self._rebalancer.unserved

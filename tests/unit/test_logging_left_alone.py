@@ -51,10 +51,12 @@ seen = []
 
 async def scenario(cluster):
     app = rocketpy.App(cluster.client(group="app"))
+    handled = asyncio.Event()
 
     @app.subscribe("t", group="billing", start="earliest")
     async def bill(body: str) -> None:
         seen.append(body)
+        handled.set()
         check_logging("in a handler")
         raise rocketpy.ToDLQ("so that something is logged")
 
@@ -70,8 +72,7 @@ async def scenario(cluster):
             pull = client.pull_consumer(group="q")
             await pull.start()
             await pull.close()
-        while not seen:
-            await asyncio.sleep(0.1)
+        await handled.wait()
 
 
 run_simulation(scenario)

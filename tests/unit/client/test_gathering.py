@@ -109,7 +109,6 @@ def test_topics_do_not_mix() -> None:
 
 ALONE: list[dict[str, Any]] = [
     {"order_key": "k"},
-    {"queue": MessageQueue("t", "broker-a", 1)},
     {"selector": lambda queues: queues[0]},
     {"delay": 1},
     {"delay_level": 1},
@@ -117,6 +116,63 @@ ALONE: list[dict[str, Any]] = [
     {"retries": 1},
     {"properties": {"DELAY": "1"}},
 ]
+
+
+def test_those_of_a_queue_wait_for_each_other_and_keep_their_order() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(**LINGER)
+            await producer.send("t", b"warm", timeout=3)
+            cluster.requests.clear()
+            queues = [MessageQueue("t", "broker-a", number) for number in (1, 2)]
+            futures = [
+                producer.send_nowait("t", b"body %d" % number, queue=queues[number % 2])
+                for number in range(8)
+            ]
+            futures += [producer.send_nowait("t", b"any") for _ in range(2)]
+            results = await asyncio.gather(*futures)
+        assert counts(cluster) == (0, 3)
+        assert [each.queue for each in results[:8]] == queues * 4
+        for mine in (results[:8:2], results[1:8:2]):
+            assert [each.offset - mine[0].offset for each in mine] == [0, 1, 2, 3]
+        for number, result in enumerate(results[:8]):
+            assert is_stored(cluster, result, b"body %d" % number)
+
+    run_sim(main)
+
+
+def test_a_queue_of_another_topic_or_of_nobody_costs_others_nothing() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            producer = client.producer(**LINGER)
+            good = MessageQueue("t", "broker-a", 1)
+            outcomes = await asyncio.gather(
+                producer.send("t", b"1", queue=good),
+                producer.send("t", b"2", queue=good),
+                producer.send("u", b"x", queue=good),
+                producer.send("t", b"x", queue=MessageQueue("t", "nobody", 1)),
+                return_exceptions=True,
+            )
+            assert producer.in_flight == 0
+        assert [type(each) for each in outcomes[:2]] == [SendResult, SendResult]
+        assert all(isinstance(each, Exception) for each in outcomes[2:])
+        assert counts(cluster) == (0, 1)
+
+    run_sim(main, topics=("t", "u"))
+
+
+def test_a_batch_of_one_queue_is_not_repeated_elsewhere() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.script[BATCH] = [14]
+        async with cluster.client() as client:
+            producer = client.producer(**LINGER)
+            queue = MessageQueue("t", "broker-a", 1)
+            sends = (producer.send("t", b"x", queue=queue) for _ in range(2))
+            errors = await asyncio.gather(*sends, return_exceptions=True)
+        assert all(isinstance(error, RocketPyError) for error in errors)
+        assert counts(cluster) == (0, 1)
+
+    run_sim(main)
 
 
 @pytest.mark.parametrize("options", ALONE, ids=lambda options: next(iter(options)))
