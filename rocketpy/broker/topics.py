@@ -77,7 +77,7 @@ class TopicTable(PersistentTable[TopicConfig]):
             self.entries = {
                 **self._system,
                 **{
-                    name: replace(TopicConfig.from_json(entry), topic_name=name)
+                    name: _named(TopicConfig.from_json(entry), name)
                     for name, entry in as_table(value.get("topicConfigTable")).items()
                 },
             }
@@ -242,6 +242,11 @@ class TopicTable(PersistentTable[TopicConfig]):
             "dataVersion": self._version.to_json(),
             "topicConfigTable": self._table(entries),
         }
+
+
+def _named(topic: TopicConfig, name: str) -> TopicConfig:
+    """Return a topic under the name at which it stands in the table."""
+    return topic if topic.topic_name == name else replace(topic, topic_name=name)
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:

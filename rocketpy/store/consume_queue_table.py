@@ -94,11 +94,11 @@ class ConsumeQueueTable:
             queues = self._topics.setdefault(topic, {})
             queue = queues.get(queue_id)
             if queue is None:
-                queue = queues[queue_id] = self._make(topic, queue_id)
+                queue = queues[queue_id] = self._make(topic, queue_id, self._directory / topic)
             return queue
 
-    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        directory = self._directory / topic / str(queue_id)
+    def _make(self, topic: str, queue_id: int, of_topic: Path) -> ConsumeQueue:
+        directory = of_topic / str(queue_id)
         file_bytes = self._config.consume_queue_file_bytes
         return ConsumeQueue(topic, queue_id, directory, file_bytes, self._files, self._space)
 
@@ -114,16 +114,15 @@ class ConsumeQueueTable:
             StoreFormatError: a file that does not belong there.
         """
         topics = self._files.list_directories(self._directory)
-        names = self._files.each(
-            lambda topic: self._files.list_directories(self._directory / topic), topics
-        )
+        directories = [self._directory / topic for topic in topics]
+        names = self._files.each(self._files.list_directories, directories, reads=True)
         queues = [
-            self._make(topic, int(name))
-            for topic, ids in zip(topics, names, strict=True)
+            self._make(topic, int(name), directory)
+            for topic, directory, ids in zip(topics, directories, names, strict=True)
             for name in ids
             if name.isdigit()
         ]
-        self._files.each(lambda queue: queue.load(after_crash=after_crash), queues)
+        self._files.each(lambda queue: queue.load(after_crash=after_crash), queues, reads=True)
         for queue in queues:
             self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
 

@@ -269,10 +269,17 @@ class StoreFiles(Protocol):
         """Let the next `sync_directories` bring a directory to disk, whoever changed it."""
         ...
 
-    def each(self, operation: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    def each(
+        self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False
+    ) -> list[_R]:
         """Do something with each of many files, several at a time where that is quicker.
 
         A disk serves flushes that wait together by one commit of its journal.
+
+        Args:
+            operation: called once with each, on any thread.
+            items: the files.
+            reads: it only reads. What the system has in memory is quicker one after the other.
 
         Raises:
             OSError: what an operation raised; others may not have been done.

@@ -350,10 +350,11 @@ class Recovery:
             logger.error("bytes that are no record: phy_offset=%d bytes=%d", phy_offset, size_bytes)
         log.verified_from = report.start if self._check_crc else report.end
         self._rebuilder.begin(log.min_phy_offset)
+        min_phy_offset = log.min_phy_offset
         for queue in self._table:
             if queue.max_phy_end > report.end:
                 queue.cut(report.end)
-            queue.correct_min_offset(log.min_phy_offset)
+            queue.correct_min_offset(min_phy_offset)
             queue.next_offset = queue.max_offset
         self._table.load_batch(report.end)
         if self._index is not None:

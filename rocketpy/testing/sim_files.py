@@ -373,8 +373,11 @@ class SimFiles:
     def touch_directory(self, directory: Path) -> None:
         """See `rocketpy.store.files.StoreFiles.touch_directory`; changes are never forgotten."""
 
-    def each(self, operation: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    def each(
+        self, operation: Callable[[_T], _R], items: Sequence[_T], *, reads: bool = False
+    ) -> list[_R]:
         """See `rocketpy.store.files.StoreFiles.each`; one after the other."""
+        del reads
         return [operation(item) for item in items]
 
     def modified_ms(self, path: Path) -> int:

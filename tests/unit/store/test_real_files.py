@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,30 @@ def test_a_mapped_file_that_rests_holds_one_descriptor_fewer(tmp_path: Path) -> 
     region.flush()
     del region
     assert open_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("waits_at", "own"), [(None, 100), (0, 16), (40, 48)], ids=["memory", "disk", "disk later"]
+)
+def test_reads_of_many_files_are_made_by_others_only_once_the_disk_is_waited_for(
+    waits_at: int | None, own: int
+) -> None:
+    waited_s = 0.0
+    by_us: list[int] = []
+    us = threading.get_ident()
+
+    def read(number: int) -> int:
+        nonlocal waited_s
+        if threading.get_ident() == us:
+            by_us.append(number)
+            waited_s += 1.0 if number == waits_at else 0.0001
+        return -number
+
+    files = RealFiles(lambda: waited_s)
+    assert files.each(read, range(100), reads=True) == [-number for number in range(100)]
+    assert by_us == list(range(own))
+
+
+def test_flushes_of_many_files_wait_together() -> None:
+    threads = set(RealFiles(lambda: 0.0).each(lambda _: threading.get_ident(), range(100)))
+    assert threading.get_ident() not in threads
