@@ -75,6 +75,10 @@ class Region(Protocol):
         """
         ...
 
+    def read_ahead(self, start: int, end: int) -> None:
+        """Begin to bring bytes into memory that are soon read; only a matter of speed."""
+        ...
+
     def first_hole(self) -> int:
         """Return where the first bytes without blocks begin; they are zeros.
 

@@ -131,6 +131,7 @@ class MessageStore:
         self._threads = [run(each, self._clock) for each in self.services]
         by_name = dict(zip((each.name for each in self.services), self._threads, strict=True))
         self._log.on_step = by_name["AllocateService"].wake
+        self._parts.cold_reads.wake = by_name[self._parts.cold_reads.name].wake
         if self._parts.group in self.services:
             self._parts.group.wake = by_name[self._parts.group.name].wake
         for thread in self._threads:
@@ -142,7 +143,7 @@ class MessageStore:
             return
         with self._append_lock:
             self._gate.set_open(False)
-        self._log.on_step = self._parts.group.wake = _nothing
+        self._log.on_step = self._parts.group.wake = self._parts.cold_reads.wake = _nothing
         for thread in reversed(self._threads):
             thread.stop()
         self._threads = []

@@ -13,6 +13,7 @@ from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
 from rocketpy.store.allocate_service import AllocateService
 from rocketpy.store.checkpoint import Checkpoint
+from rocketpy.store.cold_reads import ColdReads
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig, parse_delay_levels, parse_delete_when
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
@@ -86,7 +87,10 @@ class StoreParts:
             self.dispatcher_list, self.offsets, self.append_lock
         )
         self.offsets.on_visible = self.dispatchers.release
-        self.reader: MessageReader = MessageReader(config, self.table, self.log, self.stats, clock)
+        self.cold_reads: ColdReads = ColdReads(self.log)
+        self.reader: MessageReader = MessageReader(
+            config, self.table, self.log, self.stats, clock, expect=self.cold_reads.expect
+        )
         self.writer: MessageWriter = MessageWriter(
             config,
             clock,
@@ -169,7 +173,7 @@ class StoreParts:
 
     def _make_services(self) -> list[Service]:
         config = self._config
-        services: list[Service] = [AllocateService(self.log)]
+        services: list[Service] = [AllocateService(self.log), self.cold_reads]
         if config.is_sync_flush:
             services += [self.group, FlushDeadlineService(self.offsets)]
         else:

@@ -72,6 +72,7 @@ class MessageReader:
         clock: Clock,
         *,
         memory_bytes: int | None = None,
+        expect: Callable[[int], None] = lambda _phy_offset: None,
     ) -> None:
         """Build a reader.
 
@@ -82,14 +83,13 @@ class MessageReader:
             stats: counts.
             clock: measures.
             memory_bytes: of the machine; None asks it.
+            expect: hears at which physical offset a read begins.
         """
-        self._table = table
-        self._log = log
-        self._stats = stats
-        self._clock = clock
+        self._expect = expect
+        self._table, self._log = table, log
+        self._stats, self._clock = stats, clock
         self.count_plain: Callable[[int, int, int, int], None] = stats.got_many
-        self._ahead = ReadAhead()
-        self._proven = ProvenReads()
+        self._ahead, self._proven = ReadAhead(), ProvenReads()
         if memory_bytes is None:
             memory_bytes = total_memory_bytes()
         self._recent_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
@@ -177,6 +177,7 @@ class MessageReader:
         if window is None:
             return None
         phy_offset: int = ENTRY.unpack_from(window)[0]
+        self._expect(phy_offset)
         if (file := self.recent_part(phy_offset)) is None:
             return None
         is_cut = len(window) < scanned_bytes
@@ -271,6 +272,7 @@ class MessageReader:
             window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
             if window is None:
                 break
+            self._expect(ENTRY.unpack_from(window)[0])
             if message_filter is None:
                 looked_at = selection.take_run(window, queue, queue_offset)
             else:
@@ -320,11 +322,8 @@ class _Selection:
         old: ReadLimit,
         recent_from: int,
     ) -> None:
-        self._log = log
-        self._proven = proven
-        self._recent = recent
-        self._old = old
-        self._recent_from = recent_from
+        self._log, self._proven = log, proven
+        self._recent, self._old, self._recent_from = recent, old, recent_from
         self._skip_before = -1
         self._is_removing = False
         self._wasted_bytes = 0

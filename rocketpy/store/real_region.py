@@ -97,6 +97,18 @@ class RealRegion:
         except (OSError, ValueError):  # an older kernel, or another system
             self._can_populate = False
 
+    def read_ahead(self, start: int, end: int) -> None:
+        """See `rocketpy.store.files.Region.read_ahead`; while it waits other threads run."""
+        if sys.platform == "darwin":
+            return
+        # A descriptor of its own: that of the region may be given up meanwhile.
+        with contextlib.suppress(OSError):
+            fd = self._reserve.open(self._path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(fd)
+
     def first_hole(self) -> int:
         """See `rocketpy.store.files.Region.first_hole`."""
         with self._descriptor() as fd:

@@ -60,6 +60,9 @@ class _SimRegion:
     def populate(self, start: int, end: int) -> None:
         assert 0 <= start <= end <= self.size_bytes
 
+    def read_ahead(self, start: int, end: int) -> None:
+        assert 0 <= start <= end <= self.size_bytes
+
     def first_hole(self) -> int:
         return self.size_bytes
 

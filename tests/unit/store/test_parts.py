@@ -40,7 +40,12 @@ def test_who_flushes_follows_the_mode() -> None:
     synchronous, asynchronous = (
         names(parts(flush_disk_type=kind)) for kind in ("SYNC_FLUSH", "ASYNC_FLUSH")
     )
-    always = {"AllocateService", "CleanCommitLogService", "CleanConsumeQueueService"}
+    always = {
+        "AllocateService",
+        "ColdReadsService",
+        "CleanCommitLogService",
+        "CleanConsumeQueueService",
+    }
     assert always <= synchronous & asynchronous
     assert synchronous - asynchronous == {"GroupCommitService", "FlushDeadlineService"}
     assert asynchronous - synchronous == {"FlushRealTimeService"}
