@@ -8,7 +8,7 @@ Source: ConsumeMessageConcurrentlyService (5.4.0).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -33,6 +33,7 @@ _RUN_OF: Final[Callable[[ReceivedMessage], tuple[ProcessQueue, str]]] = attrgett
 
 # A handler that never waits must still let pulls and heartbeats run.
 _YIELD_AFTER = 64
+_CANCELLING_S: Final = 1.0
 
 
 class _Chunk(NamedTuple):
@@ -114,7 +115,7 @@ class Workers(Generic[T]):
                 "%(count)d handlers did not finish in time and were cancelled",
                 {"count": len(running)},
             )
-            await asyncio.wait(running)
+            await wait_for_cancelled(running)
 
     async def _work(self) -> None:
         line = self._line
@@ -132,6 +133,17 @@ class Workers(Generic[T]):
             if since_yield >= _YIELD_AFTER:
                 since_yield = 0
                 await asyncio.sleep(0)
+
+
+async def wait_for_cancelled(workers: Iterable[asyncio.Task[None]]) -> None:
+    """Wait for workers that were cancelled, but not for handlers that take no notice of it."""
+    _, running = await asyncio.wait(workers, timeout=_CANCELLING_S)
+    if running:
+        logger.error(
+            "%(count)d handlers go on though they were cancelled, and are left alone: what they "
+            "have in hand comes again",
+            {"count": len(running)},
+        )
 
 
 async def handled(invoke: Invoke, messages: list[ReceivedMessage]) -> int | None:

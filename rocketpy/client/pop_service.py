@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import NamedTuple
 
+from rocketpy.client.consume_service import wait_for_cancelled
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.outcomes import Retry, ToDLQ
@@ -128,7 +129,7 @@ class PopService:
             for worker in running:
                 worker.cancel()
             if running:
-                await asyncio.wait(running)
+                await wait_for_cancelled(running)
 
     async def _next_chunk(self) -> list[PoppedMessage] | None:
         while True:

@@ -1,6 +1,7 @@
 """Every message is delivered, none is passed over, failures can be seen."""
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -298,6 +299,41 @@ def test_stop_finishes_what_is_in_hand_and_cancels_what_takes_too_long() -> None
         assert finished == [0]
         assert cluster.offsets["c", "broker-a", "t", 0] == 1
         assert not cluster.members("c")
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ordered", "pop"])
+def test_a_handler_that_takes_no_notice_of_its_cancelling_does_not_hold_a_close_up(
+    kind: str,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 1)
+        is_free = asyncio.Event()
+        begun = []
+
+        async def handler(message: Any) -> None:
+            begun.append(message.body)
+            while not is_free.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await is_free.wait()
+
+        async with cluster.client() as client:
+            make: Any = client.pop_consumer if kind == "pop" else client.consumer
+            more: dict[str, Any] = {"start": "earliest"} if kind != "pop" else {}
+            more |= {"ordered": True} if kind == "ordered" else {}
+            consumer = make("t", group="c", handler=handler, stop_timeout=5, **more)
+            await consumer.start()
+            await pass_time(5)
+            cluster.put("t", b"more")
+            await until(lambda: begun)
+            started_ms = cluster.clock.monotonic_ms()
+            await consumer.close()
+            assert 5_000 <= cluster.clock.monotonic_ms() - started_ms < 6_500
+            is_free.set()
+            await pass_time(1)
+        if kind != "pop":
+            assert cluster.offsets["c", "broker-a", "t", 0] == 0
 
     run_sim(main, queues=1)
 
