@@ -94,6 +94,7 @@ class App:
     Attributes:
         subscriptions: its handlers.
         around_sends: the middlewares of its producer and of its responders' answers.
+        checker: says how its transactions ended, if anything does.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class App:
         self.serializer = serializer
         self.group = group
         self._producer: Producer | None = None
-        self._checker: TxChecker | None = None
+        self.checker: TxChecker | None = None
         self._error_handler: ErrorHandler | None = None
         self._around_handlers: list[HandleMiddleware] = []
         self.around_sends: list[SendMiddleware] = []
@@ -171,9 +172,9 @@ class App:
         Raises:
             ConfigError: there is one already.
         """
-        if self._checker is not None:
+        if self.checker is not None:
             raise ConfigError("an app has one transaction checker", key="transaction_checker")
-        self._checker = checker
+        self.checker = checker
         return checker
 
     def on_error(self, handler: ErrorHandler) -> ErrorHandler:
@@ -224,7 +225,7 @@ class App:
             self._producer = self.client.producer(
                 group=self.group,
                 serializer=self.serializer,
-                tx_checker=self._checker,
+                tx_checker=self.checker,
                 middlewares=self.around_sends,
             )
             self._stack.push_async_callback(self.call_hooks, "stop")

@@ -70,6 +70,14 @@ class _Addresses(Protocol):
     def master_address(self, broker_name: str) -> str | None: ...
 
 
+class EndsTransactions(Protocol):
+    """What a `Transaction` tells its end."""
+
+    async def end(self, half: SendResult, state: TxState) -> None:
+        """Commit or roll back a half message."""
+        ...
+
+
 def half_properties(group: str, check_after: Duration | None) -> dict[str, str]:
     """Return the properties that make a message a half message.
 
@@ -203,7 +211,7 @@ class Transaction:
     def __init__(
         self,
         send_half: Callable[[], Awaitable[SendResult]],
-        ends: TransactionEnds,
+        ends: EndsTransactions,
         *,
         has_checker: bool,
     ) -> None:

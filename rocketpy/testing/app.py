@@ -11,11 +11,7 @@ Example:
                 assert len(test.acked("billing")) == 1
 """
 
-import asyncio
-import heapq
-import itertools
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
@@ -23,28 +19,24 @@ from typing import Any, Final, Self, Unpack
 
 from rocketpy.app.application import App, Subscription
 from rocketpy.client.checks import checked_subscription
-from rocketpy.client.config import ConsumerConfig, ProducerConfig
+from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.consume_service import handled
-from rocketpy.client.durations import Duration, to_ms, to_s
+from rocketpy.client.durations import Duration, to_ms
 from rocketpy.client.handler_threads import HandlerThreads
 from rocketpy.client.handlers import make_invoke
-from rocketpy.client.later import LEVELS_MS
 from rocketpy.client.message import Message, ReceivedMessage
 from rocketpy.client.middleware import Sending, surrounded
 from rocketpy.client.outcomes import DEAD_LETTER
-from rocketpy.client.outgoing import Outgoing, build_outgoing, check_send_topic, unpacked
-from rocketpy.client.producer import Producer
 from rocketpy.client.redelivery import FIRST_RETRY_LEVEL
 from rocketpy.client.responder_config import ResponderConfig
-from rocketpy.client.send_options import SendOptions, check_options
-from rocketpy.client.send_result import SendResult, SendStatus
-from rocketpy.client.surrounded_producer import make_sending
-from rocketpy.errors import ClientError, RequestTimeoutError
+from rocketpy.client.send_options import SendOptions
+from rocketpy.client.send_result import SendResult
+from rocketpy.errors import ClientError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.properties import PROPERTY_DELAY_TIME_LEVEL, parse_properties
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.sql92.condition import compile_condition
+from rocketpy.testing.app_producer import AppProducer, Later, Requests, level_ms
 
 MAX_DELIVERIES: Final = 10_000
 """Handlers that send to themselves end there."""
@@ -54,7 +46,9 @@ _MAX_RETRIES: Final = 16
 class _Line:
     """What one handler has to do, and what became of what it has done."""
 
-    def __init__(self, app: App, subscription: Subscription, later: "_Later") -> None:
+    def __init__(
+        self, app: App, subscription: Subscription, later: Later, requests: Requests
+    ) -> None:
         self.subscription = subscription
         self.config: ConsumerConfig = app.effective(subscription)
         self.group = self.config.group or app.client.config.group
@@ -65,18 +59,22 @@ class _Line:
         self._condition = compile_condition(self.config.sql) if self.config.sql else None
         self._levels: dict[int, int | None] = {}
         self._later = later
+        self._requests = requests
         self.waiting: deque[ReceivedMessage] = deque()
         self.acked: list[ReceivedMessage] = []
         self.retried: list[ReceivedMessage] = []
         self.dead: list[ReceivedMessage] = []
         self.answers: list[Any] = []
+        self.is_responder = isinstance(self.config, ResponderConfig)
 
-    def offer(self, ext: MessageExt) -> None:
-        """Take a message in if it is subscribed to."""
+    def offer(self, ext: MessageExt) -> bool:
+        """Take a message in if it is subscribed to; returns whether it is."""
         if ext.topic not in self._topics or (self._tags and ext.tags not in self._tags):
-            return
-        if self._condition is None or self._condition.matches(ext.properties):
+            return False
+        is_wanted = self._condition is None or self._condition.matches(ext.properties)
+        if is_wanted:
             self.waiting.append(self.received(ext))
+        return is_wanted
 
     def received(self, ext: MessageExt) -> ReceivedMessage:
         """Return a message as the handler gets it."""
@@ -94,12 +92,11 @@ class _Line:
             threads=HandlerThreads(executor, 1, SystemClock()),
             on_error=self.config.on_error,
             middlewares=self.config.middlewares,
-            answer=self._answer if isinstance(self.config, ResponderConfig) else None,
+            answer=self._answer if self.is_responder else None,
         )
-        self._levels.clear()
         level = await handled(invoke, messages)
         for message in messages:
-            self._end(message, self._levels.get(id(message), level))
+            self._end(message, self._levels.pop(id(message), level))
         return count
 
     async def _answer(self, message: ReceivedMessage, body: object) -> None:
@@ -108,8 +105,9 @@ class _Line:
         serializer = config.reply_serializer or config.serializer
 
         async def last(given: Sending) -> None:
-            serializer.dumps(given.body)  # raises what it would raise
+            data = serializer.dumps(given.body)
             self.answers.append(given.body)
+            self._requests.answered(message, data)
 
         sending = Sending(kind="reply", topic=message.topic, body=body, options={})
         await surrounded(config.reply_middlewares, last)(sending)
@@ -143,182 +141,14 @@ class _Line:
         """Do nothing: time stands still."""
 
 
-def level_ms(level: int) -> int:
-    """Return how long a delay level is on a broker with the default levels."""
-    return LEVELS_MS[min(level, len(LEVELS_MS)) - 1]
-
-
-class _Later:
-    """What is to happen at a time of its own, in simulated time or, without one, at once.
-
-    Args:
-        is_simulated: whether anything waits.
-
-    Attributes:
-        now_ms: the time since the test began.
-    """
-
-    def __init__(self, *, is_simulated: bool) -> None:
-        self.now_ms = 0
-        self.is_simulated = is_simulated
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-
-    def add(self, delay_ms: int, work: Callable[[], None]) -> None:
-        """Do something after a time; at once when there is no time, or none is to pass."""
-        if not self.is_simulated or delay_ms <= 0:
-            work()
-        else:
-            heapq.heappush(self._due, (self.now_ms + delay_ms, next(self._numbers), work))
-
-    def run_next(self, until_ms: int) -> bool:
-        """Do what is due next, until some time; returns False when there is nothing."""
-        if not self._due or self._due[0][0] > until_ms:
-            return False
-        at_ms, _, work = heapq.heappop(self._due)
-        self.now_ms = max(self.now_ms, at_ms)
-        work()
-        return True
-
-
-class _TestProducer(Producer):
-    """Keeps what is sent; fails, or takes its time, when it was told to."""
-
-    def __init__(self, app: App, later: _Later) -> None:
-        self.config = ProducerConfig(serializer=app.serializer, compress_over_bytes=0)
-        self.failure: Exception | None = None
-        self.slow_ms = 0
-        self.is_frozen = False
-        self.exts: list[MessageExt] = []
-        self.fresh: deque[MessageExt] = deque()
-        self._app = app
-        self._later = later
-        self._timeout_s = to_s(self.config.timeout)
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def _keep(
-        self, topic: str | Message, body: object, options: SendOptions, *, may_fail: bool = True
-    ) -> SendResult:
-        topic, body, options = unpacked(topic, body, options)
-        check_send_topic(topic)
-        if may_fail:
-            check_options(options)
-            self._meet_faults(topic, int(self._time_of(options) * 1000))
-        number = len(self.exts)
-        built = build_outgoing(body, options, self.config, f"{number:032X}")
-        ext = MessageExt(
-            topic=topic,
-            body=built.body,
-            flag=built.flag,
-            properties=parse_properties(built.properties),
-            queue_offset=number,
-        )
-        self.exts.append(ext)
-        self._later.add(self._delay_ms(built), lambda: self.fresh.append(ext))
-        queue = MessageQueue(topic, "test", 0)
-        return SendResult(SendStatus.SEND_OK, built.msg_id, "", queue, number)
-
-    def _meet_faults(self, topic: str, timeout_ms: int) -> None:
-        if self.failure is not None:
-            raise self.failure
-        took_ms = timeout_ms if self.is_frozen else min(self.slow_ms, timeout_ms)
-        self._later.now_ms += took_ms
-        if self.is_frozen or self.slow_ms > timeout_ms:
-            raise RequestTimeoutError(f"no answer to a send to {topic} within {timeout_ms} ms")
-
-    @staticmethod
-    def _delay_ms(built: Outgoing) -> int:
-        if built.moment is not None and built.moment.delay_ms is not None:
-            return built.moment.delay_ms
-        if built.moment is not None and built.moment.deliver_ms is not None:
-            return built.moment.deliver_ms - SystemClock().time_ms()
-        level = parse_properties(built.properties).get(PROPERTY_DELAY_TIME_LEVEL)
-        return level_ms(int(level)) if level else 0
-
-    async def _through(
-        self, kind: str, topic: str | Message, body: object, options: SendOptions
-    ) -> Any:  # noqa: ANN401
-        """Send through the app's middlewares."""
-
-        async def last(given: Sending) -> Any:  # noqa: ANN401
-            if given.kind != "batch":
-                return self._keep(given.topic, given.body, given.options)
-            return [
-                self._keep(each, None, given.options)
-                if isinstance(each, Message)
-                else self._keep(given.topic, each, given.options)
-                for each in given.body
-            ]
-
-        return await surrounded(self._app.around_sends, last)(
-            make_sending(kind, topic, body, options)
-        )
-
-    def publish(self, topic: str | Message, body: object, options: SendOptions) -> SendResult:
-        """Keep a message of the test's own."""
-        return self._keep(topic, body, options, may_fail=False)
-
-    async def send(
-        self,
-        topic: str | Message,
-        body: Any = None,  # noqa: ANN401
-        **options: Unpack[SendOptions],
-    ) -> SendResult:
-        result: SendResult = await self._through("send", topic, body, options)
-        return result
-
-    def send_nowait(
-        self,
-        topic: str | Message,
-        body: Any = None,  # noqa: ANN401
-        **options: Unpack[SendOptions],
-    ) -> asyncio.Future[SendResult]:
-        return self._task(self._through("send", topic, body, options))
-
-    def _task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def send_oneway(
-        self,
-        topic: str | Message,
-        body: Any = None,  # noqa: ANN401
-        **options: Unpack[SendOptions],
-    ) -> None:
-        check_options(options)
-        self._task(self._through("oneway", topic, body, options)).add_done_callback(_forget)
-
-    async def send_batch(
-        self,
-        topic: str,
-        bodies: Iterable[Any],
-        **options: Unpack[SendOptions],
-    ) -> list[SendResult]:
-        results: list[SendResult] = await self._through("batch", topic, list(bodies), options)
-        return results
-
-    async def ready(self) -> None:
-        return None
-
-    async def flush(self) -> None:
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
-
-
-def _forget(task: asyncio.Task[Any]) -> None:
-    """Nobody asks how a one-way send ended."""
-    if not task.cancelled():
-        task.exception()
-
-
 class TestApp:
     """Runs an app's handlers in the test's own loop: no client, no broker, no waiting.
 
     Filters, conditions, serializers, batches, retries, error handlers and middlewares are the
-    client's own. What handlers send is published too. Delayed messages and retries come at once, or
-    with `simulated_time` when `pass_time` says that it is time.
+    client's own. What handlers send is published too, that of a transaction once it is committed;
+    one that ended unknown is asked about. A request is answered at once: by the app's responders,
+    or by `answer_requests`; otherwise it takes its timeout. Delayed messages and retries come at
+    once, or with `simulated_time` when `pass_time` says that it is time.
 
     Args:
         app: not started; one `TestApp` at a time.
@@ -339,9 +169,11 @@ class TestApp:
 
     def __init__(self, app: App, *, simulated_time: bool = False) -> None:
         self._app = app
-        self._later = _Later(is_simulated=simulated_time)
-        self._lines = [_Line(app, each, self._later) for each in app.subscriptions]
-        self._producer = _TestProducer(app, self._later)
+        self._later = Later(is_simulated=simulated_time)
+        requests = Requests(self._respond)
+        self._lines = [_Line(app, each, self._later, requests) for each in app.subscriptions]
+        self._producer = AppProducer(app, self._later, requests)
+        self._requests = requests
         self._stack = ExitStack()
         self._executor = ThreadPoolExecutor(1, "rocketpy-test-app")
 
@@ -386,10 +218,12 @@ class TestApp:
         count = 0
         while True:
             await self._producer.flush()
+            await self._producer.check_back()
             while self._producer.fresh:
                 ext = self._producer.fresh.popleft()
                 for line in self._lines:
-                    line.offer(ext)
+                    if not (line.is_responder and self._requests.is_one(ext)):
+                        line.offer(ext)
             busy = [line for line in self._lines if line.waiting]
             if not busy:
                 return count
@@ -418,6 +252,22 @@ class TestApp:
             count += await self.run_until_idle()
         self._later.now_ms = max(self._later.now_ms, until_ms)
         return count
+
+    async def _respond(self, ext: MessageExt) -> None:
+        """Have the app's responders handle a request of a handler, at once."""
+        for line in self._lines:
+            if line.is_responder and line.offer(ext):
+                while line.waiting and self._requests.is_open(ext):
+                    await line.work(self._executor)
+
+    def answer_requests(self, topic: str, answer: Any) -> None:  # noqa: ANN401
+        """Answer what handlers ask of somebody else, whose topic it is.
+
+        Args:
+            topic: where requests go.
+            answer: what the app's serializer takes, or a function of the request that returns it.
+        """
+        self._requests.answers[topic] = answer
 
     @property
     def elapsed_s(self) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import rocketpy
-from rocketpy import App, Headers, Message, Producer, ReceivedMessage, Retry, ToDLQ
-from rocketpy.errors import ClientError, IllegalMessageError, RequestTimeoutError
+from rocketpy import App, Headers, Message, Producer, ReceivedMessage, Retry, ToDLQ, TxState
+from rocketpy.errors import ClientError, ConfigError, IllegalMessageError, RequestTimeoutError
 from rocketpy.testing.app import TestApp
 
 
@@ -264,3 +264,150 @@ async def test_what_cannot_be_sent_or_goes_on_for_ever_is_told() -> None:
         await test.publish("round", 1)
         with pytest.raises(ClientError, match="there are more"):
             await test.run_until_idle()
+
+
+def asking() -> App:
+    app = App("nowhere:1", group="shop")
+
+    @app.responder("quotes", group="pricing")
+    async def quote(request: dict[str, str], message: ReceivedMessage) -> dict[str, int] | None:
+        if request["sku"] == "again" and not message.retries:
+            raise Retry(1)
+        return {"price": 3} if request["sku"] != "unknown" else None
+
+    @app.subscribe("quotes", group="audit")
+    async def audit(request: dict[str, str]) -> None: ...
+
+    @app.subscribe("carts", group="carts")
+    async def price(sku: Any, producer: Producer) -> None:
+        answer = await producer.request("quotes", {"sku": sku}, timeout=5)
+        await producer.send("prices", answer.decode())
+
+    @app.subscribe("parcels", group="parcels")
+    async def track(parcel: Any, producer: Producer) -> None:
+        answer = await producer.request("tracking", parcel)
+        await producer.send("places", answer.decode())
+
+    return app
+
+
+async def test_requests_of_handlers_are_answered_by_the_app_s_responders() -> None:
+    async with TestApp(asking()) as test:
+        await test.publish("carts", "book")
+        await test.publish("carts", "again")
+        await test.run_until_idle()
+        assert [each.decode() for each in test.sent("prices")] == [{"price": 3}] * 2
+        assert test.answers("pricing") == [{"price": 3}] * 2
+        assert len(test.acked("pricing")) == 2, "responders get a request once"
+        assert len(test.acked("audit")) == 2, "others who subscribe get it, too"
+
+
+async def test_requests_that_nobody_answers_take_their_time() -> None:
+    async with TestApp(asking(), simulated_time=True) as test:
+        await test.publish("carts", "unknown")
+        await test.run_until_idle()
+        assert test.elapsed_s == 5
+        assert len(test.retried("carts")) == 1
+        await test.publish("parcels", "p1")
+        await test.run_until_idle()
+        assert len(test.retried("parcels")) == 1
+        test.answer_requests("tracking", lambda request: f"{request.decode()} in Ulm")
+        await test.pass_time(60)
+        assert len(test.acked("parcels")) == 1
+        test.answer_requests("tracking", "delivered")
+        await test.publish("parcels", "p2")
+        await test.run_until_idle()
+        places = [each.decode() for each in test.sent("places")]
+        assert [each.rpartition(" ")[2] for each in places] == ["Ulm", "delivered"]
+        test.freeze_sends()
+        await test.publish("parcels", "p3")
+        await test.run_until_idle()
+        assert len(test.acked("parcels")) == 2
+
+
+async def test_a_handler_answers_by_itself() -> None:
+    app = App("nowhere:1", group="shop")
+
+    @app.responder("sums", group="sums")
+    async def add(numbers: list[int], message: ReceivedMessage, producer: Producer) -> None:
+        await producer.reply(message, sum(numbers))
+
+    async with TestApp(app) as test:
+        assert (await app.producer.request("sums", [1, 2])).decode() == 3
+        assert repr(app.producer) == "<Producer of a TestApp, group shop>"
+        assert app.producer.stats.begun == 1
+        await test.publish("sums", [1])
+        await test.run_until_idle()
+        assert len(test.acked("sums")) == 1
+
+
+def paying(*, checks: list[TxState] | None = None) -> App:
+    app = App("nowhere:1", group="shop")
+
+    if checks is not None:
+
+        @app.transaction_checker
+        async def check(message: ReceivedMessage) -> TxState:
+            assert message.decode() == "unknown"
+            return checks.pop(0)
+
+    @app.subscribe("orders", group="paying")
+    async def pay(order: Any, producer: Producer) -> None:
+        async with producer.transaction("paid", order) as tx:
+            assert tx.id
+            if order == "broke":
+                raise ToDLQ("no money")
+            if order == "unknown":
+                tx.unknown()
+
+    @app.subscribe("paid", group="sending")
+    async def send(order: Any) -> None: ...
+
+    return app
+
+
+async def test_transactions_of_handlers_are_published_when_they_commit() -> None:
+    async with TestApp(paying()) as test:
+        for order in ("good", "broke", "unknown"):
+            await test.publish("orders", order)
+        await test.run_until_idle()
+        assert [each.decode() for each in test.sent("paid")] == ["good"]
+        assert [each.decode() for each in test.acked("sending")] == ["good"]
+        assert len(test.dead("paying")) == 1
+        test.fail_sends(ClientError("down"))
+        await test.publish("orders", "good")
+        await test.run_until_idle()
+        assert len(test.sent("paid")) == 1
+        assert len(test.dead("paying")) == 2
+
+
+async def test_the_app_s_checker_is_asked_about_the_others_when_it_is_time() -> None:
+    checks = [TxState.UNKNOWN, TxState.COMMIT]
+    async with TestApp(paying(checks=checks), simulated_time=True) as test:
+        await test.publish("orders", "unknown")
+        await test.run_until_idle()
+        await test.pass_time(29)
+        assert len(checks) == 2
+        await test.pass_time(1)
+        assert len(checks) == 1
+        assert test.sent("paid") == []
+        await test.pass_time(30)
+        assert len(test.acked("sending")) == 1
+    async with TestApp(paying(checks=[TxState.ROLLBACK])) as test:
+        await test.publish("orders", "unknown")
+        await test.run_until_idle()
+        assert test.sent("paid") == []
+
+
+async def test_a_transaction_needs_a_group_and_takes_no_delay() -> None:
+    nameless = App("nowhere:1")
+    async with TestApp(nameless):
+        with pytest.raises(ConfigError, match="group"):
+            nameless.producer.transaction("paid", "x")
+    app = paying()
+    async with TestApp(app):
+        with pytest.raises(IllegalMessageError, match="delayed"):
+            async with app.producer.transaction("paid", "x", delay=5):
+                pass
+        with pytest.raises(ClientError, match="calls no message back"):
+            await app.producer.recall("paid", "x")
