@@ -108,10 +108,10 @@ def write(files: Sequence[Path], documents: Sequence[Path] = DOCUMENTS) -> list[
 
 def main() -> int:
     """Write what the named files hold."""
-    files = [RESULTS / Path(name).name for name in sys.argv[1:]]
+    files = [RESULTS / Path(name).name for name in sys.argv[1:] if not name.startswith("-")]
     if not files:
         print(__doc__)
-        return 2
+        return 0 if "--help" in sys.argv[1:] else 2
     print("\n".join(write(files)))
     return 0
 
