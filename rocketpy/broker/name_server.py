@@ -9,6 +9,8 @@ Source: BrokerOuterAPI.java, BrokerController.registerBrokerAll (5.4.0).
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
+from itertools import compress
 from typing import Any, Final
 
 import structlog
@@ -65,6 +67,7 @@ class NameServerLink:
         self._announcing: asyncio.Task[None] | None = None
         self._told: asyncio.Future[None] | None = None
         self._unreachable: set[str] = set()
+        self._missed: set[str] = set()
         self._building = asyncio.Lock()
 
     @property
@@ -136,7 +139,12 @@ class NameServerLink:
 
     async def register_all(self) -> None:
         """Send the whole topic table to every name server."""
-        await self._register(lambda: self._topics.all().values())
+        behind, self._missed = self._missed, set()
+        heard: set[str] = set()
+        try:
+            heard = await self._register(lambda: self._topics.all().values())
+        finally:
+            self._missed |= behind - heard
 
     async def fetch_route(self, topic: str) -> RouteResponse:
         """Ask the name servers, one after the other, for the route of a topic; any loop."""
@@ -183,7 +191,7 @@ class NameServerLink:
             while self._changed:
                 changed, self._changed = self._changed, {}
                 told, self._told = self._told, None
-                await self._register(changed.values)
+                self._note_missed(await self._register(partial(self._as_now, changed)))
                 _resolve(told)
         finally:
             # Who came while the last round was made has nothing of his own to wait for.
@@ -191,6 +199,21 @@ class NameServerLink:
             _resolve(told)
             _resolve(self._told)
             self._told = None
+
+    def _note_missed(self, heard: set[str]) -> None:
+        """Have the whole table told anew when a name server hears of changes after it missed some.
+
+        It has the newest version then, under which it takes over nothing more.
+        """
+        is_behind = not self._missed.isdisjoint(heard)
+        self._missed.update(address for address in self.addresses if address not in heard)
+        if is_behind:
+            self._topics.renew_version()
+            self._spawn(self.register_all())
+
+    def _as_now(self, changed: dict[str, TopicConfig]) -> list[TopicConfig]:
+        """Return topics as they are now: two changes of one may be heard of in the other order."""
+        return [self._topics.get(name) or topic for name, topic in changed.items()]
 
     def _call_when_announced(self, callback: Callable[[], None]) -> None:
         if self._announcing is None or self._loop is None:
@@ -200,13 +223,16 @@ class NameServerLink:
             self._told = self._loop.create_future()
         self._spawn(_call_after(self._told, callback))
 
-    async def _register(self, topics: Callable[[], Iterable[TopicConfig]]) -> None:
+    async def _register(self, topics: Callable[[], Iterable[TopicConfig]]) -> set[str]:
+        """Tell all name servers of topics; return the addresses of those that took them over."""
         # What is said of later changes comes behind: one body at a time.
         async with self._building:
             body = await in_turns(self._body(topics))
-        await asyncio.gather(*(self._register_at(address, body) for address in self.addresses))
+        addresses = self.addresses
+        took = await asyncio.gather(*(self._register_at(address, body) for address in addresses))
+        return set(compress(addresses, took))
 
-    async def _register_at(self, address: str, body: bytes) -> None:
+    async def _register_at(self, address: str, body: bytes) -> bool:
         identity = self._identity
         config = self._configs.broker
         header = RegisterBrokerRequestHeader(
@@ -227,6 +253,7 @@ class NameServerLink:
                 code=response.code,
                 remark=response.remark,
             )
+        return response is not None and response.code == 0
 
     async def _say_goodbye(self, address: str) -> None:
         identity = self._identity

@@ -78,7 +78,13 @@ class PersistentTable(ABC, Generic[E]):
         self._draft, self._to_tell = None, []
         if draft is not None:
             self._version.bump(self._clock)
-            self._file.save(self._content(draft))
+            try:
+                self._file.save(self._content(draft))
+            except BaseException:
+                # Nobody would ask for those again that are not there after all.
+                for name in draft.keys() - self.entries.keys():
+                    self._documents.pop(name, None)
+                raise
             self.entries = draft
         return told
 
@@ -86,6 +92,11 @@ class PersistentTable(ABC, Generic[E]):
     def data_version(self) -> dict[str, int]:
         """The table's DataVersion as JSON."""
         return self._version.to_json()
+
+    def renew_version(self) -> None:
+        """Make another version of the same content, for who took the last one over in part."""
+        with self._lock:
+            self._version.bump(self._clock)
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, E]]:

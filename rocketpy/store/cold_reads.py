@@ -38,7 +38,7 @@ class ColdReads:
         self._log = log
         self._lock = threading.Lock()
         self._known: collections.OrderedDict[int, None] = collections.OrderedDict()
-        self._wanted: list[int] = []
+        self._wanted: collections.deque[int] = collections.deque(maxlen=_MAX_KNOWN)
 
     def expect(self, phy_offset: int) -> None:
         """Hear that a read begins at a physical offset."""
@@ -55,7 +55,8 @@ class ColdReads:
     def step(self, now_ms: int) -> int:
         """Ask the system for what is wanted; see `rocketpy.runtime.service.Service.step`."""
         with self._lock:
-            wanted, self._wanted = self._wanted[-_MAX_KNOWN:], []
+            wanted = [*self._wanted]
+            self._wanted.clear()
         for piece in wanted:
             self._read(piece * PIECE_BYTES, (piece + 2) * PIECE_BYTES)
         return now_ms + _INTERVAL_MS

@@ -62,6 +62,7 @@ class TopicCreations:
         self._pool = pool
         self._when_announced = when_announced
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._waiting: list[_Creation] = []
         self._waiting_bytes = 0
 
@@ -93,10 +94,13 @@ class TopicCreations:
 
     def write(self) -> None:
         """Change and write what waits, if anything does, and have it announced and answered."""
-        with self._lock:
-            taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        # Who finds nothing left waits for the one that took it: his own request came behind.
+        with self._writing:
+            with self._lock:
+                taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
+            responses = self._responses(taken) if taken else []
         if taken:
-            self._when_announced(partial(_answer, taken, self._responses(taken)))
+            self._when_announced(partial(_answer, taken, responses))
 
     def _responses(self, taken: list[_Creation]) -> list[RemotingCommand]:
         responses: list[RemotingCommand] = []

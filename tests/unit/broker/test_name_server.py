@@ -10,9 +10,12 @@ from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import ConnectError
+from rocketpy.namesrv.registration import Registration, read_topics
+from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.runtime.steps import run_to_end
 from rocketpy.store.config import MessageStoreConfig
 from tests.unit.broker.fakes import FakeClock, MemoryFile
 
@@ -280,3 +283,86 @@ async def test_very_many_topics_are_told_in_steps_and_a_new_one_behind_them() ->
     first, second = (topics_of(command) for _, command in kit.sent(103))
     assert len(first) >= 2_000
     assert list(second) == ["young"]
+
+
+async def test_a_name_server_is_told_of_a_topic_as_it_is_now() -> None:
+    kit = Kit("n1:1")
+    await kit.link.start()
+    # Changes on two threads: what is heard first was written last.
+    with kit.topics.one_write():
+        kit.topics.when_written(lambda: kit.topics.put(TopicConfig("changed", 8, 8)))
+        kit.topics.put(TopicConfig("changed", 4, 4))
+    await turns()
+    (told,) = [topics_of(command) for _, command in kit.sent(103)[1:]]
+    assert told["changed"]["readQueueNums"] == 8
+    await kit.link.stop()
+
+
+def queues_at(calls: list[tuple[str, RemotingCommand]], address: str, topic: str) -> int:
+    """How many queues of a topic a name server knows that took over what was sent to it."""
+    table = RouteTable()
+    for to, command in calls:
+        if to == address:
+            told = run_to_end(read_topics(command.body, command.version))
+            broker = Registration(
+                cluster="c",
+                broker_name="b",
+                broker_id=0,
+                address="b:1",
+                ha_address="",
+                data_version=told.data_version,
+                topics=told.topics,
+            )
+            table.register(broker, "connection", 0)
+    route = table.route(topic)
+    return 0 if route is None else route.queue_datas[0].read_queue_nums
+
+
+async def test_a_name_server_that_missed_a_change_has_it_when_it_hears_of_the_next() -> None:
+    kit = Kit()
+    kit.topics.put(TopicConfig("changed", 4, 4))
+    await kit.link.start()
+    kit.client.down = {"n1:1"}
+    kit.topics.put(TopicConfig("changed", 8, 8))
+    await turns()
+    kit.client.down = set()
+    kit.topics.put(TopicConfig("other", 4, 4))
+    await turns()
+    assert [queues_at(kit.sent(103), each, "changed") for each in ("n1:1", "n2:2")] == [8, 8]
+    count = len(kit.sent(103))
+    kit.topics.put(TopicConfig("next", 4, 4))
+    await turns()
+    assert len(kit.sent(103)) == count + 2, "the whole table once only"
+    await kit.link.stop()
+
+
+async def test_who_missed_a_change_and_the_whole_table_behind_it_is_told_again() -> None:
+    kit = Kit("n1:1")
+    kit.topics.put(TopicConfig("changed", 4, 4))
+    await kit.link.start()
+    kit.client.down = {"n1:1"}
+    kit.topics.put(TopicConfig("changed", 8, 8))
+    await turns()
+    await kit.link.register_all()
+    kit.client.down = set()
+    kit.topics.put(TopicConfig("other", 4, 4))
+    await turns()
+    assert queues_at(kit.sent(103), "n1:1", "changed") == 8
+    await kit.link.stop()
+
+
+async def test_a_whole_table_makes_up_for_a_change_that_was_missed() -> None:
+    kit = Kit("n1:1")
+    kit.topics.put(TopicConfig("changed", 4, 4))
+    await kit.link.start()
+    kit.client.down = {"n1:1"}
+    kit.topics.put(TopicConfig("changed", 8, 8))
+    await turns()
+    kit.client.down = set()
+    await kit.link.register_all()
+    count = len(kit.sent(103))
+    kit.topics.put(TopicConfig("other", 4, 4))
+    await turns()
+    assert len(kit.sent(103)) == count + 1
+    assert queues_at(kit.sent(103), "n1:1", "changed") == 8
+    await kit.link.stop()

@@ -2,10 +2,12 @@ import json
 import random
 from pathlib import Path
 
+import pytest
 import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.topics import TopicTable, system_topics
+from rocketpy.errors import StoreError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.store.json_file import JsonFile, dump_pretty
 from rocketpy.testing.sim_files import SimFiles
@@ -171,6 +173,20 @@ def test_a_topic_is_on_disk_before_anyone_is_told() -> None:
         topics.load()
         assert topics.get(f"T{number}") == created
     assert topics.get("T0") is not None
+
+
+def test_topics_that_could_not_be_written_leave_nothing_behind() -> None:
+    files = SimFiles()
+    topics = TopicTable(
+        BrokerConfig(broker_name="b"), JsonFile(Path("/topics.json"), files), FakeClock()
+    )
+    topics.put(TopicConfig("A", 4, 4))
+    kept = len(topics._documents)
+    files.capacity_bytes = 0
+    for number in range(100):
+        with pytest.raises(StoreError):
+            topics.create_on_send(f"T{number}", "TBW102", 4)
+    assert len(topics._documents) == kept
 
 
 def test_the_file_is_the_table_also_after_changes_and_deletions() -> None:

@@ -93,6 +93,16 @@ def test_pieces_long_ago_are_asked_for_again() -> None:
     assert len(woken) == 66
 
 
+def test_a_disk_that_hangs_lets_nothing_pile_up() -> None:
+    log = Log()
+    cold, _ = reads(log)
+    for number in range(2_000):
+        cold.expect(number % 100 * PIECE_BYTES)
+    assert len(cold._wanted) == 64
+    cold.step(5)
+    assert (12, 3, 5) in log.asked(), "the newest: piece 99"
+
+
 class Runner:
     """Drives nothing."""
 

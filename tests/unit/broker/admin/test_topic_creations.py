@@ -1,6 +1,8 @@
 import contextlib
 import random
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from rocketpy.errors import DiskFullError
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.command import RemotingCommand, make_request
 from rocketpy.remoting.business import BusinessPool
+from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.runtime.clock import SystemClock
 from rocketpy.store.json_file import JsonFile
@@ -154,6 +157,38 @@ def test_other_requests_see_what_was_asked_for_before_them(kit: Kit) -> None:
     assert asked.codes() == [0]
     while asked.pool.run_one():
         pass
+    assert kit.topics.get("t") is None
+
+
+def test_other_requests_wait_for_a_write_that_another_thread_makes(kit: Kit) -> None:
+    asked = Creations(kit)
+    asked.ask("t")
+    is_writing, may_write = threading.Event(), threading.Event()
+    one_write = kit.topics.one_write
+
+    def slow_write() -> contextlib.AbstractContextManager[None]:
+        is_writing.set()
+        assert may_write.wait(10)
+        return one_write()
+
+    kit.topics.one_write = slow_write  # type: ignore[method-assign, assignment]
+    has_begun = threading.Event()
+
+    def begun(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        has_begun.set()
+        return asked.admin.delete(channel, request)
+
+    delete = asked.creations.behind(begun)
+    request = make_request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(asked.creations.write)
+        assert is_writing.wait(10)
+        deleting = threads.submit(delete, asked.channel, request)  # type: ignore[arg-type]
+        assert not has_begun.wait(0.05), "it came behind the creation"
+        may_write.set()
+        writing.result()
+        assert isinstance(response := deleting.result(), RemotingCommand)
+    assert response.code == 0
     assert kit.topics.get("t") is None
 
 
