@@ -6,8 +6,8 @@ STAMP  := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
 COMPILED := $(wildcard rocketpy/broker/processor/*.pyx rocketpy/broker/processor/*.pxi rocketpy/arrow/*.pyx)
-# What the compiled send path takes part in; CI runs it a second time in pure Python.
-SENDING := tests/simulation tests/conformance tests/unit/broker tests/integration/broker tests/bad_input tests/unit/arrow
+# All that needs no JVM; it runs twice, with the compiled modules and in pure Python.
+WITHOUT_JVM := tests -q -m "not interop and not spark" -n 2 --dist loadfile
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
 
 .DEFAULT_GOAL := help
@@ -46,8 +46,8 @@ demo-spark: setup-spark jdk ## the flights again: streamed by Spark into Parquet
 
 test: gcc setup-spark jdk go check ## everything CI runs
 	@bash tests/peer/peer.sh fetch
-	$(PYTEST) tests -q -m "not interop and not spark" -n 2 --dist loadfile
-	ROCKETPY_PURE=1 $(PYTEST) $(SENDING) -q -n 2 --dist loadfile
+	$(PYTEST) $(WITHOUT_JVM)
+	ROCKETPY_PURE=1 $(PYTEST) $(WITHOUT_JVM)
 	$(BIN)/python -m tests.fuzz --seconds 60 --where-possible
 	$(BIN)/python -m tests.fuzz --decoder --seconds 20 --where-possible
 	$(BIN)/python -m tests.fuzz --client --seconds 20 --where-possible
