@@ -9,7 +9,8 @@ So the log itself says what may repeat, and why:
   before that. Twice only after an end before it was written that the check point was dealt with.
   One that the timer delivered twice, over an end, stands in the revive queue twice: the offset
   passes the second place only with what lies between them, a little later;
-- an ack that the broker confirmed is in the log.
+- an ack that the broker confirmed is in the log. Two check points have one name when two consumers
+  ask in the same millisecond for another time of a message that both were given over an end.
 """
 
 from collections import Counter, defaultdict
@@ -105,10 +106,15 @@ class Trail:
             assert key in self.acked_ms, f"a confirmed ack is lost: {key}"
         by_place: defaultdict[Place, list[int]] = defaultdict(list)
         sources: defaultdict[Name, list[Point]] = defaultdict(list)
+        untils: defaultdict[Key, set[int]] = defaultdict(set)
+        for point in self.points:
+            untils[point.key].add(point.until_ms)
         for point in self.points:
             place = point.key.place
             by_place[place].append(point.phy_offset)
-            if self.acked_ms.get(point.key, point.until_ms) >= point.until_ms:
+            # An ack says which pop it belongs to, not which check point where two have one name.
+            is_shared = untils[point.key] != {point.until_ms}
+            if is_shared or self.acked_ms.get(point.key, point.until_ms) >= point.until_ms:
                 message = self.messages[place]
                 sources[_name(message, message.reconsume_times + 1)].append(point)
         for place, found in by_place.items():

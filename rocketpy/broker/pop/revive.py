@@ -363,7 +363,11 @@ class ReviveQueue:
             return  # it is read again with those before it
         point.revive_offset = message.queue_offset
         key = key_of(point)
-        if key in self._points:
+        known = self._points.get(key)
+        if known is not None:
+            # A message that is held once more in the very millisecond in which a pop began with it,
+            # as after a kill, has the name of that pop.
+            known.include(point)
             # Over a kill the timer delivers twice. Those in between must not be passed; with the
             # last of them this one is dealt with, too, and is not given back after another kill.
             next(reversed(self._points.values())).revive_offset = message.queue_offset

@@ -5,7 +5,7 @@ Source: PopCheckPoint, AckMsg, BatchAckMsg, BatchAck, BatchAckMessageRequestBody
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from rocketpy.proto.json_body import Body, body
 from rocketpy.proto.pop import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG
@@ -98,6 +98,18 @@ class CheckPoint(Body):
             index = self.index_of(queue_offset)
             if index >= 0:
                 self.bit_map |= 1 << index
+
+    def include(self, other: Self) -> None:
+        """Take over the messages of another check point of the same pop; they are not acked yet.
+
+        All of them come back when the later one is over.
+        """
+        missing = [each for each in other.offsets(acked=False) if self.index_of(each) < 0]
+        if missing:
+            mine = self.offset_diffs or [*range(self.count)]
+            self.offset_diffs = [*mine, *(each - self.start_offset for each in missing)]
+            self.count = len(self.offset_diffs)
+        self.invisible_ms = max(self.invisible_ms, other.invisible_ms)
 
     def offsets(self, *, acked: bool) -> list[int]:
         """Queue offsets of the messages that are acked, or of those that are not, in order."""

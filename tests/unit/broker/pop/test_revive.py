@@ -323,6 +323,25 @@ def test_the_offset_waits_for_all_that_was_given_back_before_a_failure() -> None
     assert kit.committed == 0
 
 
+def test_check_points_of_one_name_bring_back_what_either_has() -> None:
+    """One message held for longer, and a pop that began with it, in the same millisecond."""
+    kit = Kit()
+    kit.check_point(7)
+    kit.check_point(7, 4)
+    kit.ack(7, 7)
+    kit.ack(7, 9)
+    kit.clock.now_ms += 5_000
+    assert kit.run() == [(7, [1, 3])]
+    kit.check_point(7, 4)
+    kit.check_point(7)
+    kit.ack(7, 8)
+    kit.clock.now_ms += 5_000
+    assert kit.run() == [(7, [0, 2, 3])]
+    kit.run()
+    kit.start()
+    assert not kit.run(), "both were dealt with"
+
+
 def test_a_check_point_that_is_read_twice_keeps_its_place_and_its_acks() -> None:
     kit = Kit()
     kit.check_point(0)

@@ -132,3 +132,14 @@ def test_a_field_of_another_type_is_said() -> None:
             CheckPoint.decode(data)
     with pytest.raises(BadBodyError):
         BatchAckMessageRequestBody.decode(b'{"acks":5}')
+
+
+def test_a_check_point_takes_over_what_another_one_has_besides() -> None:
+    point = CheckPoint("t", "g", 0, 5, 7, 1_000, 2, [], "b")
+    point.note_acked((6,))
+    point.include(CheckPoint("t", "g", 0, 5, 7, 3_000, 3, [0, 1, 4], "b"))
+    assert (point.offsets(acked=False), point.offsets(acked=True)) == ([5, 9], [6])
+    assert (point.count, point.invisible_ms) == (3, 3_000)
+    before = point.encode()
+    point.include(CheckPoint("t", "g", 0, 5, 7, 1_000, 1, [0], "b"))
+    assert point.encode() == before
