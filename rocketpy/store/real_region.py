@@ -101,9 +101,10 @@ class RealRegion:
         """See `rocketpy.store.files.Region.read_ahead`; while it waits other threads run."""
         if sys.platform == "darwin":
             return
-        # A descriptor of its own: that of the region may be given up meanwhile.
+        # A descriptor of its own: that of the region may be given up meanwhile. None of those that
+        # are kept back for what has to be done.
         with contextlib.suppress(OSError):
-            fd = self._reserve.open(self._path, os.O_RDONLY)
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_WILLNEED)
             finally:

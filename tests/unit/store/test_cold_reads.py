@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ import pytest
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import Service
 from rocketpy.store.cold_reads import PIECE_BYTES, RECENT_BYTES, ColdReads
+from rocketpy.store.descriptors import process_reserve
 from rocketpy.store.reader import MessageReader
 from rocketpy.store.real_files import RealFiles
 from tests.unit.store.store_kit import TOPIC, Kit, put_many
@@ -164,4 +166,21 @@ def test_reading_ahead_is_asked_of_the_system_and_only_a_matter_of_speed(
     region.read_ahead(0, 8_192)
     advice = os.POSIX_FADV_WILLNEED
     assert asked == [(0, 8_192, advice), (8_192, 1_808, advice)]
+    region.close()
+
+
+def test_reading_ahead_takes_no_descriptor_that_is_kept_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    region = RealFiles().create(tmp_path / "file", 10_000)
+    open_file = os.open
+
+    def no_descriptor(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    kept = list(process_reserve()._kept)
+    monkeypatch.setattr(os, "open", no_descriptor)
+    region.read_ahead(0, 8_192)
+    assert process_reserve()._kept == kept != []
+    monkeypatch.setattr(os, "open", open_file)
     region.close()
