@@ -180,13 +180,21 @@ class SuspendedRequests:
         with self._lock:
             self._remove(entry)
 
-    def release_owner(self, owner: Hashable) -> None:
-        """Forget all requests of an owner without resuming them: its connection is lost."""
+    def release_owner(self, owner: Hashable) -> list[SuspendedRequest]:
+        """Forget all requests of an owner without resuming them: its connection is lost.
+
+        Returns:
+            Those that were woken and have not gone on: what they were woken for is there still.
+        """
         with self._lock:
             mine = self._by_owner.get(owner)
-            if mine is not None:
-                for entry in list(mine.entries):
-                    self._remove(entry)
+            if mine is None:
+                return []
+            entries = list(mine.entries)
+            woken = [entry for entry in entries if not entry.is_waiting]
+            for entry in entries:
+                self._remove(entry)
+        return woken
 
     def release_all(self) -> None:
         """Forget everything: the broker stops."""

@@ -131,7 +131,7 @@ class NotificationOperation:
 
     def forget(self, owner: Hashable) -> None:
         """Forget the requests of an owner that is lost."""
-        self._waiters.suspended.release_owner(owner)
+        self._waiters.forget(owner)
 
     def count_waiting(self, topic: str, queue_id: int, group: str) -> int | Refusal:
         """How many pops of a group wait for a queue."""

@@ -124,7 +124,7 @@ class PopOperation:
 
     def forget(self, owner: Hashable) -> None:
         """Forget the pops of an owner that is lost."""
-        self._waiters.suspended.release_owner(owner)
+        self._waiters.forget(owner)
 
     def _check(self, wanted: PopRequest) -> Refusal | None:
         config = self._config

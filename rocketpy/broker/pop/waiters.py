@@ -147,6 +147,17 @@ class PopWaiters:
         ):
             self._forget_group(topic, group)
 
+    def forget(self, owner: Hashable) -> None:
+        """Forget the requests of an owner that is lost.
+
+        A message that came woke one of its group: when that one is lost before its turn, the next
+        is woken in its place.
+        """
+        for lost in self.suspended.release_owner(owner):
+            assert isinstance(lost, Waiting)
+            wanted = lost.wanted
+            self.wake(GroupQueue(wanted.topic, wanted.group, max(ANY_QUEUE, wanted.queue_id)))
+
     def _note_groups(self, queues: Iterable[GroupQueue]) -> bool:
         """Remember who waits for what; whether anything of it was not known."""
         is_new = False

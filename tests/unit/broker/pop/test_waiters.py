@@ -10,6 +10,11 @@ from rocketpy.broker.suspended_requests import SuspendedRequests
 
 class Wanted:
     is_ordered = False
+    topic = "T"
+
+    def __init__(self, group: str, queue_id: int) -> None:
+        self.group = group
+        self.queue_id = queue_id
 
 
 class Source:
@@ -30,12 +35,18 @@ class Kit:
         self.source = Source()
         self.resumed: list[Any] = []
 
-    def suspend(self, group: str, queue_id: int = -1, tags: frozenset[int] | None = None) -> bool:
+    def suspend(
+        self,
+        group: str,
+        queue_id: int = -1,
+        tags: frozenset[int] | None = None,
+        owner: str = "owner",
+    ) -> bool:
         queues = [GroupQueue("T", group, queue_id), GroupQueue(f"%RETRY%{group}_T", group, -1)]
         waiting = Waiting(
-            Wanted(),
+            Wanted(group, queue_id),
             keys_of(queues),
-            "owner",
+            owner,
             10_000,
             self.source,
             message_filter=None if tags is None else TagFilter(tags),
@@ -67,6 +78,24 @@ def test_one_of_each_group_is_woken_whoever_waits_for_all_queues_first() -> None
     assert len(kit.arrive()) == 1
     assert not kit.arrive()
     assert not kit.waiters.groups.get("T"), "groups that do not wait are not remembered"
+
+
+def test_who_is_lost_before_its_turn_leaves_the_message_to_the_next() -> None:
+    kit = Kit()
+    for owner in ("lost", "kept"):
+        kit.suspend("g", owner=owner)
+    kit.suspend("h", 0, owner="lost")
+    kit.suspend("h", 0, owner="kept")
+    assert kit.arrive() == [("g", -1), ("h", 0)]
+    kit.resumed.clear()
+    kit.waiters.forget("lost")
+    assert kit.resumed == [("g", -1), ("h", 0)]
+    kit.suspend("g", owner="lost")
+    kit.suspend("g", owner="third")
+    kit.resumed.clear()
+    kit.waiters.forget("lost")
+    kit.waiters.forget("nobody")
+    assert not kit.resumed, "it was not woken"
 
 
 def test_a_filter_says_who_is_woken() -> None:
