@@ -45,10 +45,16 @@ _ROWS_KEPT: Final = 100_000
     "--lines", is_flag=True, help="Each line of standard input is a message, sent as it comes."
 )
 @click.option(
-    "-K", "--key-separator", metavar="TEXT", help="With --lines: what stands before it is the key."
+    "-K",
+    "--key-separator",
+    metavar="TEXT",
+    help="With --lines: what stands before it is the key; \\t is a tab.",
 )
 @click.option(
-    "-T", "--tag-separator", metavar="TEXT", help="With --lines: what stands before it is the tag."
+    "-T",
+    "--tag-separator",
+    metavar="TEXT",
+    help="With --lines: what stands before it is the tag; \\t is a tab.",
 )
 @click.option("--queue", metavar="[BROKER:]N", help="Send to this queue.")
 @click.option("--order-key", help="Messages with the same key keep their order.")
@@ -134,7 +140,7 @@ class _Lines:
         self, tag_separator: str | None, key_separator: str | None, options: SendOptions
     ) -> None:
         self._separators = [
-            (name, separator.encode())
+            (name, separator.replace("\\t", "\t").encode())
             for name, separator in (("tag", tag_separator), ("keys", key_separator))
             if separator
         ]
@@ -162,8 +168,11 @@ class _Lines:
                 await _in_order(sent, options)
             await producer.flush()
             lines.end()
-        if output == "json" or self._sent <= _ROWS_SHOWN:
-            show(self._rows, output, empty="no messages")
+        if output == "json" or 0 < self._sent <= _ROWS_SHOWN:
+            show(self._rows, output)
+        elif not self._sent:
+            if self._failure is None:
+                click.echo("no messages")
         else:
             click.echo(f"sent {self._sent:,} messages to {topic}")
         self._tell_skipped()

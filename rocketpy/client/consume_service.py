@@ -172,11 +172,11 @@ async def handled(invoke: Invoke, messages: list[ReceivedMessage]) -> int | None
         if worker is None or worker.cancelling():
             raise
         logger.warning(
-            "handler was cancelled, to be delivered again: %(messages)r", {"messages": messages}
+            "handler was cancelled, messages given back: %(messages)r", {"messages": messages}
         )
     except Exception:
         logger.warning(
-            "handler failed, to be delivered again: %(messages)r",
+            "handler failed, messages given back: %(messages)r",
             {"messages": messages},
             exc_info=True,
         )

@@ -181,7 +181,7 @@ class _Guarded:
                 )
             except Exception:
                 logger.warning(
-                    "error handler failed, to be delivered again: %(message)r",
+                    "error handler failed, message given back: %(message)r",
                     {"message": message},
                     exc_info=True,
                 )

@@ -188,11 +188,11 @@ class PopService:
             if worker is None or worker.cancelling():
                 raise
             logger.warning(
-                "handler was cancelled, to be delivered again: %(messages)r", {"messages": chunk}
+                "handler was cancelled, messages given back: %(messages)r", {"messages": chunk}
             )
         except Exception:
             logger.warning(
-                "handler failed, to be delivered again: %(messages)r",
+                "handler failed, messages given back: %(messages)r",
                 {"messages": chunk},
                 exc_info=True,
             )

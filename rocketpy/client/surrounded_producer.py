@@ -113,6 +113,10 @@ class SurroundedProducer(Producer):
         async def call() -> None:
             try:
                 await self._call(sending, last)
+            except asyncio.CancelledError as error:
+                # Of something that a middleware waited for, unless the loop is ending.
+                self._oneway.losses.add(sending.topic, error)
+                raise
             except Exception as error:  # noqa: BLE001 - nobody waits for it
                 self._oneway.losses.add(sending.topic, error)
 

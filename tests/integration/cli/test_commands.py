@@ -146,6 +146,14 @@ def test_lines_have_keys_and_tags_and_what_is_skipped_is_said(
     assert "skipped 2 lines: without a separator, or a body after it" in cli.err
     found = [(row["tag"], row["keys"], row["body"]) for row in cli.json("topic", "peek", "t")]
     assert found == [("paid", ["o1"], "first"), ("open", ["o2"], "a:b")]
+    stdin(b"o4\tby tab\n")
+    assert len(json.loads(cli("send", "t", "--lines", "-K", r"\t", "-o", "json"))) == 1
+    last = cli.json("topic", "peek", "t")[-1]
+    assert (last["keys"], last["body"]) == (["o4"], "by tab")
+    stdin(b"x\n")
+    assert cli("send", "gone?", "--lines", code=1) == ""
+    stdin(b"\n")
+    assert cli("send", "t", "--lines") == "no messages\n"
     cli("send", "t", "x", "-K", ":", code=2)
     cli("send", "t", "x", "--lines", code=2)
     cli("send", "t", "--lines", "--count", "2", code=2)

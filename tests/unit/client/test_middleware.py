@@ -192,6 +192,20 @@ def test_a_one_way_send_that_a_middleware_fails_is_counted_as_lost() -> None:
     run_sim(main)
 
 
+def test_a_one_way_send_whose_middleware_is_cancelled_is_counted_as_lost() -> None:
+    async def main(cluster: Cluster) -> None:
+        async def cancelled(_sending: Sending, _proceed: Proceed) -> Any:
+            raise asyncio.CancelledError
+
+        async with cluster.client() as client:
+            producer = client.producer(middlewares=[cancelled])
+            producer.send_oneway("t", b"x")
+            await producer.flush()
+            assert producer.lost_oneway == 1
+
+    run_sim(main)
+
+
 KINDS = ["consumer", "ordered", "pop_consumer"]
 
 

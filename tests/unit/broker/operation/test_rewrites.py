@@ -139,7 +139,7 @@ _PAIRS = st.tuples(st.sampled_from(_NAMES), st.sampled_from(_VALUES))
 
 
 @given(st.lists(_PAIRS, max_size=7), st.sampled_from([0, 4, 8, 12]), st.sampled_from(["", "\x02"]))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_the_properties_are(pairs: list[tuple[str, str]], sys_flag: int, end: str) -> None:
     kit = _Kit()
     text = "\x02".join(f"{name}\x01{value}" for name, value in [("UNIQ_KEY", UNIQ), *pairs]) + end
