@@ -326,7 +326,9 @@ def assert_same(pure: Outcome, compiled: Outcome) -> None:
     for path, content in pure.files.items():
         assert content == compiled.files[path], path
     assert _told(pure.arrivals) == _told(compiled.arrivals)
-    assert len(compiled.arrivals) <= len(pure.arrivals)
+    # Where a run ends differs (a read, a frame for Python), so the number of times does too.
+    for told in (pure, compiled):
+        assert len(told.arrivals) <= arrived(told), "told more often than there are messages"
     assert pure.counts == compiled.counts
     assert pure.store == compiled.store
     assert pure.transactions == compiled.transactions
