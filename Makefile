@@ -87,7 +87,7 @@ bench: setup jdk ## ours, also without its compiled parts, beside Apache 5.4.0, 
 bench-quick: setup jdk ## the same in about 3 minutes, for a first look
 	@$(BIN)/python -m bench --quick
 
-bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption (about 6 minutes)
+bench-features: setup jdk ## the same for transactions, delays, SQL92 filters, ordered and pop consumption (about 9 minutes)
 	@$(BIN)/python -m bench --features --rows "$(ROWS)"
 
 bench-further: setup jdk ## many connections, topics and keys, large bodies, a long log, a consumer far behind (about 15 minutes)
