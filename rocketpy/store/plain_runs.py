@@ -11,7 +11,7 @@ from operator import add, le
 from typing import NamedTuple
 
 from rocketpy.store.consume_queue import ConsumeQueue
-from rocketpy.store.queue_entry import ENTRY
+from rocketpy.store.queue_entry import columns_of
 
 
 class PlainPart(NamedTuple):
@@ -102,7 +102,7 @@ def plain_run(
         their records, which do not overlap.
     """
     view, base, file_end = file
-    places, sizes, _ = zip(*ENTRY.iter_unpack(window), strict=True)
+    places, sizes = columns_of(window)
     ends = list(map(add, places, sizes))
     if places[0] < base or min(sizes) <= 0 or not all(map(le, ends, places[1:])):
         return None

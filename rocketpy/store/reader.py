@@ -36,7 +36,7 @@ from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.plain_runs import PlainPart, RecordRun, plain_run
 from rocketpy.store.proven_reads import ProvenReads
-from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
+from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES, columns_of
 from rocketpy.store.read_ahead import ReadAhead
 from rocketpy.store.read_limit import ReadLimit
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter, outside_queue
@@ -445,10 +445,9 @@ class _Selection:
         comes into play before their end.
         """
         most = min(max(wanted, _SHORTEST_RUN), _LONGEST_RUN)
-        entries = list(ENTRY.iter_unpack(window[: most * ENTRY_BYTES]))
-        if len(entries) < _SHORTEST_RUN:
+        offsets, sizes = columns_of(window[: most * ENTRY_BYTES])
+        if len(offsets) < _SHORTEST_RUN:
             return None
-        offsets, sizes, _ = zip(*entries, strict=True)
         room = min(
             self._recent.size_bytes - self.size_bytes, _MAX_WASTED_BYTES - self._wasted_bytes
         )
