@@ -279,12 +279,13 @@ class PopWorld(ClusterWorld):
         await asyncio.sleep(self.rng.choice([0, 0.01, 0.3]))
         self.order.handle(_place(message))
         self.acked.add(message.body)  # its broker may honour an ack whose response is lost
+        asked = len(self.world.of_code(_ACK))
         try:
             await message.ack()
         except RocketPyError:
             self.counts["ack failed"] += 1
             return
-        self._acked(message)
+        self._acked(message, asked)
 
     def _what(self, message: PoppedMessage) -> What:
         """In order, a message stays where it is; otherwise it comes back as a copy."""
@@ -321,17 +322,23 @@ class PopWorld(ClusterWorld):
             self.holders.step_clock(self._now_s, whose.clock.time_ms())
         super()._step_clock(whose, change_ms)
 
-    def _acked(self, message: PoppedMessage) -> None:
+    def _acked(self, message: PoppedMessage, asked: int) -> None:
+        """An ack has returned, before which so many acks had been asked for."""
         place = _place(message)
-        requests = [
-            request.ext_fields
-            for request in self.world.of_code(_ACK)
+        handles = {
+            request.ext_fields["extraInfo"]
+            for request in self.world.of_code(_ACK)[asked:]
             if self._place_of(request.ext_fields) == place
-        ]
-        if not requests:
+        }
+        if not handles:
             return  # its time was over, and nothing was asked
+        if (
+            len(handles) > 1
+        ):  # of somebody else, too, who had it before: nobody knows which is whose
+            self.counts["acked together"] += 1
+            return
         self.counts["acked"] += 1
-        handle = parse_handle(requests[-1]["extraInfo"])
+        handle = parse_handle(handles.pop())
         if self.mode == "log":
             self.confirmed.append(Key(place, handle.check_point_offset, handle.pop_time_ms))
         else:

@@ -207,6 +207,7 @@ class TroubledWorld:
                 )
             except ProcessEndedError:
                 self.counts["ended in start"] += 1
+                self._ended(broker)  # it may have served before its start was complete
             else:
                 self._note_start(broker)
                 return
