@@ -5,7 +5,7 @@ Source: ExpressionMessageFilter.java (5.4.0).
 
 import threading
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from rocketpy.proto.record import properties_of
 from rocketpy.proto.record_shape import SHAPE_BYTES, RecordShape
@@ -158,15 +158,31 @@ def check_expression(expression: str) -> None:
         )
 
 
+class _Refusal(NamedTuple):
+    """Why an expression is none: whoever sends it does so with each pull."""
+
+    reason: str
+
+    @property
+    def size_bytes(self) -> int:
+        return 4 * len(self.reason)
+
+    def error(self) -> ValueError:
+        return ValueError(self.reason)
+
+
+_UNKNOWN: Final = _Refusal("")
+
+
 class ExpressionCache:
-    """Filters of the expressions seen last; bounded in number and memory.
+    """Filters of the expressions seen last, and why others are none; bounded in number and memory.
 
     It is emptied when it is full: expressions that are in use come back with the next pull.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._filters: dict[tuple[str, str | None], ConsumerFilter | None] = {}
+        self._filters: dict[tuple[str, str | None], ConsumerFilter | _Refusal | None] = {}
         self._size_bytes = 0
 
     @property
@@ -184,20 +200,20 @@ class ExpressionCache:
             expression_type: `TAG` (also when None) or `SQL92`.
 
         Raises:
-            ValueError: it is too long, holds no tag, or is no condition (an ExpressionError then,
-                which says where).
+            ValueError: it is too long, holds no tag, or is no condition; it says where.
         """
-        filters = self._filters
         key = (expression, None if expression_type == EXPRESSION_TAG else expression_type)
-        if key in filters:
-            return filters[key]
-        found: ConsumerFilter | None
-        if expression_type == EXPRESSION_SQL92:
-            found = SqlFilter(Condition(expression))
-        else:
-            check_expression(expression)
-            found = filter_of(build_subscription("", expression))
-        size_bytes = 4 * len(expression) + (0 if found is None else found.size_bytes)
+        found = self._filters.get(key, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = _made(expression, expression_type)
+            if len(expression) <= MAX_EXPRESSION_CHARS:  # one that is longer is refused by that
+                self._keep(key, found)
+        if isinstance(found, _Refusal):
+            raise found.error()
+        return found
+
+    def _keep(self, key: tuple[str, str | None], found: ConsumerFilter | _Refusal | None) -> None:
+        size_bytes = 4 * len(key[0]) + (0 if found is None else found.size_bytes)
         with self._lock:
             if (
                 len(self._filters) >= _MAX_CACHED_COUNT
@@ -207,4 +223,13 @@ class ExpressionCache:
                 self._size_bytes = 0
             self._filters[key] = found
             self._size_bytes += size_bytes
-        return found
+
+
+def _made(expression: str, expression_type: str | None) -> ConsumerFilter | _Refusal | None:
+    try:
+        if expression_type == EXPRESSION_SQL92:
+            return SqlFilter(Condition(expression))
+        check_expression(expression)
+        return filter_of(build_subscription("", expression))
+    except ValueError as error:
+        return _Refusal(str(error))

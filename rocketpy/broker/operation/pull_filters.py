@@ -11,11 +11,9 @@ from rocketpy.broker.filters import ConsumerFilter, ExpressionCache, SqlFilter, 
 from rocketpy.broker.operation.pull_request import PullForbidden, PullRefused, PullRequest
 from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
-from rocketpy.errors import ExpressionError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.subscription import EXPRESSION_SQL92, SUB_ALL, is_tag_type
-from rocketpy.sql92.condition import Condition
 
 _FORBIDDEN_BROADCAST: Final = 4
 _FORBIDDEN_SUBSCRIPTION: Final = 5
@@ -106,7 +104,7 @@ class PullFilters:
         registration = self._sql.get(wanted.topic, wanted.group)
         if registration is None:
             remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
-            if kind == EXPRESSION_SQL92 and (reason := _why_none(expression)):
+            if kind == EXPRESSION_SQL92 and (reason := self._why_none(expression)):
                 remark = f"{remark} {reason}"
             raise PullRefused.with_code(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
         if registration.client_version < wanted.sub_version:
@@ -116,13 +114,12 @@ class PullFilters:
             raise not_supported(kind)
         return registration.filter
 
-
-def _why_none(expression: str) -> str:
-    try:
-        Condition(expression)
-    except ExpressionError as error:
-        return str(error)
-    return ""
+    def _why_none(self, expression: str) -> str:
+        try:
+            self._expressions.filter_of(expression, EXPRESSION_SQL92)
+        except ValueError as error:
+            return str(error)
+        return ""
 
 
 def not_supported(expression_type: str) -> PullRefused:

@@ -25,9 +25,24 @@ def test_expressions_have_a_limit() -> None:
     cache = ExpressionCache()
     with pytest.raises(ValueError, match=str(MAX_EXPRESSION_CHARS)):
         cache.filter_of("x" * (MAX_EXPRESSION_CHARS + 1))
+    assert cache.size_bytes == 0
     with pytest.raises(ValueError, match="no tag"):
         cache.filter_of(" || ")
-    assert cache.size_bytes == 0
+
+
+@pytest.mark.parametrize(("expression", "kind"), [("a = ", "SQL92"), (" || ", "TAG")])
+def test_why_an_expression_is_none_is_not_found_again(
+    expression: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ExpressionCache()
+    with pytest.raises(ValueError, match=r".+") as first:
+        cache.filter_of(expression, kind)
+    monkeypatch.delattr(filters, "Condition")
+    monkeypatch.delattr(filters, "check_expression")
+    with pytest.raises(ValueError, match=r".+") as second:
+        cache.filter_of(expression, kind)
+    assert str(second.value) == str(first.value)
+    assert 0 < cache.size_bytes < 1_000
 
 
 def test_the_cache_has_a_bound_in_bytes() -> None:
