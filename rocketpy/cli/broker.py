@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketpy.cli.daemon import common_options, hold_collector, report_configuration, run_server
+from rocketpy.cli.daemon import collect_seldom, common_options, report_configuration, run_server
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet, Sources
 from rocketpy.runtime.live_settings import load_with_live_file
@@ -111,7 +111,7 @@ def command(
     print_config: bool,
 ) -> int:
     """Run a broker: it stores messages and serves producers and consumers."""
-    hold_collector()
+    collect_seldom()
     more = [] if namesrv is None else [f"namesrvAddr={namesrv}"]
     loaded = load_config(config_path, [*overrides, *more], os.environ)
     if print_config:

@@ -26,6 +26,8 @@ from rocketpy.runtime.without_rich import structlog
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FORCED_EXIT: Final = 130
+_WHILE_STARTING: Final = 10_000
+_USUAL_THRESHOLDS: Final = gc.get_threshold()
 _logger = structlog.get_logger(__name__)
 
 
@@ -73,9 +75,12 @@ def common_options(function: F) -> F:
     return function
 
 
-def hold_collector() -> None:
-    """Collect no garbage until the server is ready: what an import makes, stays."""
-    gc.disable()
+def collect_seldom() -> None:
+    """Look for garbage seldom until the server is ready: most of what an import makes, stays.
+
+    Never would be no quicker, and what imports leave would be 0.6 MiB of the idle server.
+    """
+    gc.set_threshold(_WHILE_STARTING)
 
 
 def report_configuration(configs: Mapping[str, ConfigSet], *, strict: bool) -> None:
@@ -133,7 +138,7 @@ async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> 
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    gc.enable()
+    gc.set_threshold(*_USUAL_THRESHOLDS)
     await stopping.wait()
     _notify_systemd("STOPPING=1")
     _logger.info("stopping")

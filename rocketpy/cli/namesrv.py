@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rocketpy.cli.daemon import common_options, hold_collector, report_configuration, run_server
+from rocketpy.cli.daemon import collect_seldom, common_options, report_configuration, run_server
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet, Sources
 from rocketpy.runtime.live_settings import load_with_live_file
@@ -60,7 +60,7 @@ def command(
     print_config: bool,
 ) -> int:
     """Run a name server: it knows which broker serves which topic."""
-    hold_collector()
+    collect_seldom()
     loaded = load_config(config_path, overrides, port=port)
     if print_config:
         click.echo(loaded.as_properties(), nl=False)

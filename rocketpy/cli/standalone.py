@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketpy.cli.broker import broker_classes, build_broker, load_config
-from rocketpy.cli.daemon import common_options, hold_collector, report_configuration, run_server
+from rocketpy.cli.daemon import collect_seldom, common_options, report_configuration, run_server
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.live_settings import load_with_live_file
@@ -127,7 +127,7 @@ def command(  # noqa: PLR0913 - one argument an option
     print_config: bool,
 ) -> int:
     """Run a name server and a broker in one process."""
-    hold_collector()
+    collect_seldom()
     for_namesrv, for_broker = split_overrides(overrides)
     namesrv, broker = _load(data, host, (namesrv_port, port), for_namesrv, for_broker)
     if print_config:
