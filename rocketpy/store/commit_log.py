@@ -14,6 +14,7 @@ Source: CommitLog, AllocateMappedFileService (5.4.0).
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import accumulate, count, repeat
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from rocketpy.proto.record import (
 from rocketpy.proto.record_check import RecordCheck, RecordState, check_record, is_intact
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.files import StoreFiles
+from rocketpy.store.known_damage import KnownDamage
 from rocketpy.store.mapped_file import MappedFile
 from rocketpy.store.mapped_file_queue import MappedFileQueue
 from rocketpy.store.offsets import StoreOffsets
@@ -44,7 +46,6 @@ _STEP_BYTES: Final = 16 << 20
 _SMALL_STEP_BYTES: Final = 64 << 10
 _POPULATE_BYTES: Final = 1 << 20
 """Pages are made present so far ahead: 1 us each; touching them one by one costs 7."""
-_MAX_REMEMBERED_DAMAGE: Final = 10_000
 
 
 class CommitLog:
@@ -79,7 +80,9 @@ class CommitLog:
         self._limit = 0  # position in the current file up to which nothing needs thought
         self.on_step: Callable[[], None] = _nothing
         self.verified_from = 0
-        self.damaged: set[int] = set()
+        self._damage = KnownDamage()
+        self.damaged: AbstractSet[int] = self._damage.places
+        self.end_without_damage: Callable[[int, int], int] = self._damage.end_without
 
     # -- the files -------------------------------------------------------------------------
 
@@ -452,8 +455,7 @@ class CommitLog:
 
     def report_damage(self, phy_offset: int, reason: str) -> None:
         """Say once that a record is damaged; readers leave it out."""
-        if phy_offset not in self.damaged and len(self.damaged) < _MAX_REMEMBERED_DAMAGE:
-            self.damaged.add(phy_offset)
+        if self._damage.add(phy_offset):
             logger.error("damaged record: phy_offset=%d reason=%s", phy_offset, reason)
 
     def file_count(self) -> int:

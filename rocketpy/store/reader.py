@@ -243,12 +243,14 @@ class MessageReader:
         """Return the memory of the log's file with an offset, for who checks records himself.
 
         Returns:
-            The file's memory, the physical offset where it begins, and where what is written ends.
-            None for messages that `get` reads from the disk, and while any are damaged.
+            The file's memory, the physical offset where it begins, and where what is written ends,
+            or the next damaged record begins. None for what `get` reads from the disk, or is one.
         """
-        if self._log.damaged or phy_offset < self._log.offsets.appended - self._recent_bytes:
+        if phy_offset < self._log.offsets.appended - self._recent_bytes:
             return None
-        return self._log.written_part(phy_offset)
+        view, base, end = self._log.written_part(phy_offset)
+        end = self._log.end_without_damage(phy_offset, end)
+        return None if end <= phy_offset else (view, base, end)
 
     def _most_entries(self, weight: int) -> int:
         """Return how many entries one read looks at."""

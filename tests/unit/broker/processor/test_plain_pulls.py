@@ -224,22 +224,52 @@ def test_a_reset_is_delivered_by_python_once(monkeypatch: pytest.MonkeyPatch) ->
     assert compiled.served_bytes == len(plain(2, 3)) + len(plain(3, 4))
 
 
+def report_damage(broker: Broker, queue_offset: int, queue_id: int = 0) -> None:
+    """Have the store know a record to be damaged."""
+    store: Any = broker.parts.store
+    store._log.report_damage(store.queue_entry(TOPIC, queue_id, queue_offset)[0], "of a test")
+
+
 @needs_compiled
-def test_damaged_and_unchecked_records_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_records_are_left_to_python_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare(broker: Broker) -> None:
         fill(broker, 1)
-        log: Any = broker.parts.store._log
-        log.damaged.add(broker.parts.store.queue_entry(TOPIC, 0, 2)[0])  # type: ignore[index]
+        report_damage(broker, 12)
 
+    few = {"maxMsgNums": "4"}
+    around = [plain(1, 6, **few), plain(4, 13)]
+    at_it = [plain(2, 9, **few), plain(3, 12)]
+    pulls = [[FIRST, around[0], *at_it, around[1]]]
+    pure, compiled = pulled_both_ways(monkeypatch, pulls, None, prepare)
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes == sum(map(len, around))
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(420, 432))
+def test_records_known_to_be_damaged(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    def prepare(broker: Broker) -> None:
+        fill(broker, seed)
+        rng = random.Random(seed)
+        table: Any = broker.parts.store
+        for _ in range(rng.choice((1, 3, 10))):
+            queue = rng.randrange(QUEUES)
+            report_damage(broker, rng.randrange(table._table.get(TOPIC, queue).max_offset), queue)
+
+    segments = some_segments(random.Random(seed))
+    pure, compiled = pulled_both_ways(monkeypatch, segments, prepare=prepare)
+    assert_same_pulls(pure, compiled)
+    assert compiled.served_bytes
+
+
+@needs_compiled
+def test_unchecked_records_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(broker: Broker) -> None:
         fill(broker, 1)
         store: Any = broker.parts.store
         store._log.verified_from = store.queue_entry(TOPIC, 0, 10)[0]
 
     pulls = [[FIRST, plain(1), plain(2, 1), plain(3, 10), plain(4, 11)]]
-    pure, compiled = pulled_both_ways(monkeypatch, pulls, None, prepare)
-    assert_same_pulls(pure, compiled)
-    assert compiled.served_bytes == 0
     pure, compiled = pulled_both_ways(monkeypatch, pulls, None, unchecked)
     assert_same_pulls(pure, compiled)
     # The compiled path checks them itself.
@@ -267,7 +297,7 @@ def test_any_damage_to_records_of_a_former_life(monkeypatch: pytest.MonkeyPatch,
     segments = some_segments(random.Random(seed))
     pure, compiled = pulled_both_ways(monkeypatch, segments, prepare=prepare)
     assert_same_pulls(pure, compiled)
-    # Once damage was met, Python serves every pull.
+    # Python serves every pull that would take a damaged one.
     assert pure.reads[0] > 50
 
 

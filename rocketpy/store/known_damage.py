@@ -1,0 +1,43 @@
+"""Which records of the log were found damaged: readers leave them out."""
+
+import bisect
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+_MAX_REMEMBERED: Final = 10_000
+
+
+class KnownDamage:
+    """Physical offsets of damaged records, as many as are remembered; any thread.
+
+    Attributes:
+        places: the offsets.
+    """
+
+    __slots__ = ("_ascending", "_places", "places")
+
+    def __init__(self) -> None:
+        self._places: set[int] = set()
+        self._ascending: list[int] = []
+        self.places: AbstractSet[int] = self._places
+
+    def add(self, phy_offset: int) -> bool:
+        """Remember a record; False when it is remembered already, or there are too many."""
+        if phy_offset in self._places or len(self._places) >= _MAX_REMEMBERED:
+            return False
+        self._places.add(phy_offset)
+        bisect.insort(self._ascending, phy_offset)
+        return True
+
+    def end_without(self, phy_offset: int, end: int) -> int:
+        """Return up to where no record is damaged, as far as is known, from one offset to another.
+
+        With as many as are remembered there may be more: then it is the first offset.
+        """
+        ascending = self._ascending
+        if not ascending:
+            return end
+        if len(ascending) >= _MAX_REMEMBERED:
+            return phy_offset
+        index = bisect.bisect_left(ascending, phy_offset)
+        return min(end, ascending[index]) if index < len(ascending) else end
