@@ -52,8 +52,10 @@ class BrokerIdentity:
 
 def _resolved(host: str) -> str:
     """The address of a host, an IPv4 one when it has several kinds; addresses stay as they are."""
+    # Text loads the tables of international names, whatever it says.
+    asked = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(asked, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = f"brokerIP1: the host name {host!r} cannot be resolved to an address: {error}"
         raise StartError(reason) from error

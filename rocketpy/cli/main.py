@@ -5,15 +5,17 @@ To add a command: write a module with a click command, and one line in `COMMANDS
 
 import importlib
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from rocketpy import __version__
 from rocketpy.terminal.choice import cluster_options, given
 from rocketpy.terminal.guard import run_command
 from rocketpy.terminal.hints import HintingGroup
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line for --help)
@@ -83,8 +85,10 @@ class LazyGroup(HintingGroup):
         assert isinstance(found, click.Command), cmd_name
         return found
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Complete names without importing the commands, and the options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - a server has no shell
+
         names = [
             CompletionItem(name, help=COMMANDS[name][1])
             for name in self.list_commands(ctx)

@@ -14,7 +14,6 @@ effect here, and a key nobody knows, are warnings.
 """
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -24,7 +23,6 @@ from typing import Any, ClassVar, Protocol, TypeVar, get_type_hints
 
 from rocketpy.errors import ConfigError
 from rocketpy.lazy_dataclass import lazy_dataclass
-from rocketpy.runtime.apache_keys import APACHE_KEYS, unsupported_reason
 from rocketpy.runtime.config_values import OptionType, allowed, parse_value, value_text
 from rocketpy.runtime.properties_file import format_properties, parse_properties
 
@@ -425,6 +423,9 @@ def _located(error: ConfigError, settings: Sequence[Setting]) -> ConfigError:
 
 
 def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
+    # Loaded for wrong keys only.
+    from rocketpy.runtime.apache_keys import APACHE_KEYS, unsupported_reason  # noqa: PLC0415
+
     if setting.key in APACHE_KEYS:
         reason = f"has no effect: {unsupported_reason(setting.key)}"
     elif setting.source == "-D":
@@ -437,6 +438,8 @@ def _warn(setting: Setting, known: Iterable[str]) -> ConfigWarning:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 - as above
+
     by_lowered = {each.lower(): each for each in known}
     close = difflib.get_close_matches(key.lower(), by_lowered, n=1, cutoff=0.7)
     return f"; did you mean {by_lowered[close[0]]}?" if close else ""

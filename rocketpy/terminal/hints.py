@@ -1,7 +1,5 @@
 """Groups whose commands are imported when they are called, and that help with a misspelt one."""
 
-import difflib
-
 import click
 
 
@@ -22,6 +20,8 @@ class HintingGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
+            import difflib  # noqa: PLC0415 - for misspelt commands only
+
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
             if not near:
                 raise

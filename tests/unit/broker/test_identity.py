@@ -25,17 +25,20 @@ def test_an_ipv6_address_has_20_bytes() -> None:
     assert broker.store_host == bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
 
 
-def test_a_host_name_is_told_and_its_address_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolve(host: str, port: object, **_: object) -> list[object]:
-        assert host == "broker-a"
+@pytest.mark.parametrize(("name", "asked"), [("broker-a", b"broker-a"), ("bröker", "bröker")])
+def test_a_host_name_is_told_and_its_address_stored(
+    name: str, asked: bytes | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(host: bytes | str, port: object, **_: object) -> list[object]:
+        assert host == asked
         v6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::7", 0, 0, 0))
         v4 = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("172.18.0.3", 0))
         return [v6, v4]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    broker = identity("broker-a")
+    broker = identity(name)
     broker.listens_on(7)
-    assert broker.address == "broker-a:7"
+    assert broker.address == f"{name}:7"
     assert broker.store_host == bytes([172, 18, 0, 3, 0, 0, 0, 7])
 
 
