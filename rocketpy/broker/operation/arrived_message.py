@@ -1,9 +1,12 @@
 """The message that came last, read once for all conditions that wait for it."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketpy.proto.record import properties_of
 from rocketpy.store.results import GetMessageResult, GetMessageStatus
+
+_MOST_WEIGHT: Final = 1_000
+"""Of the conditions that one message is looked at by while it is stored: some 20 ms of them."""
 
 
 class _Store(Protocol):
@@ -19,15 +22,28 @@ class ArrivedMessage:
         store: has it.
     """
 
-    __slots__ = ("_found", "_store")
+    __slots__ = ("_found", "_store", "_weight_left")
 
     def __init__(self, store: _Store) -> None:
         self._store = store
         self._found: tuple[str, int, int, bytes | None] | None = None
+        self._weight_left = _MOST_WEIGHT
 
     def forget(self) -> None:
         """Another message came: what was read is not asked for again."""
         self._found = None
+        self._weight_left = _MOST_WEIGHT
+
+    def affords(self, weight: int) -> bool:
+        """Whether it may be looked at by one more condition: others wait until all have looked.
+
+        Args:
+            weight: of the condition, see `rocketpy.sql92.condition.Condition`.
+        """
+        if weight > self._weight_left:
+            return False
+        self._weight_left -= weight
+        return True
 
     def properties(self, topic: str, queue_id: int, queue_offset: int) -> bytes | None:
         """Return a message's properties as stored; None when they cannot be read like this.

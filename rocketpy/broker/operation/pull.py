@@ -157,7 +157,8 @@ class SuspendedPull(SuspendedRequest):
             tags_code: of one of them, and of all that are told of with no other call.
 
         A condition looks at whatever came since it looked last, so that one call tells of a batch.
-        When that is more than it may look at here, the pull goes on and looks in its own turn.
+        When that is more than it may look at here, or too many others have looked at the message
+        while its sender waits, the pull goes on and looks in its own turn.
         """
         wanted, message_filter = self.wanted, self.message_filter
         if wanted.queue_offset >= next_offset:
@@ -169,7 +170,7 @@ class SuspendedPull(SuspendedRequest):
         begin = self._looked_to
         if next_offset <= begin:
             return False
-        if next_offset - begin > _MAX_LOOKED_AT:
+        if next_offset - begin > _MAX_LOOKED_AT or not self._arrived.affords(message_filter.weight):
             return True
         queue = wanted.topic, wanted.queue_id
         try:

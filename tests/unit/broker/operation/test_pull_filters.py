@@ -7,6 +7,7 @@ import pytest
 
 from rocketpy.broker import filters
 from rocketpy.broker.filters import SqlFilter, TagFilter
+from rocketpy.broker.operation import arrived_message
 from rocketpy.broker.operation.pull import _MAX_LOOKED_AT
 from rocketpy.broker.operation.pull_request import PullResult
 from rocketpy.errors import ResourceShortError
@@ -54,6 +55,22 @@ def test_a_message_is_read_once_for_all_conditions_that_wait_for_it() -> None:
         kit.arrive("y", offset)
         assert len(kit.store.reads) == before + offset, "nor again for another tag of its"
     assert [pull.wanted.expression for pull in kit.resumed] == ["a > 5", "a = 5"]
+
+
+def test_more_conditions_than_a_sender_waits_for_look_in_turns_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrived_message, "_MOST_WEIGHT", 3)
+    kit = Kit()
+    heavy = " OR ".join(f"a = {number}" for number in range(20))
+    for expression in ("a > 5", heavy, "a > 6", "a > 7", "a > 8"):
+        assert kit.pull(expression, kind="SQL92") is None
+    kit.store.results.append(one_message(1, b"b\x011\x02"))
+    kit.arrive("x", 1)
+    assert [pull.wanted.expression for pull in kit.resumed] == [heavy, "a > 8"]
+    kit.store.results.append(one_message(2, b"b\x011\x02"))
+    kit.arrive("x", 2)
+    assert len(kit.resumed) == 2, "the next message is looked at anew"
 
 
 def test_a_message_that_cannot_be_read_alone_is_looked_for_by_the_condition() -> None:
