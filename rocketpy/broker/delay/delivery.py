@@ -13,7 +13,8 @@ Invariants:
       the level after it.
 
 Where there is a compiled path (docs/decisions/0008), a run of messages that are as usual is stored
-by one call; what is not is delivered one by one, which also says what is the matter with it.
+by one call; what is not is delivered one by one, which also says what is the matter with it. So are
+those of a run that raised: nobody knows which of them it was, and it would raise again.
 
 Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (5.4.0).
 """
@@ -109,13 +110,22 @@ def delivered(stored: MessageExt) -> PutMessage | str:
 class _Level:
     """One level: its queue, its progress, and when to look again."""
 
-    __slots__ = ("_again_end", "_again_ms", "delay_ms", "due_ms", "progress", "queue")
+    __slots__ = (
+        "_again_end",
+        "_again_ms",
+        "delay_ms",
+        "due_ms",
+        "no_runs_until_ms",
+        "progress",
+        "queue",
+    )
 
     def __init__(self, queue: SystemQueue, progress: DurableProgress, delay_ms: int | None) -> None:
         self.queue = queue
         self.progress = progress
         self.delay_ms = delay_ms
         self.due_ms = 0
+        self.no_runs_until_ms = 0
         self._again_end = self._again_ms = 0
 
     def wait_again(self, queue_offset: int, delay_ms: int, now_ms: int) -> int:
@@ -217,20 +227,30 @@ class DelayDelivery:
         wait_ms, due = self._look(level, now_ms)
         if not due:
             return wait_ms
-        stored = self._deliver_run(level, due)
+        stored = self._deliver_run(level, due, now_ms)
         if stored:
             return wait_ms if stored == len(due) else 0
         if len(due) > _BATCH:
             due, wait_ms = due[:_BATCH], 0
         return self._deliver_each(level, len(due), now_ms, wait_ms)
 
-    def _deliver_run(self, level: _Level, due: list[tuple[int, int, int]]) -> int:
+    def _deliver_run(self, level: _Level, due: list[tuple[int, int, int]], now_ms: int) -> int:
         """Store leading messages by one call, if they are as usual; return how many."""
-        part = None if self._runs is None else self._store.recent_part(due[0][0])
-        if part is None or self._runs is None:
+        if self._runs is None or now_ms < level.no_runs_until_ms:
+            return 0
+        part = self._store.recent_part(due[0][0])
+        if part is None:
             return 0
         progress = level.progress
-        stored, phy_end = self._runs.deliver(self._topic_of, part, due, progress.position)
+        try:
+            stored, phy_end = self._runs.deliver(self._topic_of, part, due, progress.position)
+        except Exception:  # noqa: BLE001 - as a run they would fail again, good ones and all
+            _log.exception(
+                "a run of delayed messages failed, they are delivered one by one",
+                level=_number(level),
+            )
+            level.no_runs_until_ms = now_ms + _FAULT_MS
+            return 0
         if stored:
             progress.advance(progress.position + stored, phy_end)
             self._delivered += stored
@@ -306,7 +326,14 @@ class DelayDelivery:
         if queue_id is None:
             return self._passed_over(stored, "its topic was deleted")
         message.queue_id = queue_id
-        result = self._put.put(message)
+        try:
+            result = self._put.put(message)
+        except Exception:
+            phy_end = self._aside.store(message, now_ms)
+            if phy_end is None:
+                raise  # the level waits, and then it is tried again
+            _log.exception("a delayed message cannot be stored", topic=message.topic)
+            return phy_end
         if result.status is PutMessageStatus.PUT_OK:
             return result.phy_end
         if result.status in NEVER_STORED:

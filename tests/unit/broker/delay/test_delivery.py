@@ -2,121 +2,16 @@
 
 import dataclasses
 import random
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rocketpy.broker.delay.delivery import DelayDelivery
-from rocketpy.broker.delay.offsets import DelayOffsets
-from rocketpy.broker.delay.set_aside import SetAside
-from rocketpy.broker.internal_put import InternalPut
-from rocketpy.broker.operation.postponement import Postponement
-from rocketpy.proto.message import MessageExt, decode_message
+from rocketpy.proto.message import decode_message
 from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.sys_flag import TRANSACTION_COMMIT
 from rocketpy.proto.tags import tags_code
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from rocketpy.store.config import parse_delay_levels
-from rocketpy.store.json_file import JsonFile
-from rocketpy.store.message_store import MessageStore
-from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
-from tests.unit.store.store_kit import Kit as StoreKit
-
-LEVELS = "1s 5s 10s"
-PATH = Path("/store/config/delayOffset.json")
-
-
-class _PickyStore:
-    """A store that may refuse puts."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self.store = store
-        self.refusal: Callable[[PutMessage], PutMessageStatus | None] = lambda _message: None
-        self.when_durable = store.when_durable
-
-    def put_message(self, message: PutMessage) -> PutMessageResult:
-        status = self.refusal(message)
-        return self.store.put_message(message) if status is None else PutMessageResult(status)
-
-
-class Kit:
-    def __init__(self, **config: Any) -> None:
-        self.disk = StoreKit(message_delay_level=LEVELS, **config)
-        self.clock = self.disk.clock
-        self.deleted: set[str] = set()
-        self.queues = 4
-        self.start()
-
-    def start(self) -> None:
-        """Open the directory as a broker does that starts."""
-        self.store = self.disk.open()
-        self.picky = _PickyStore(self.store)
-        delays_ms = parse_delay_levels(self.disk.config.message_delay_level)
-        self.postponement = Postponement(delays_ms, self.clock)
-        self.offsets = DelayOffsets(
-            JsonFile(PATH, self.disk.files),
-            self.clock,
-            interval_ms=10_000,
-            version_step=200,
-            flushed_phy_offset=lambda: self.store.flushed_phy_offset,
-            flush_log=self.store.flush_log,
-        )
-        self.offsets.load()
-        put = InternalPut(self.picky, lambda _topic, _count, _size: None)
-        self.delivery = DelayDelivery(
-            self.store,
-            put,
-            self.offsets,
-            SetAside(put, self.postponement.delay, delays_ms),
-            delays_ms=delays_ms,
-            queue_of=self.queue_of,
-            topic_of=lambda _topic: None,
-            clock=self.clock,
-        )
-
-    def queue_of(self, topic: str, queue_id: int) -> int | None:
-        return None if topic in self.deleted else queue_id % self.queues
-
-    def stop(self) -> None:
-        self.offsets.persist()
-        self.store.close()
-
-    def send(self, body: bytes, level: int, topic: str = "T", **changes: Any) -> None:
-        properties = {"DELAY": str(level), "TAGS": "a", "UNIQ_KEY": "U"}
-        message = PutMessage(
-            topic,
-            2,
-            body,
-            encode_properties(properties),
-            uniq_key="U",
-            tags="a",
-            tags_code=tags_code("a"),
-            **changes,
-        )
-        assert self.postponement.postpone(message) is None
-        assert self.store.put_message(message).status is PutMessageStatus.PUT_OK
-
-    def run(self, elapsed_ms: int) -> None:
-        """Let time pass; the service runs when it wants to."""
-        end_ms = self.clock.monotonic_ms() + elapsed_ms
-        while True:
-            next_ms = self.delivery.step(self.clock.monotonic_ms())
-            if next_ms > end_ms:
-                break
-            self.clock.advance(max(0, next_ms - self.clock.monotonic_ms()))
-        self.clock.advance(end_ms - self.clock.monotonic_ms())
-
-    def delivered(self, topic: str = "T") -> list[MessageExt]:
-        found: list[MessageExt] = []
-        while len(found) < self.store.max_offset(topic, 2):
-            records = self.store.get_message(topic, 2, len(found), 32, 1 << 20).buffers
-            found += [decode_message(each) for each in records]
-        return found
-
-    def bodies(self) -> list[bytes]:
-        return [each.body for each in self.delivered()]
+from rocketpy.store.results import PutMessage, PutMessageStatus
+from tests.unit.broker.delay.delivery_kit import PATH, Kit
 
 
 def test_a_message_is_delivered_when_it_is_due_and_not_before() -> None:
@@ -417,45 +312,3 @@ def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> 
     assert kit.bodies() == []
     found = kit.store.get_message("T", 0, 0, 1, 1 << 20)
     assert [decode_message(each).body for each in found.buffers] == [b"x"]
-
-
-class _Runs:
-    """Stands where the compiled path stands: stores as many as it is told to."""
-
-    def __init__(self, kit: Kit, counts: list[int]) -> None:
-        self.kit = kit
-        self.counts = counts
-        self.asked: list[tuple[int, int]] = []
-
-    def deliver(
-        self, _topic_of: object, _part: object, entries: list[tuple[int, int, int]], offset: int, /
-    ) -> tuple[int, int]:
-        self.asked.append((offset, len(entries)))
-        count = min(self.counts.pop(0) if self.counts else 0, len(entries))
-        for number in range(count):
-            self.kit.store.put_message(PutMessage("T", 2, b"%d" % (offset + number), b""))
-        return count, self.kit.store.max_phy_offset if count else 0
-
-
-def test_runs_go_on_where_one_ended_and_what_they_leave_is_delivered_one_by_one() -> None:
-    kit = Kit()
-    runs = _Runs(kit, [128, 10, 0, 3, 0])
-    kit.delivery.use_runs(runs)
-    for number in range(200):
-        kit.send(b"%d" % number, 1)
-    kit.run(3_000)
-    assert kit.bodies() == [b"%d" % number for number in range(200)]
-    assert runs.asked == [(0, 128), (128, 72), (138, 62), (170, 30), (173, 27)]
-    assert kit.offsets.of_level(1).position == 200
-
-
-def test_a_run_is_passed_for_good_when_the_disk_has_it() -> None:
-    kit = Kit()
-    kit.delivery.use_runs(_Runs(kit, [3]))
-    for number in range(3):
-        kit.send(b"%d" % number, 1)
-    kit.run(3_000)
-    progress = kit.offsets.of_level(1)
-    assert (progress.position, progress.durable) == (3, 0)
-    kit.store.flush_log()
-    assert progress.durable == 3

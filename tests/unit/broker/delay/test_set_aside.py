@@ -10,7 +10,7 @@ from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.proto.properties import parse_properties
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpy.store.results import PutMessage, PutMessageStatus
-from tests.unit.broker.delay.test_delivery import Kit as DelayKit
+from tests.unit.broker.delay.delivery_kit import Kit as DelayKit
 from tests.unit.broker.timer.timer_kit import Kit as TimerKit
 from tests.unit.store.store_kit import Kit as StoreKit
 

@@ -215,6 +215,41 @@ def test_a_listener_that_fails_makes_nothing_come_twice(
     assert {("first", 1), ("first", 2)} <= set(told[-2:])
 
 
+@pytest.mark.parametrize("step", ["begin", "end"])
+def test_a_run_that_raises_where_it_is_stored_is_delivered_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Also when it raises each time: as a run none of them would ever be stored."""
+    monkeypatch.delenv("ROCKETPY_PURE", raising=False)
+
+    def failing(cluster: SimCluster) -> None:
+        direct = cluster.brokers[0].broker.parts.store.direct
+        begin, end = direct.begin, direct.end
+        is_bad = False
+
+        def bad_begin(places: Any, *others: Any) -> Any:
+            nonlocal is_bad
+            is_bad = any(topic == "second" for topic, *_ in places) and len(places) > 1
+            if is_bad and step == "begin":
+                raise ValueError("as told")
+            return begin(places, *others)
+
+        def bad_end(space: Any, run: Any) -> None:
+            if not is_bad:
+                return end(space, run)
+            end(space, None)  # lets go of the append lock, as it does when it fails
+            raise ValueError("as told")
+
+        direct.begin = bad_begin  # type: ignore[method-assign,assignment]
+        direct.end = bad_end  # type: ignore[method-assign]
+
+    reads = [delayed(1), delayed(2, "second"), *(delayed(n) for n in range(3, 9))]
+    found = outcome_of([warm(), [FIRST, b"".join(reads)]], None, failing, LATER_S)
+    assert found.delivered[1] == 8
+    assert sum(found.due_in_runs) == 0
+    assert found.store[0] == WARM_PUTS + 8 + 8, "each is stored once where it belongs"
+
+
 def test_no_run_holds_the_loop_for_more_than_a_mebibyte(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that is larger is a run of its own."""
     sizes = [100, 400_000, 400_000, 400_000, 2_000_000, 100, 100]
