@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketpy.broker.operation.moment import slot_ms, wanted_ms
+from rocketpy.broker.operation.recall_counts import RecallCounts
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
 from rocketpy.lazy_dataclass import lazy_dataclass
@@ -44,6 +45,9 @@ TIMER_PROPERTIES: Final = (
     PROPERTY_TIMER_DELIVER_MS,
 )
 """What asks for a time of delivery; the first one that is there counts."""
+_TOO_MANY_RECALLS: Final = Refusal(
+    ResponseCode.SYSTEM_BUSY, "recall failed, too many messages of that second are called back"
+)
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _INT_MAX: Final = (1 << 31) - 1
 
@@ -108,6 +112,7 @@ class Postponement:
         self.timers: TimerLimits = timers or TimerLimits()
         self._max_level = len(delays_ms)
         self._clock = clock
+        self._recalls = RecallCounts()
 
     def postpone(self, message: PutMessage) -> Refusal | None:
         """Change a message, in place, when its properties ask for a later delivery.
@@ -142,6 +147,8 @@ class Postponement:
         if isinstance(slot, Refusal):
             return slot
         if slot:
+            if PROPERTY_TIMER_DEL_UNIQKEY in properties and not self._takes_recall(slot):
+                return _TOO_MANY_RECALLS
             properties[PROPERTY_TIMER_OUT_MS] = str(slot)
             _store_in(message, properties, TIMER_TOPIC, 0)
         return None
@@ -175,6 +182,10 @@ class Postponement:
         if deliver_ms <= now_ms:
             return self._illegal() if PROPERTY_TIMER_DEL_UNIQKEY in properties else 0
         return slot_ms(deliver_ms, timers.precision_ms)
+
+    def _takes_recall(self, slot: int) -> bool:
+        precision_ms = self.timers.precision_ms
+        return self._recalls.take(slot // precision_ms, self._clock.time_ms() // precision_ms)
 
     def _illegal(self) -> Refusal:
         return Refusal(

@@ -3,9 +3,6 @@
 Source: RecallMessageProcessor, TimerMessageStore.buildDeleteKey (5.4.0).
 """
 
-import heapq
-import threading
-from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -31,10 +28,6 @@ from rocketpy.proto.tags import tags_code
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import PutMessage, PutMessageStatus
 
-MAX_RECALLS_PER_SLOT: Final = 100_000
-"""The ids of one slot are in memory while it is delivered: 15 MB."""
-MAX_COUNTED_SLOTS: Final = 10_000
-
 _TAG: Final = "_RECALL_TAG_"
 _BODY: Final = b"0"
 
@@ -44,9 +37,6 @@ _FORBIDDEN: Final = Refusal(
 )
 _NOT_AVAILABLE: Final = Refusal(
     ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
-)
-_TOO_MANY: Final = Refusal(
-    ResponseCode.SYSTEM_BUSY, "recall failed, too many messages of that second are called back"
 )
 
 
@@ -78,26 +68,6 @@ class Recalled(NamedTuple):
     phy_end: int
 
 
-class _RecallCounts:
-    """How many recalls this process took for each slot of the timer; safe from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[int] = Counter()
-
-    def take(self, slot: int, slot_now: int) -> bool:
-        """Count one more; False when there are too many."""
-        with self._lock:
-            if self._counts[slot] >= MAX_RECALLS_PER_SLOT:
-                return False
-            self._counts[slot] += 1
-            if len(self._counts) > MAX_COUNTED_SLOTS:
-                ahead = {key: n for key, n in self._counts.items() if key >= slot_now}
-                most = heapq.nlargest(MAX_COUNTED_SLOTS // 2, ahead, key=ahead.__getitem__)
-                self._counts = Counter({key: ahead[key] for key in most})
-            return True
-
-
 class RecallOperation:
     """Calls timed messages back; safe from any thread.
 
@@ -123,7 +93,6 @@ class RecallOperation:
         self._topic_exists = topic_exists
         self._config = config
         self._clock = clock
-        self._counts = _RecallCounts()
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
@@ -142,9 +111,6 @@ class RecallOperation:
         if isinstance(handle, Refusal):
             return handle
         now_ms = self._clock.time_ms()
-        slot_ms = self._postponement.timers.precision_ms
-        if not self._counts.take(int(handle.timestamp) // slot_ms, now_ms // slot_ms):
-            return _TOO_MANY
         properties = {
             PROPERTY_TAGS: _TAG,
             PROPERTY_TIMER_DEL_UNIQKEY: handle.message_id,

@@ -11,6 +11,7 @@ ahead; after the slot's end they come in the order they were stored in.
 Source: TimerMessageStore.dequeue (5.4.0).
 """
 
+import hashlib
 import heapq
 from array import array
 from collections import deque
@@ -98,7 +99,7 @@ class SlotReader:
         self.end_ms: int = self.start_ms + units.precision_ms
         self._units = units
         self._message_at = message_at
-        self._recalled: set[str] = set()
+        self._recalled: set[bytes] = set()
         self._ready: list[Due] = []
         self._late: deque[int] = deque()
         self._first = slot.first
@@ -124,7 +125,7 @@ class SlotReader:
         key = message.properties.get(PROPERTY_UNIQ_KEY, "")
         # A broker before 5.4 names the topic too.
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
-        return key in self._recalled or f"{topic}+{key}" in self._recalled
+        return _digest(key) in self._recalled or _digest(f"{topic}+{key}") in self._recalled
 
     def read_on(self, wall_ms: int) -> bool:
         """Look at a few more units; return whether there is more to look at now.
@@ -303,4 +304,9 @@ class SlotReader:
         message = self._message_at(unit)
         key = None if message is None else message.properties.get(PROPERTY_TIMER_DEL_UNIQKEY)
         if key:
-            self._recalled.add(key)
+            self._recalled.add(_digest(key))
+
+
+def _digest(key: str) -> bytes:
+    """Return what stands for an id, of any length: in a set it takes 100 bytes."""
+    return hashlib.blake2b(key.encode(), digest_size=16).digest()

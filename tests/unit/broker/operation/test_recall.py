@@ -9,7 +9,7 @@ from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.operation.recall import Recalled, RecallOperation, RecallRequest
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.proto.properties import parse_properties
+from rocketpy.proto.properties import encode_properties, parse_properties
 from rocketpy.proto.recall_handle import RecallHandle
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock
@@ -105,13 +105,35 @@ def test_settings_change_while_it_runs() -> None:
 
 
 def test_so_many_messages_of_one_slot_can_be_called_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketpy.broker.operation.recall.MAX_RECALLS_PER_SLOT", 3)
-    monkeypatch.setattr("rocketpy.broker.operation.recall.MAX_COUNTED_SLOTS", 10)
+    monkeypatch.setattr("rocketpy.broker.operation.recall_counts.MAX_RECALLS_PER_SLOT", 3)
+    monkeypatch.setattr("rocketpy.broker.operation.recall_counts.MAX_COUNTED_SLOTS", 10)
     kit = Kit()
     assert [type(kit.recall()) for _ in range(3)] == [Recalled] * 3
     refused = kit.recall()
     assert isinstance(refused, Refusal)
     assert refused.code == 2
     for later_s in range(6, 30):  # of another second; few of them are remembered
-        assert isinstance(kit.recall(later_ms=later_s * 1_000), Recalled)
+        assert isinstance(kit.recall(later_ms=later_s * 1_000 + 1), Recalled)
     assert isinstance(kit.recall(), Refusal), "those with most are"
+
+
+def test_recalls_that_are_sent_as_messages_count_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A send with TIMER_DEL_UNIQKEY is a recall, too: it is in memory as long."""
+    monkeypatch.setattr("rocketpy.broker.operation.recall_counts.MAX_RECALLS_PER_SLOT", 3)
+    postponement = Postponement((1_000,), clock := SimClock())
+
+    def send(later_ms: int, **properties: str) -> Refusal | None:
+        moment = str(clock.time_ms() + later_ms)
+        given = encode_properties({"TIMER_DELIVER_MS": moment, **properties})
+        return postponement.postpone(PutMessage("T", 0, b"", given))
+
+    assert [send(5_001, TIMER_DEL_UNIQKEY="ID") for _ in range(3)] == [None] * 3
+    refused = send(5_001, TIMER_DEL_UNIQKEY="ID")
+    assert isinstance(refused, Refusal)
+    assert (refused.code, "too many" in refused.remark) == (2, True)
+    assert send(5_001) is None, "messages are no recalls"
+    assert send(6_001, TIMER_DEL_UNIQKEY="ID") is None, "another slot has room"
+    clock.advance(1_000)
+    assert isinstance(send(4_001, TIMER_DEL_UNIQKEY="ID"), Refusal), "the same slot has none"

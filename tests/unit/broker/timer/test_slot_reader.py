@@ -1,6 +1,7 @@
 """One slot of the wheel, unit by unit."""
 
 import random
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,6 +124,33 @@ def test_recalls_count_before_everything_and_also_when_they_come_late() -> None:
     messages = [units.messages[each.position] for each in found]
     messages[1].properties["REAL_TOPIC"] = "T"
     assert [reader.is_recalled(each) for each in messages] == [True, True, True, False, False]
+
+
+def test_an_id_that_is_called_back_takes_the_same_memory_however_long_it_is() -> None:
+    """Properties may be 32 KiB long, and so may an id that somebody sends as one to call back."""
+    count, units = 200, Units()
+    ids = [f"{number:030000}" for number in range(count)]
+    for key in ids:
+        units.add(key)
+    for key in ids[1:]:
+        units.add("x", magic=5, TIMER_DEL_UNIQKEY=key)
+    units.message = lambda unit: MessageExt(  # type: ignore[method-assign]
+        properties={
+            name: "".join(text) for name, text in units.messages[unit.phy_offset].properties.items()
+        }
+        if unit.is_recall
+        else {}
+    )
+    tracemalloc.start()
+    try:
+        reader = units.reader()
+        before = tracemalloc.get_traced_memory()[0]
+        read_all(reader, START)
+        assert tracemalloc.get_traced_memory()[0] - before < count * 1_000
+    finally:
+        tracemalloc.stop()
+    recalled = [reader.is_recalled(units.messages[number]) for number in range(count)]
+    assert recalled == [False] + [True] * (count - 1)
 
 
 def test_a_message_that_was_given_back_comes_again() -> None:
