@@ -70,8 +70,8 @@ class CompiledPaths(BuildHookInterface[Any]):
         assert spec.loader is not None
         found = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(found)
-        digest_of: Callable[[Path], bytes] = found.digest_of
-        return f'"{digest_of(_source_of(self.root, module)).decode()}"'
+        checksum_of: Callable[[Path], bytes] = found.checksum_of
+        return f'"{checksum_of(_source_of(self.root, module)).decode()}"'
 
     def _compile(self, scratch: Path) -> dict[str, Path]:
         """Return the file of each module."""

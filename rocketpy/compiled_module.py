@@ -2,17 +2,17 @@
 
 An installation has no sources beside its compiled modules. A development tree has, and there a
 module may be older than they are: it would be asked for what it does not know, or answer as the
-sources of that time did. So each says what it was made of (its ``SOURCES``, see `digest_of`), and
+sources of that time did. So each says what it was made of (its ``SOURCES``, see `checksum_of`), and
 one that was made of others is left alone, as if it were not there.
 
 `hatch_build.py` loads this file by its path: it needs nothing but the standard library.
 """
 
 import functools
-import hashlib
 import logging
 import os
 import re
+import zlib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -46,7 +46,7 @@ def load_compiled(name: str) -> ModuleType | None:
     return None if outdated else module
 
 
-def digest_of(source: Path) -> bytes:
+def checksum_of(source: Path) -> bytes:
     """Return what stands for the text of a Cython source and all that it includes.
 
     Args:
@@ -56,10 +56,9 @@ def digest_of(source: Path) -> bytes:
         OSError: one of them is not there.
     """
     text = source.read_bytes()
-    digest = hashlib.sha256(text)
-    for included in _INCLUDE.findall(text):
-        digest.update((source.parent / os.fsdecode(included)).read_bytes())
-    return digest.hexdigest()[:16].encode()
+    included = (source.parent / os.fsdecode(name) for name in _INCLUDE.findall(text))
+    # A hash of hashlib's would load 0.6 MiB, most of it OpenSSL's, into every server.
+    return b"%08x" % zlib.crc32(b"".join([text, *(each.read_bytes() for each in included)]))
 
 
 @functools.cache
@@ -71,7 +70,7 @@ def _outdated(module: ModuleType) -> str:
     made_of = getattr(module, "SOURCES", None)
     name = module.__name__
     try:
-        found = digest_of(Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx"))
+        found = checksum_of(Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx"))
     except OSError:  # an installation: no sources
         return ""
     if made_of in {b"", found}:

@@ -5,7 +5,6 @@ AllocateMessageQueueByConfig, AllocateMessageQueueByMachineRoom, AllocateMachine
 AllocateMessageQueueConsistentHash (5.4.0).
 """
 
-import hashlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -165,5 +164,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES) -> Allocation:
 
 
 def _ring_place(text: str) -> int:
+    import hashlib  # noqa: PLC0415 - much to load for who allocates in another way
+
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketpy.compiled_module import digest_of, load_compiled
+from rocketpy.compiled_module import checksum_of, load_compiled
 
 HERE = (
     "rocketpy.broker.processor._plain_sends",
@@ -42,27 +42,27 @@ def test_those_of_this_tree_say_what_they_were_made_of(name: str) -> None:
     if module is None:
         pytest.skip("this installation is pure")
     source = Path(*name.split(".")).with_suffix(".pyx")
-    assert digest_of(Path(__file__).parents[2] / source) == module.SOURCES
+    assert checksum_of(Path(__file__).parents[2] / source) == module.SOURCES
 
 
 def test_each_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module_made_of(tmp_path, monkeypatch, "counted", None)
-    first = digest_of(tmp_path / "counted.pyx")
+    first = checksum_of(tmp_path / "counted.pyx")
     (tmp_path / "part.pxi").write_text("x = 2\n")
-    second = digest_of(tmp_path / "counted.pyx")
+    second = checksum_of(tmp_path / "counted.pyx")
     (tmp_path / "counted.pyx").write_text('include "part.pxi"\ny = 3\n')
-    assert len({first, second, digest_of(tmp_path / "counted.pyx")}) == 3
+    assert len({first, second, checksum_of(tmp_path / "counted.pyx")}) == 3
 
 
 def test_one_made_of_the_sources_beside_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = module_made_of(tmp_path, monkeypatch, "fitting", None)
-    digest = digest_of(tmp_path / "fitting.pyx")
-    module_made_of(tmp_path, monkeypatch, "fitting", digest)
+    checksum = checksum_of(tmp_path / "fitting.pyx")
+    module_made_of(tmp_path, monkeypatch, "fitting", checksum)
     found = load_compiled(name)
     assert found is not None
-    assert digest == found.SOURCES
+    assert checksum == found.SOURCES
 
 
 @pytest.mark.parametrize("sources", [b"of another day", None])
