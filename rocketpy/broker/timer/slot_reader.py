@@ -11,7 +11,6 @@ ahead; after the slot's end they come in the order they were stored in.
 Source: TimerMessageStore.dequeue (5.4.0).
 """
 
-import hashlib
 import heapq
 from array import array
 from collections import deque
@@ -309,4 +308,6 @@ class SlotReader:
 
 def _digest(key: str) -> bytes:
     """Return what stands for an id, of any length: in a set it takes 100 bytes."""
+    import hashlib  # noqa: PLC0415 - much to load for a server where nothing is called back
+
     return hashlib.blake2b(key.encode(), digest_size=16).digest()
