@@ -29,17 +29,24 @@ MAX_OFFSETS: Final = 500_000
 """Offsets in each table; Apache knows no bound."""
 
 
-class _OffsetTable:
-    """Offsets by topic and group, then queue; bounded. Locking is the caller's."""
+class OffsetTable:
+    """Offsets by topic and group, then queue; bounded. Locking is the caller's.
+
+    Attributes:
+        count: of offsets.
+        max_count: of offsets.
+        queues: the offsets.
+    """
 
     __slots__ = ("count", "max_count", "queues")
 
     def __init__(self, max_count: int) -> None:
-        self.max_count = max_count
-        self.count = 0
+        self.max_count: int = max_count
+        self.count: int = 0
         self.queues: dict[tuple[str, str], dict[int, int]] = {}
 
     def get(self, key: tuple[str, str], queue_id: int) -> int | None:
+        """Return an offset; None when there is none."""
         queues = self.queues.get(key)
         return None if queues is None else queues.get(queue_id)
 
@@ -61,6 +68,7 @@ class _OffsetTable:
         self.count += len(offsets)
 
     def pop(self, key: tuple[str, str], queue_id: int) -> int | None:
+        """Remove an offset, and return it; None when there is none."""
         queues = self.queues.get(key)
         if queues is None or queue_id not in queues:
             return None
@@ -88,6 +96,9 @@ class ConsumerOffsets:
         file: consumerOffset.json.
         clock: time.
         max_offsets: how many offsets each of its tables keeps.
+
+    Attributes:
+        resets: those that wait to be delivered; its count may be read without a lock.
     """
 
     name = "ConsumerOffsets"
@@ -109,9 +120,9 @@ class ConsumerOffsets:
         self._dirty = False
         # One writer of the file at a time, so that no older content replaces a newer one.
         self._file_lock = threading.Lock()
-        self._table = _OffsetTable(max_offsets)
-        self._pulled = _OffsetTable(max_offsets)
-        self._resets = _OffsetTable(max_offsets)
+        self._table = OffsetTable(max_offsets)
+        self._pulled = OffsetTable(max_offsets)
+        self.resets: OffsetTable = OffsetTable(max_offsets)
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (how often the version counts up)."""
@@ -184,7 +195,8 @@ class ConsumerOffsets:
             topic: of the queue.
             queue_id: of the queue.
             next_offset: where it reads next.
-            commit_offset: as for `commit`; None commits nothing, nor does a reset that waits.
+            commit_offset: as for `commit`; None commits nothing, nor a negative one, nor does any
+                while a reset waits.
         """
         key = (topic, group)
         with self._lock:
@@ -196,9 +208,17 @@ class ConsumerOffsets:
             if (
                 commit_offset is not None
                 and commit_offset >= 0
-                and not (self._resets.count and self.has_reset(group, topic, queue_id))
+                and not (self.resets.count and self.has_reset(group, topic, queue_id))
             ):
-                self._put(key, queue_id, commit_offset)
+                committed = self._table.queues.get(key)
+                if committed is None or queue_id not in committed:
+                    self._put(key, queue_id, commit_offset)
+                    return
+                committed[queue_id] = commit_offset  # as mostly: `_put`, inlined
+                self._dirty = True
+                self._commits += 1
+                if self._commits % self._version_step == 0:
+                    self._version.bump(self._clock)
 
     def _put(self, key: tuple[str, str], queue_id: int, offset: int) -> bool:
         if not self._table.put(key, queue_id, offset):
@@ -212,7 +232,7 @@ class ConsumerOffsets:
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed (or just reset) offset, `NO_OFFSET` when there is none."""
         key = (topic, group)
-        found = self._resets.get(key, queue_id) if self._resets.count else None
+        found = self.resets.get(key, queue_id) if self.resets.count else None
         if found is None:
             found = self._table.get(key, queue_id)
         # An older version, or Apache, may have written a negative one into the file.
@@ -282,20 +302,20 @@ class ConsumerOffsets:
         """Keep a wished offset for the next pull; commits are refused until then."""
         key = (topic, group)
         with self._lock:
-            self._resets.put(key, queue_id, offset)
+            self.resets.put(key, queue_id, offset)
             if key in self._table.queues and self._table.put(key, queue_id, offset):
                 self._dirty = True
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset of this queue waits to be delivered."""
-        return bool(self._resets.count) and self._resets.get((topic, group), queue_id) is not None
+        return bool(self.resets.count) and self.resets.get((topic, group), queue_id) is not None
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Deliver a waiting reset: its offset, once; None when there is none."""
-        if not self._resets.count:
+        if not self.resets.count:
             return None
         with self._lock:
-            return self._resets.pop((topic, group), queue_id)
+            return self.resets.pop((topic, group), queue_id)
 
     @property
     def data_version(self) -> dict[str, int]:
@@ -319,7 +339,7 @@ class ConsumerOffsets:
 
     def _remove_where(self, matches: Callable[[str, str], bool]) -> None:
         with self._lock:
-            for table in (self._pulled, self._resets):
+            for table in (self._pulled, self.resets):
                 table.remove_where(matches)
             if not self._table.remove_where(matches):
                 return

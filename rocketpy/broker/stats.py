@@ -7,6 +7,7 @@ and a few integer adds. `step` samples: minute windows every 10 s, hour windows 
 windows every hour.
 """
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ STEP_MS: Final = 1_000
 # A step that comes early by less than this still takes the sample, so that timer jitter does not
 # skip a period.
 SLACK_MS: Final = 100
+_MAX_NAMES: Final = 1_024
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -74,7 +76,8 @@ class BrokerStats:
     ) -> None:
         self._clock = clock
         self._cluster_name = cluster_name
-        self._is_system_topic = is_system_topic
+        # Asked at each read and send; which topics are the broker's own never changes.
+        self._is_system_topic = functools.lru_cache(_MAX_NAMES)(is_system_topic)
         self._lock = threading.Lock()
         self._topic_put = CounterSet()
         self._group_get = CounterSet()

@@ -8,7 +8,7 @@ import logging
 
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import ByteHandler, ProcessorTable
+from rocketpy.remoting.dispatch import ProcessorTable
 
 _log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 def offer(
     table: ProcessorTable, channel: Channel, reader: CommandReader, data: bytes, offers_left: int
 ) -> tuple[bool, bytes, bytes]:
-    """Offer what was received.
+    """Offer what was received, and write the responses.
 
     Args:
         table: has the handler.
@@ -32,27 +32,21 @@ def offer(
         data = reader.take(data)
     if not data or table.byte_handler is None:
         return False, data, b""
-    served_bytes = serve_bytes(table.byte_handler, channel, data)
+    try:
+        served_bytes, response = table.byte_handler(channel, data)
+    except Exception:  # noqa: BLE001 - whatever it is costs this connection only
+        # Nobody knows what it has served: only closing is safe.
+        _log.exception("byte handler failed peer=%s", channel.remote_address)
+        channel.abort("byte handler failed")
+        return True, b"", b""
+    if response:
+        channel.write(response)
+    if served_bytes == len(data):  # as mostly
+        return True, b"", b""
     data = data[served_bytes:]
-    if not data or not offers_left or table.look_ahead is None:
+    if not offers_left or table.look_ahead is None:
         return served_bytes > 0, data, b""
     following = table.look_ahead(data)
     if not following:
         return served_bytes > 0, data, b""
     return served_bytes > 0, data[:following], data[following:]
-
-
-def serve_bytes(handler: ByteHandler, channel: Channel, data: bytes) -> int:
-    """Let a handler serve what it can, and write its responses; return how many bytes it served.
-
-    When it fails nobody knows what it has served: only closing the connection is safe.
-    """
-    try:
-        served_bytes, response = handler(channel, data)
-    except Exception:  # noqa: BLE001 - whatever it is costs this connection only
-        _log.exception("byte handler failed peer=%s", channel.remote_address)
-        channel.abort("byte handler failed")
-        return len(data)
-    if response:
-        channel.write(response)
-    return served_bytes

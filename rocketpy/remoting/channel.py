@@ -90,6 +90,7 @@ class Channel:
     Attributes:
         remote_address: the peer, `ip:port` or `[ipv6]:port`.
         remote_host_bytes: the same as stored in `bornHost`: 8 or 20 bytes.
+        is_open: whether frames still go out.
         is_rocketpy: the peer's first request said that it is RocketPy.
         attributes: for the layers above; use only on the channel's loop, or with their own lock.
         loop: the event loop this channel lives on.
@@ -112,6 +113,7 @@ class Channel:
         "activity",
         "attributes",
         "in_flight",
+        "is_open",
         "is_rocketpy",
         "loop",
         "offers_msgpack",
@@ -139,6 +141,7 @@ class Channel:
         """
         self.loop: asyncio.AbstractEventLoop = loop
         self.set_remote(*remote)
+        self.is_open: bool = True
         self.is_rocketpy: bool = False
         self.offers_msgpack: bool = False
         self.attributes: dict[str, object] = {}
@@ -158,11 +161,6 @@ class Channel:
     def __repr__(self) -> str:
         state = f"closed: {self._close_reason}" if self._close_reason is not None else "open"
         return f"<Channel {self.remote_address} {state}>"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether frames still go out."""
-        return self._close_reason is None
 
     @property
     def close_reason(self) -> str | None:
@@ -312,10 +310,10 @@ class Channel:
         """Note that the connection is gone; only on the channel's loop."""
         self._is_lost = True
         if self._close_reason is None:
-            self._close_reason = reason
+            self._end(reason)
         self._outbox.clear()
         self._host.turns.drop(self)
-        self.in_flight.fail_all(self._close_reason)
+        self.in_flight.fail_all(self._close_reason or reason)
 
     def set_writable(self, is_writable: bool) -> None:
         """Note whether the peer keeps up; only on the channel's loop."""
@@ -343,16 +341,20 @@ class Channel:
         else:
             self.call_soon(action, reason)
 
+    def _end(self, reason: str) -> None:
+        self._close_reason = reason
+        self.is_open = False
+
     def _close_now(self, reason: str) -> None:
         if self._close_reason is None:
             self._drain_outbox()
-            self._close_reason = reason
+            self._end(reason)
             self._host.turns.drop(self)
             self._transport.close()
 
     def _abort_now(self, reason: str) -> None:
         if self._close_reason is None:
-            self._close_reason = reason
+            self._end(reason)
             self._host.turns.drop(self)
         if not self._is_lost:
             # Not later: its descriptor may be another connection's by then.

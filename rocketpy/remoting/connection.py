@@ -99,12 +99,13 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Decode what has come and dispatch all of it."""
         self.reads += 1
-        reader, rest = self._reader, b""
+        reader = self._reader
         for offers_left in _OFFERS_LEFT:
             if self._turn.is_over:
                 self._read_later(data)
                 return
-            if self._has_byte_handler:
+            rest = b""
+            if self._has_byte_handler and self.has_first_command and not self.is_reading_paused:
                 data, rest = self._offer(data, offers_left)
             commands = reader.feed(data) if data or reader.pending_bytes else None
             if commands:
@@ -195,8 +196,6 @@ class Connection(asyncio.Protocol):
         It sees whole frames only from a frame's first byte on, and nothing while older requests of
         this connection are suspended, nor a connection's first request, which says who the peer is.
         """
-        if not self.has_first_command or self.is_reading_paused:
-            return data, b""
         if self._owner.is_draining or not self.channel.is_open or self._budget.is_exhausted:
             return data, b""
         table = self._owner.table

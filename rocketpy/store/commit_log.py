@@ -58,6 +58,7 @@ class CommitLog:
         verified_from: records from here on were checked at the start or written since.
         record_from_disk: does what `record` does by a system call; see `MappedFileQueue.read`.
         damaged: physical offsets of damaged records met so far.
+        queue: its mapped files.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class CommitLog:
         """Describe a log; `load` touches files, appending moves the offsets."""
         file_bytes = config.mapped_file_size_commit_log
         self._step_bytes = min(_STEP_BYTES, file_bytes)
-        self._queue = MappedFileQueue(
+        self.queue: MappedFileQueue = MappedFileQueue(
             Path(config.commit_log_directory), file_bytes, files, step_bytes=self._step_bytes
         )
-        self.record_from_disk: Callable[[int, int], memoryview | None] = self._queue.read
-        self.written_part: Callable[[int], tuple[memoryview, int, int]] = self._queue.written_part
+        self.record_from_disk: Callable[[int, int], memoryview | None] = self.queue.read
+        self.written_part: Callable[[int], tuple[memoryview, int, int]] = self.queue.written_part
         self._files = files
         self.offsets: StoreOffsets = offsets
         self._file: MappedFile | None = None
@@ -89,22 +90,22 @@ class CommitLog:
     @property
     def file_bytes(self) -> int:
         """Length of a file."""
-        return self._queue.file_bytes
+        return self.queue.file_bytes
 
     @property
     def directory(self) -> Path:
         """Where the files are."""
-        return self._queue.directory
+        return self.queue.directory
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
         """The files, oldest first."""
-        return self._queue.files
+        return self.queue.files
 
     @property
     def min_phy_offset(self) -> int:
         """Where the oldest file begins."""
-        first = self._queue.first
+        first = self.queue.first
         return self.offsets.appended if first is None else first.base_offset
 
     @property
@@ -123,8 +124,8 @@ class CommitLog:
         Raises:
             StoreFormatError: a file that does not belong there.
         """
-        self._queue.check_no_directories()
-        self._queue.load()
+        self.queue.check_no_directories()
+        self.queue.load()
 
     def set_end(self, phy_offset: int, store_timestamp_ms: int) -> None:
         """Make an offset the write position; what lies after it is erased.
@@ -133,9 +134,9 @@ class CommitLog:
             phy_offset: end of the log.
             store_timestamp_ms: store time of its last record.
         """
-        self._queue.truncate(phy_offset)
+        self.queue.truncate(phy_offset)
         self.offsets.restart(phy_offset, store_timestamp_ms)
-        last = self._queue.last
+        last = self.queue.last
         self._file = last if last is not None and phy_offset < last.end_offset else None
         self._limit = 0
 
@@ -182,19 +183,19 @@ class CommitLog:
 
     def _next_file(self) -> MappedFile:
         with self._roll_mutex:
-            last = self._queue.last
+            last = self.queue.last
             if last is not None and last.write_position == 0 and last is not self._file:
                 return last  # added before, then there was no space for the record
             following, self._spare = self._spare, None
             if following is None:
                 following = self._make_next()
-            self._queue.add(following)
+            self.queue.add(following)
             return following
 
     def _make_next(self) -> MappedFile:
-        last = self._queue.last
+        last = self.queue.last
         base = self.offsets.appended if last is None else last.end_offset
-        return self._queue.make(base - base % self.file_bytes)
+        return self.queue.make(base - base % self.file_bytes)
 
     def append(  # noqa: PLR0917 - an object would cost the hot path
         self,
@@ -308,7 +309,7 @@ class CommitLog:
             LogGapError: they begin elsewhere.
             DiskFullError: no space; what fitted in is written.
         """
-        if not self._queue.files and phy_offset % self.file_bytes == 0:
+        if not self.queue.files and phy_offset % self.file_bytes == 0:
             self.offsets.restart(phy_offset, 0)
         if phy_offset != self.write_end:
             raise LogGapError(expected=self.write_end, got=phy_offset)
@@ -333,7 +334,7 @@ class CommitLog:
             StoreFormatError: bytes that are none.
         """
         position = start
-        while (mapped := self._queue.find(position)) is not None and position + BLANK_BYTES <= end:
+        while (mapped := self.queue.find(position)) is not None and position + BLANK_BYTES <= end:
             size_bytes, magic = size_and_magic(mapped.view, position - mapped.base_offset)
             if magic == BLANK_MAGIC:
                 size_bytes = mapped.end_offset - position
@@ -358,7 +359,7 @@ class CommitLog:
         mapped.allocate(ahead, self._step_bytes)
         if mapped.write_position > mapped.size_bytes // 2:
             with self._roll_mutex:
-                if self._spare is None and self._queue.last is mapped:
+                if self._spare is None and self.queue.last is mapped:
                     self._spare = self._make_next()
 
     def flush(self) -> int:
@@ -369,7 +370,7 @@ class CommitLog:
         """
         with self._flush_mutex:
             end = self.offsets.appended
-            self._queue.flush()
+            self.queue.flush()
             return end
 
     def sync_from(self, phy_offset: int) -> None:
@@ -381,7 +382,7 @@ class CommitLog:
         Raises:
             OSError: the disk failed.
         """
-        for mapped in self._queue.files:
+        for mapped in self.queue.files:
             if mapped.end_offset > phy_offset:
                 mapped.region.flush()
 
@@ -393,7 +394,7 @@ class CommitLog:
 
     def check(self, phy_offset: int, *, check_crc: bool = True) -> RecordCheck | None:
         """Tell what lies at an offset; None outside the files."""
-        mapped = self._queue.find(phy_offset)
+        mapped = self.queue.find(phy_offset)
         if mapped is None:
             return None
         position = phy_offset - mapped.base_offset
@@ -460,27 +461,27 @@ class CommitLog:
 
     def file_count(self) -> int:
         """Number of files, the one being written included."""
-        return len(self._queue.files)
+        return len(self.queue.files)
 
     def oldest_modified_ms(self) -> int:
         """Wall time of the oldest file's last modification, ms."""
-        first = self._queue.first
+        first = self.queue.first
         return 0 if first is None else self._files.modified_ms(first.path)
 
     def delete_oldest(self) -> bool:
         """Delete the oldest file, unless it is the one being written."""
-        if len(self._queue.files) <= 1:
+        if len(self.queue.files) <= 1:
             return False
-        self._queue.remove_first()
+        self.queue.remove_first()
         return True
 
     def drop_spare(self) -> None:
         """Delete the file that was made ahead and not used."""
         with self._roll_mutex:
             spare, self._spare = self._spare, None
-            last = self._queue.last
+            last = self.queue.last
             if last is not None and last.write_position == 0 and self.file_count() > 1:
-                self._queue.remove_last()
+                self.queue.remove_last()
         if spare is not None:
             spare.close()
             self._files.remove(spare.path)
@@ -491,7 +492,7 @@ class CommitLog:
             self._spare.close()
         self._file = None
         self._limit = 0
-        self._queue.close()
+        self.queue.close()
 
 
 def _nothing() -> None:

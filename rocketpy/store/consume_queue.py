@@ -50,6 +50,8 @@ class ConsumeQueue:
         min_offset: queue offset of the first entry whose message still exists.
         max_phy_end: physical end of the last entry's message.
         reserved_offset: entries before it can be put without `reserve`.
+        tail: queue offset of the first entry that is in memory, and the memory; replaced as a
+            whole, so that a reader has both of one moment. Ask for ``max_offset`` first.
         flushed_offset: entries before it are on disk.
         is_deleted: its topic was deleted: whoever still holds it asks for the queue anew.
             Changes under the append lock.
@@ -60,7 +62,6 @@ class ConsumeQueue:
         "_disk",
         "_has_unsynced_zeros",
         "_space",
-        "_tail",
         "_tail_start",
         "flushed_offset",
         "is_deleted",
@@ -70,6 +71,7 @@ class ConsumeQueue:
         "next_offset",
         "queue_id",
         "reserved_offset",
+        "tail",
         "topic",
     )
 
@@ -98,7 +100,7 @@ class ConsumeQueue:
         self._space = space
         self._buffer = bytearray()
         self._tail_start = 0
-        self._tail: tuple[int, memoryview] = (0, _NO_TAIL)  # both at once, for readers
+        self.tail: tuple[int, memoryview] = (0, _NO_TAIL)
         self._has_unsynced_zeros = False
         self.is_deleted: bool = False
         self.next_offset: int = 0
@@ -149,7 +151,7 @@ class ConsumeQueue:
         at = (start - self._tail_start) * ENTRY_BYTES
         buffer[:kept] = self._buffer[at : at + kept]
         self._buffer, self._tail_start = buffer, start
-        self._tail = (start, memoryview(buffer))
+        self.tail = (start, memoryview(buffer))
 
     def put(self, queue_offset: int, phy_offset: int, size_bytes: int, tags_code: int) -> None:
         """Append the entry of a message; room was reserved before.
@@ -250,7 +252,7 @@ class ConsumeQueue:
         self._space.take(-len(self._buffer))
         self._buffer = bytearray()
         self._tail_start = self.reserved_offset = self.max_offset
-        self._tail = (self.max_offset, _NO_TAIL)
+        self.tail = (self.max_offset, _NO_TAIL)
 
     def flush(self) -> None:
         """Bring all entries to disk; the names of new files follow with the directories.
@@ -261,7 +263,7 @@ class ConsumeQueue:
             OSError: the disk failed.
         """
         end = self.max_offset  # before the tail: this one, or any later, holds these entries
-        start, tail = self._tail
+        start, tail = self.tail
         flushed = self.flushed_offset
         if end > flushed:
             data = tail[(flushed - start) * ENTRY_BYTES : (end - start) * ENTRY_BYTES]
@@ -275,7 +277,7 @@ class ConsumeQueue:
 
     def is_in_memory(self, queue_offset: int) -> bool:
         """Whether an entry, should it exist, is in memory rather than in a file."""
-        return queue_offset >= self._tail[0]
+        return queue_offset >= self.tail[0]
 
     def window(self, queue_offset: int, max_bytes: int) -> memoryview | None:
         """Return whole entries from ``queue_offset`` on, a part of them; None if there is none.
@@ -285,7 +287,7 @@ class ConsumeQueue:
             ResourceShortError: no descriptor.
         """
         end = self.max_offset
-        start, tail = self._tail
+        start, tail = self.tail
         count = min(max_bytes // ENTRY_BYTES, end - queue_offset)
         if queue_offset >= start:
             at = (queue_offset - start) * ENTRY_BYTES

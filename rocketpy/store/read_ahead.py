@@ -23,7 +23,7 @@ _REREAD_PART: Final = 8
 """The last eighth of a read is read again."""
 
 
-class _Read(NamedTuple):
+class KeptRead(NamedTuple):
     """What one read of a queue's file brought.
 
     Attributes:
@@ -38,7 +38,11 @@ class _Read(NamedTuple):
 
 
 class ReadAhead:
-    """Remembers what was read last of each of a few queues; any thread."""
+    """Remembers what was read last of each of a few queues; any thread.
+
+    Attributes:
+        kept: reads by queue, the last one first; each tuple is replaced as a whole.
+    """
 
     def __init__(
         self, max_reads: int = _MAX_READS, max_queue_reads: int = _MAX_QUEUE_READS
@@ -48,7 +52,7 @@ class ReadAhead:
         self._max_queue_reads = max_queue_reads
         self._lock = threading.Lock()
         self._count = 0
-        self._kept: collections.OrderedDict[ConsumeQueue, tuple[_Read, ...]] = (
+        self.kept: collections.OrderedDict[ConsumeQueue, tuple[KeptRead, ...]] = (
             collections.OrderedDict()
         )
 
@@ -61,7 +65,7 @@ class ReadAhead:
         """
         if queue.is_in_memory(queue_offset):
             return queue.window(queue_offset, max_bytes)
-        for start, entries, end in self._kept.get(queue, ()):
+        for start, entries, end in self.kept.get(queue, ()):
             at = (queue_offset - start) * ENTRY_BYTES
             if 0 <= at < end:
                 return entries[at : at + max_bytes]
@@ -70,14 +74,14 @@ class ReadAhead:
             size = len(found)
             is_all = size + ENTRY_BYTES <= max_bytes
             served = size if is_all else size - size // _REREAD_PART
-            self._keep(queue, _Read(queue_offset, found, served))
+            self._keep(queue, KeptRead(queue_offset, found, served))
         return found
 
-    def _keep(self, queue: ConsumeQueue, read: _Read) -> None:
+    def _keep(self, queue: ConsumeQueue, read: KeptRead) -> None:
         """Keep a read before the others of its queue; the oldest, or the oldest queue, goes."""
         with self._lock:
-            others = self._kept.pop(queue, ())
-            self._kept[queue] = (read, *others[: self._max_queue_reads - 1])
-            self._count += len(self._kept[queue]) - len(others)
-            while self._count > self._max_reads and len(self._kept) > 1:
-                self._count -= len(self._kept.popitem(last=False)[1])
+            others = self.kept.pop(queue, ())
+            self.kept[queue] = (read, *others[: self._max_queue_reads - 1])
+            self._count += len(self.kept[queue]) - len(others)
+            while self._count > self._max_reads and len(self.kept) > 1:
+                self._count -= len(self.kept.popitem(last=False)[1])

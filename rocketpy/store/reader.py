@@ -20,40 +20,31 @@ Step 26 of a message's life (docs/ARCHITECTURE.md).
 Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOffset (5.4.0).
 """
 
-import logging
-from bisect import bisect_right
 from collections.abc import Callable
-from itertools import accumulate, compress, count
-from operator import add, le
 from typing import Final
 
-from rocketpy.proto.record_check import is_intact
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.machine import total_memory_bytes
+from rocketpy.store.cold_reads import PIECE_BYTES
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
-from rocketpy.store.plain_runs import PlainPart, RecordRun, plain_run
+from rocketpy.store.known_place import KnownPlace, ReadSources
+from rocketpy.store.plain_runs import PlainPart
 from rocketpy.store.proven_reads import ProvenReads
-from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES, columns_of
+from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.read_ahead import ReadAhead
 from rocketpy.store.read_limit import ReadLimit
+from rocketpy.store.read_selection import Selection
 from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFilter, outside_queue
 from rocketpy.store.stats import StoreStats
 
-logger: logging.Logger = logging.getLogger(__name__)
 _new: Final = tuple.__new__
 
-_MAX_WASTED_BYTES: Final = 8 << 20
-"""Bytes of messages that one read looks at and leaves out."""
-_SHORTEST_RUN: Final = 8
-_LONGEST_RUN: Final = 256
-"""Entries that a filter is asked about at once."""
+_NO_LIMIT: Final = (1 << 63) - 1
 _FEWEST_ENTRIES: Final = 32
 """That one read looks at, whatever a look costs."""
-_RUN_ENTRIES: Final = 4
-"""Fewer are looked at one by one."""
 
 
 class MessageReader:
@@ -239,6 +230,44 @@ class MessageReader:
             return []
         return list(ENTRY.iter_unpack(window[: max_count * ENTRY_BYTES]))
 
+    @property
+    def sources(self) -> ReadSources:
+        """What reads look at."""
+        log = self._log
+        return ReadSources(
+            log.queue,
+            log.offsets,
+            log.damaged,
+            self._ahead.kept,
+            self._scan_count,
+            self._recent_bytes,
+        )
+
+    def known_place(self, topic: str, queue_id: int, part: PlainPart) -> KnownPlace | None:
+        """Return what lets reads go on without `begin_plain`, after one that had nothing to check.
+
+        Args:
+            topic: of the queue.
+            queue_id: of the queue.
+            part: what `begin_plain` returned; a usual one.
+
+        Returns:
+            None when queue or file have gone since.
+        """
+        queue, log = self._table.get(topic, queue_id), self._log
+        damaged_count, mapped = len(log.damaged), log.queue.find(part.first)
+        if queue is None or mapped is None:
+            return None
+        return KnownPlace(
+            queue,
+            log.files.index(mapped),
+            mapped.base_offset,
+            part.first,
+            log.end_without_damage(part.first, _NO_LIMIT),
+            damaged_count,
+            (part.first // PIECE_BYTES + 1) * PIECE_BYTES,
+        )
+
     def recent_part(self, phy_offset: int) -> tuple[memoryview, int, int] | None:
         """Return the memory of the log's file with an offset, for who checks records himself.
 
@@ -267,7 +296,7 @@ class MessageReader:
         low, high = queue.min_offset, queue.max_offset
         recent_from = self._log.max_phy_offset - self._recent_bytes
         recent, old = wanted.within(self._recent), wanted.within(self._old)
-        selection = _Selection(self._log, self._proven, recent, old, recent_from)
+        selection = Selection(self._log, self._proven, recent, old, recent_from)
         begin = queue_offset
         left = self._most_entries(1 if message_filter is None else message_filter.weight)
         while left > 0 and queue_offset < high and not selection.is_full:
@@ -291,210 +320,3 @@ class MessageReader:
         return GetMessageResult(
             selection.status, queue_offset, low, high, found, len(found), size_bytes
         )
-
-
-class _Selection:
-    """What one read found so far.
-
-    Attributes:
-        buffers: whole records.
-        size_bytes: of all records.
-        is_full: no further entry is looked at.
-    """
-
-    __slots__ = (
-        "_is_removing",
-        "_log",
-        "_old",
-        "_proven",
-        "_recent",
-        "_recent_from",
-        "_skip_before",
-        "_wasted_bytes",
-        "buffers",
-        "is_full",
-        "size_bytes",
-    )
-
-    def __init__(
-        self,
-        log: CommitLog,
-        proven: ProvenReads,
-        recent: ReadLimit,
-        old: ReadLimit,
-        recent_from: int,
-    ) -> None:
-        self._log, self._proven = log, proven
-        self._recent, self._old, self._recent_from = recent, old, recent_from
-        self._skip_before = -1
-        self._is_removing = False
-        self._wasted_bytes = 0
-        self.buffers: list[memoryview] = []
-        self.size_bytes = 0
-        self.is_full = False
-
-    @property
-    def status(self) -> GetMessageStatus:
-        """Why the read returns what it returns."""
-        if self.buffers:
-            return GetMessageStatus.FOUND
-        if self._is_removing:
-            return GetMessageStatus.MESSAGE_WAS_REMOVING
-        return GetMessageStatus.NO_MATCHED_MESSAGE
-
-    def take_run(self, window: memoryview, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Add the leading entries, unless one of them is unusual; return how many were added.
-
-        `take` goes on behind them: it knows what to do about each.
-        """
-        log, (most, most_bytes) = self._log, self._recent
-        if min(most, len(window) // ENTRY_BYTES) < _RUN_ENTRIES:
-            return 0
-        first: int = ENTRY.unpack_from(window)[0]
-        if first < max(self._recent_from, self._skip_before):
-            return 0
-        run = plain_run(window[: most * ENTRY_BYTES], most_bytes, log.written_part(first))
-        if run is None or (log.damaged and not log.damaged.isdisjoint(run.places)):
-            return 0
-        end = queue_offset + len(run.places)
-        if first < log.verified_from and not self._proven.covers(queue, queue_offset, end):
-            if not all(map(is_intact, run.records, run.places)):
-                return 0
-            self._proven.add(queue, queue_offset, end)
-        self.buffers += run.records
-        self.size_bytes += run.size_bytes
-        self._skip_before = run.places[-1] + 1
-        self._is_removing = False
-        return len(run.places)
-
-    def take(self, window: memoryview, message_filter: MessageFilter | None) -> int:
-        """Add what entries point to, until there is enough; return how many were looked at."""
-        log, buffers, recent_from = self._log, self.buffers, self._recent_from
-        verified_from, damaged = log.verified_from, log.damaged
-        looked_at, size_bytes = 0, self.size_bytes
-        # The file of the last recent record: its memory, where it begins, what of it is written.
-        view, base, end, recent = window, 0, 0, 0
-        for phy_offset, size, tags_code in ENTRY.iter_unpack(window):
-            most, most_bytes = self._recent if phy_offset >= recent_from else self._old
-            if self._wasted_bytes > _MAX_WASTED_BYTES or (
-                buffers and (len(buffers) >= most or size_bytes + size > most_bytes)
-            ):
-                self.is_full = True
-                break
-            looked_at += 1
-            if phy_offset < self._skip_before or (
-                message_filter is not None and not message_filter.matches_tags_code(tags_code)
-            ):
-                continue
-            if recent <= phy_offset and phy_offset + size <= end:
-                record = view[phy_offset - base : phy_offset - base + size]
-            else:
-                found, end = self._record(phy_offset, size), 0
-                if found is None:
-                    continue
-                record = found
-                if phy_offset >= recent_from:
-                    recent = phy_offset
-                    view, base, end = log.written_part(phy_offset)
-            self._skip_before = phy_offset + 1  # a hole in the queue is filled with its successor
-            sound = phy_offset >= verified_from or self._check(record, phy_offset)
-            if (
-                not sound
-                or phy_offset in damaged
-                or (message_filter is not None and not message_filter.matches_record(record))
-            ):
-                self._wasted_bytes += size
-                continue
-            buffers.append(record)
-            size_bytes += size
-        self.size_bytes = size_bytes
-        return looked_at
-
-    def take_runs(self, window: memoryview, message_filter: MessageFilter) -> int:
-        """Do what `take` does, for many entries at once as long as they are the usual ones.
-
-        Returns:
-            How many were looked at; `take` goes on behind them.
-        """
-        buffers, most = self.buffers, self._recent.messages
-        looked_at, wanted = 0, 2 * most
-        while (missing := most - len(buffers)) > 0:
-            run = self._run(window[looked_at * ENTRY_BYTES :], wanted)
-            if run is None:
-                break
-            view, base, offsets, sizes = run
-            positions = [at - base for at in offsets]
-            answers = message_filter.match_records(view, positions, sizes)
-            if answers is None:
-                break
-            taken = list(compress(count(), answers))[:missing]
-            end = taken[-1] + 1 if len(taken) == missing else len(sizes)
-            buffers += [view[positions[at] : positions[at] + sizes[at]] for at in taken]
-            taken_bytes = sum(map(sizes.__getitem__, taken))
-            self.size_bytes += taken_bytes
-            self._wasted_bytes += sum(sizes[:end]) - taken_bytes
-            self._skip_before = offsets[end - 1] + 1
-            self._is_removing = False
-            looked_at += end
-            # What will do if those that follow are taken almost as often as those before.
-            wanted = (missing - len(taken)) * looked_at * 17 // (16 * max(1, len(buffers))) + 2
-        return looked_at
-
-    def _run(self, window: memoryview, wanted: int) -> RecordRun | None:
-        """Return records that need nothing but to be matched; None when the next ones need more.
-
-        They are recent, of this life of the broker, undamaged, in one file, and no limit in bytes
-        comes into play before their end.
-        """
-        most = min(max(wanted, _SHORTEST_RUN), _LONGEST_RUN)
-        offsets, sizes = columns_of(window[: most * ENTRY_BYTES])
-        if len(offsets) < _SHORTEST_RUN:
-            return None
-        room = min(
-            self._recent.size_bytes - self.size_bytes, _MAX_WASTED_BYTES - self._wasted_bytes
-        )
-        if sum(sizes) > room:
-            fitting = bisect_right(list(accumulate(sizes)), room)
-            if fitting < _SHORTEST_RUN:
-                return None
-            offsets, sizes = offsets[:fitting], sizes[:fitting]
-        log, first = self._log, offsets[0]
-        ends = list(map(add, offsets, sizes))
-        view, base, end = log.written_part(first)
-        if (
-            first < max(self._recent_from, log.verified_from, self._skip_before)
-            or ends[-1] > end
-            or min(sizes) <= 0
-            or not all(map(le, ends, offsets[1:]))
-            or (log.damaged and not log.damaged.isdisjoint(offsets))
-        ):
-            return None
-        return RecordRun(view, base, offsets, sizes)
-
-    def _record(self, phy_offset: int, size: int) -> memoryview | None:
-        """Return a record's bytes; None when they are gone, or cannot be read."""
-        if phy_offset >= self._recent_from:
-            record = self._log.record(phy_offset, size)
-        else:
-            try:
-                record = self._log.record_from_disk(phy_offset, size)
-            except OSError as error:
-                self._log.report_damage(phy_offset, f"it cannot be read: {error.strerror}")
-                return None
-        if record is None:
-            if not self.buffers:
-                self._is_removing = True
-                self._skip_before = self._log.next_file_offset(phy_offset)
-            return None
-        self._is_removing = False
-        return record
-
-    def _check(self, record: memoryview, phy_offset: int) -> bool:
-        """Whether a record is what was stored; an entry that does not fit it is left out."""
-        if is_intact(record, phy_offset):
-            return True
-        if self._log.intact_record(phy_offset, self._log.max_phy_offset) is None:
-            self._log.report_damage(phy_offset, "its frame or checksum is wrong")
-        else:
-            logger.error("a queue entry names another record: phy_offset=%d", phy_offset)
-        return False

@@ -32,6 +32,7 @@ STANDS_FOR = {
     "spark/sink/writer.py": "spark/test_sink.py",
     "spark/snapshot.py": "integration/spark/test_batch_reader.py",
     "spark/stream_planner.py": "integration/spark/test_stream_reader.py",
+    "store/read_selection.py": "unit/store/test_reader.py",
     "store/scan/wanted.py": "unit/store/scan/test_choices.py",
     "testing/app_producer.py": "unit/testing/test_app.py",
     "testing/cluster.py": "integration/testing/test_cluster.py",

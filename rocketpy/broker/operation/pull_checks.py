@@ -16,6 +16,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.filters import ConsumerFilter, SqlFilter
 from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.operation.pull_request import PullForbidden, PullRefused, PullRequest
+from rocketpy.broker.registry import ConsumerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
@@ -79,6 +80,14 @@ class PullChecks:
         groups: group table.
         filters: what consumers take.
         config: the broker's settings; see `configure`.
+
+    Attributes:
+        topics: as given.
+        groups: as given.
+        consumers: what connected consumers said.
+        config: the settings now.
+        last: what `standing` returned last. It is what pulls are allowed by now while these four
+            are as it says: whoever asks at each pull may compare instead.
     """
 
     def __init__(
@@ -88,17 +97,17 @@ class PullChecks:
         filters: PullFilters,
         config: BrokerConfig,
     ) -> None:
-        self._topics = topics
-        self._groups = groups
+        self.topics: TopicTable = topics
+        self.groups: SubscriptionGroupTable = groups
         self._filters = filters
-        self._consumers = filters.consumers
-        self._config = config
+        self.consumers: ConsumerTable = filters.consumers
+        self.config: BrokerConfig = config
         self._numbers = itertools.count(1)
-        self._standing = self._stand()
+        self.last: Standing = self._stand()
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings."""
-        self._config = config
+        self.config = config
 
     def standing(self) -> Standing:
         """Return what pulls are allowed by now: another one once anything of it has changed.
@@ -106,27 +115,27 @@ class PullChecks:
         Whoever remembers what a check said asks for this first, and remembers both: what changes
         during the check then has changed since.
         """
-        found = self._standing
+        found = self.last
         if (
-            found.topics is self._topics.entries
-            and found.groups is self._groups.entries
-            and found.consumers == self._consumers.version
-            and found.config is self._config
-            and found.forbidden is self._groups.forbidden
+            found.topics is self.topics.entries
+            and found.groups is self.groups.entries
+            and found.consumers == self.consumers.version
+            and found.config is self.config
+            and found.forbidden is self.groups.forbidden
         ):
             return found
-        found = self._standing = self._stand()
+        found = self.last = self._stand()
         return found
 
     def _stand(self) -> Standing:
-        topics, groups = self._topics, self._groups
+        topics, groups = self.topics, self.groups
         return Standing(
             next(self._numbers),
-            self._config,
+            self.config,
             topics.entries,
             groups.entries,
             groups.forbidden,
-            self._consumers.version,
+            self.consumers.version,
             {},
         )
 
@@ -154,21 +163,21 @@ class PullChecks:
         Raises:
             PullRefused: it may not pull.
         """
-        config = self._config
+        config = self.config
         if not config.broker_permission & PERM_READ:
             remark = f"the broker[{config.broker_name}] pulling message is forbidden"
             raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
         if wanted.is_lite and not config.lite_pull_message_enable:
             remark = f"the broker[{config.broker_name}] for lite pull consumer is forbidden"
             raise PullRefused(PullForbidden(_FORBIDDEN_BROKER, remark))
-        group = self._groups.get_or_create(wanted.group)
+        group = self.groups.get_or_create(wanted.group)
         if group is None:
             remark = f"subscription group [{wanted.group}] does not exist"
             raise PullRefused.with_code(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
             remark = f"subscription group no permission, {wanted.group}"
             raise PullRefused(PullForbidden(_FORBIDDEN_GROUP, remark))
-        topic = self._topics.get(wanted.topic)
+        topic = self.topics.get(wanted.topic)
         if topic is None:
             remark = f"topic[{wanted.topic}] not exist, apply first please!"
             raise PullRefused.with_code(ResponseCode.TOPIC_NOT_EXIST, remark)

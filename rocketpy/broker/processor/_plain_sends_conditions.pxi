@@ -3,7 +3,7 @@
 #
 #     find_properties  proto/record.py      properties_of
 #     find_values      sql92/condition.py   Condition.matches_stored
-#     Matcher          store/reader.py      _Selection.take, .take_runs
+#     Matcher          store/read_selection.py Selection.take, .take_runs
 
 cdef enum:
     MOST_NAMES = 8

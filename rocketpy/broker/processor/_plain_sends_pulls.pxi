@@ -3,13 +3,21 @@
 #
 #     read_pull     processor/pull_message.py  read_pull
 #     take_entries  store/reader.py            MessageReader.begin_plain says what is taken
+#     stands        operation/pull_checks.py   PullChecks.standing
+#     pull_on       store/reader.py            MessageReader.begin_plain, of a known place
+#     entries_of    store/read_ahead.py        ReadAhead.window
 #     is_intact     proto/record_check.py      _is_plain_and_intact, of messages of a former life
 #
 # One that finds nothing yet waits among the others, in Python; woken, it comes by here again.
 #
 # What is the same in a consumer's pulls of one queue is asked for once, and kept under the bytes of
-# these fields (`Pulls.known`); whether it still holds is asked at each pull. At most 1,024 are kept,
-# each of at most 512 bytes and what belongs to it: 2 MB a server.
+# these fields (`Pulls.known`); whether it still holds is looked at with each pull. At most 1,024 are
+# kept, each of at most 512 bytes and what belongs to it: 2 MB a server.
+#
+# Nearly all of them go on where the one before ended: what Python found out for that one (who may
+# pull, and `KnownPull.place`) is compared with how things are now, and holds (`Pulls.pull_on`).
+# What is compared is what the compared rule asks; tests/unit/broker/processor/test_pull_runs.py and
+# test_pulls_that_go_on.py change each of it between two pulls.
 #
 # What a condition takes is chosen in _plain_sends_conditions.pxi.
 
@@ -187,10 +195,14 @@ cdef class Pulls:
         runs: begins and ends each (`rocketpy.broker.processor.pull_runs.PullRuns`).
     """
 
-    cdef object runs, begin, end, wait, settle
+    cdef object runs, begin, ends, head, wait, settle, now_ms
+    cdef object checks, topics, groups, consumers, resets  # what pulls are allowed by
+    cdef object log_files, offsets, damaged, kept_reads  # where they read
+    cdef int64_t scan_count, recent_bytes
     cdef dict known
+    cdef list reads  # of this call, that were answered
+    cdef object began_ms  # when the first pull of this call did
     cdef int count
-    cdef bint has_begun  # a pull of this call, if only in vain
     cdef uint8_t* out
     cdef Py_ssize_t out_size, out_room
     cdef Taken taken
@@ -198,9 +210,18 @@ cdef class Pulls:
 
     def __init__(self, runs):
         self.runs = runs
-        self.begin, self.end = runs.begin, runs.end
-        self.wait, self.settle = runs.wait, runs.settle
+        self.begin, self.ends, self.head = runs.begin, runs.ends, runs.head
+        self.wait, self.settle, self.now_ms = runs.wait, runs.settle, runs.now_ms
+        self.checks, self.resets = runs.checks, runs.resets
+        self.topics, self.groups = self.checks.topics, self.checks.groups
+        self.consumers = self.checks.consumers
+        sources = runs.sources
+        self.log_files, self.offsets = sources.log_files, sources.offsets
+        self.damaged, self.kept_reads = sources.damaged, sources.kept_reads
+        self.scan_count, self.recent_bytes = sources.scan_count, sources.recent_bytes
         self.known = {}
+        self.reads = []
+        self.began_ms = None
         self.matcher = Matcher()
 
     def __dealloc__(self):
@@ -227,9 +248,14 @@ cdef class Pulls:
             free(self.out)
             self.out = NULL
             self.out_room = 0
-        if self.has_begun:
-            self.has_begun = False
-            self.settle()
+        return self.settle_reads()
+
+    cdef int settle_reads(self) except -1:
+        """Have what was read committed and counted."""
+        began_ms, self.began_ms = self.began_ms, None
+        if self.reads:
+            reads, self.reads = self.reads, []
+            self.settle(reads, began_ms)
         return 0
 
     cdef bint serve(self, Header* header, uint32_t kind, channel) except -1:
@@ -240,6 +266,7 @@ cdef class Pulls:
         known = self.known_pull(header, &wanted)
         if self.pull(known, wanted.queue_offset, wanted.commit_offset, header.opaque, kind):
             return True
+        self.settle_reads()  # what it commits comes after what those before it did
         response = self.wait(
             known,
             wanted.queue_offset,
@@ -254,7 +281,7 @@ cdef class Pulls:
         if response:
             self.taken.count = 0
             self.taken.size = 0
-            self.answer(response, None, 0, 0, NULL)
+            self.answer(response, 0, 0, 0, 0, NULL)
         self.count += 1
         return True
 
@@ -262,42 +289,179 @@ cdef class Pulls:
         self, known, int64_t queue_offset, int64_t commit_offset, int64_t opaque, uint32_t kind
     ) except -1:
         """Answer a pull; False when it finds nothing, or is no plain one: nothing was touched."""
+        if self.began_ms is None:
+            self.began_ms = self.now_ms()
+        place = known.place
+        if place is not None and self.stands(known):
+            if self.pull_on(known, place, queue_offset, commit_offset, opaque, kind):
+                self.count += 1
+                return True
+        if self.pull_anew(known, queue_offset, commit_offset, opaque, kind):
+            self.count += 1
+            return True
+        return False
+
+    cdef bint pull_anew(
+        self, known, int64_t queue_offset, int64_t commit_offset, int64_t opaque, uint32_t kind
+    ) except -1:
+        """Answer a pull that Python begins."""
         cdef Py_buffer entries, file
         cdef bint has_entries = False, has_file = False
         cdef int64_t next_offset
-        self.has_begun = True
+        cdef Part part
         try:
-            part = self.begin(known, queue_offset)
-            if part is None:
+            given = self.begin(known, queue_offset)
+            if given is None:
                 return False
-            PyObject_GetBuffer(part[0], &entries, PyBUF_SIMPLE)
+            PyObject_GetBuffer(given[0], &entries, PyBUF_SIMPLE)
             has_entries = True
-            PyObject_GetBuffer(part[1], &file, PyBUF_SIMPLE)
+            PyObject_GetBuffer(given[1], &file, PyBUF_SIMPLE)
             has_file = True
-            if not self.take(part, known, &entries, &file):
+            part.entries, part.entry_count = <Bytes>entries.buf, entries.len // QUEUE_ENTRY_BYTES
+            part.base, part.end, part.first = given[2], given[3], given[4]
+            part.check_before, part.proven = given[11], given[12]
+            part.file = <Bytes>file.buf
+            if part.base < 0 or part.end < part.base or part.end - part.base > file.len:
+                return False
+            if not self.take(&part, known, known.condition):
                 return False
             next_offset = queue_offset + self.taken.looked_at
-            head = self.end(
-                known,
-                part,
-                next_offset,
-                commit_offset,
-                opaque,
-                kind,
-                self.taken.count,
-                self.taken.size,
-            )
-            if head is None:
-                return False
-            self.answer(head, part, next_offset, opaque, <Bytes>file.buf)
+            if not (self.taken.count and given[15]):  # `PlainPart.is_usual`
+                if not self.ends(given, next_offset, self.taken.count):
+                    return False
+            self.give(known, &part, given[5], given[6], next_offset, commit_offset, opaque, kind)
         finally:
-            known.condition = None  # large, and asked for each time
+            if known.condition is not None:
+                known.condition = None  # large, and asked for each time
             if has_file:
                 PyBuffer_Release(&file)
             if has_entries:
                 PyBuffer_Release(&entries)
-        self.count += 1
         return True
+
+    # ---- what goes on where it was: `MessageReader.begin_plain` in a few comparisons
+
+    cdef bint stands(self, known) except -1:
+        """Whether what a pull was allowed by is as it was, and no reset waits to be delivered."""
+        last = self.checks.last
+        return (
+            last[0] == known.standing  # number
+            and last[1] is self.checks.config
+            and last[2] is self.topics.entries
+            and last[3] is self.groups.entries
+            and last[4] is self.groups.forbidden
+            and last[5] == self.consumers.version
+            and not self.resets.count
+        )
+
+    cdef bint pull_on(
+        self,
+        known,
+        place,
+        int64_t queue_offset,
+        int64_t commit_offset,
+        int64_t opaque,
+        uint32_t kind,
+    ) except -1:
+        """Answer a pull that finds records where the one before it did; False for any other."""
+        cdef Py_buffer entries, file
+        cdef bint has_entries = False, has_file = False
+        cdef int64_t low, high, at, phy_offset
+        cdef Py_ssize_t index
+        cdef Part part
+        queue, at_file = place[0], place[1]
+        low, high = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high or queue.is_deleted:
+            return False
+        try:
+            found = self.entries_of(queue, queue_offset)
+            if found is None:
+                return False
+            buffer, at = found
+            PyObject_GetBuffer(buffer, &entries, PyBUF_SIMPLE)
+            has_entries = True
+            if not 0 <= at < entries.len:
+                return False
+            part.entries = <Bytes>entries.buf + at
+            part.entry_count = (entries.len - at) // QUEUE_ENTRY_BYTES
+            part.entry_count = min(part.entry_count, self.scan_count)
+            part.entry_count = min(part.entry_count, high - queue_offset)
+            if part.entry_count < 1:
+                return False
+            phy_offset = get_long(part.entries)
+            if not <int64_t>place[3] <= phy_offset < <int64_t>place[6]:
+                return False
+            if len(self.damaged) != <Py_ssize_t>place[5]:
+                return False
+            if phy_offset < <int64_t>self.offsets.appended - self.recent_bytes:
+                return False
+            files, index = self.log_files.files, at_file
+            if index >= len(files):
+                return False
+            mapped = files[index]
+            part.base = mapped.base_offset
+            if part.base != <int64_t>place[2]:
+                return False
+            part.end = min(part.base + <int64_t>mapped.write_position, <int64_t>place[4])
+            PyObject_GetBuffer(mapped.view, &file, PyBUF_SIMPLE)
+            has_file = True
+            if not part.base <= phy_offset < part.end or part.end - part.base > file.len:
+                return False
+            part.file, part.first = <Bytes>file.buf, phy_offset
+            part.check_before = part.proven = 0
+            if not self.take(&part, known, None) or self.taken.count == 0:
+                return False
+            at = queue_offset + self.taken.looked_at
+            self.give(known, &part, low, high, at, commit_offset, opaque, kind)
+        finally:
+            if has_file:
+                PyBuffer_Release(&file)
+            if has_entries:
+                PyBuffer_Release(&entries)
+        return True
+
+    cdef tuple entries_of(self, queue, int64_t queue_offset):
+        """Return memory with a queue's entries, and where in it one is; None when it is not there.
+
+        As `ReadAhead.window`, which also asks the disk.
+        """
+        cdef int64_t start, at
+        first, tail = queue.tail
+        start = first
+        if queue_offset >= start:
+            return tail, (queue_offset - start) * QUEUE_ENTRY_BYTES
+        for first, memory, end in self.kept_reads.get(queue, ()):
+            start = first
+            at = (queue_offset - start) * QUEUE_ENTRY_BYTES
+            if 0 <= at < <int64_t>end:
+                return memory, at
+        return None
+
+    # ---- records and responses
+
+    cdef int give(
+        self,
+        known,
+        Part* part,
+        int64_t low,
+        int64_t high,
+        int64_t next_offset,
+        int64_t commit_offset,
+        int64_t opaque,
+        uint32_t kind,
+    ) except -1:
+        """Add the response to a pull, and note what it read."""
+        cdef Taken* taken = &self.taken
+        if kind == JSON:
+            head = known.heads[taken.count > 0]
+        else:
+            offsets = (high, low, next_offset)
+            head = self.head(known, offsets, opaque, kind, taken.count, taken.size)
+        self.answer(head, low, high, next_offset, opaque, part.file)
+        if not known.commits:
+            commit_offset = -1
+        self.reads.append((known, next_offset, commit_offset, taken.count, taken.size))
+        return 0
 
     cdef object known_pull(self, Header* header, Wanted* wanted):
         """Return what is known of a consumer's pulls of one queue."""
@@ -325,21 +489,14 @@ cdef class Pulls:
             self.known[key] = known
         return known
 
-    cdef bint take(self, given, known, Py_buffer* entries, Py_buffer* file) except -1:
+    cdef bint take(self, Part* part, known, condition) except -1:
         """Choose the records; False when they are not plain."""
-        cdef Part part
-        part.entries, part.entry_count = <Bytes>entries.buf, entries.len // QUEUE_ENTRY_BYTES
-        part.base, part.end, part.first = given[2], given[3], given[4]
-        part.most, part.most_bytes = given[7], given[8]
-        part.check_before, part.proven = given[11], given[12]
-        part.file = <Bytes>file.buf
-        codes, condition = known.codes, known.condition
-        if part.base < 0 or part.end < part.base or part.end - part.base > file.len:
-            return False
+        part.most, part.most_bytes = known.limit
         self.taken.count = self.taken.looked_at = 0
         self.taken.size = 0
         if condition is not None:
-            return self.matcher.take(&part, <Bytes>file.buf, &self.taken, condition)
+            return self.matcher.take(part, part.file, &self.taken, condition)
+        codes = known.codes
         part.code_count = -1
         if codes is not None:
             if len(codes) > MOST_CODES:
@@ -348,7 +505,7 @@ cdef class Pulls:
             for code in codes:
                 part.codes[part.code_count] = code
                 part.code_count += 1
-        return take_entries(&part, &self.taken)
+        return take_entries(part, &self.taken)
 
     cdef uint8_t* room_for(self, Py_ssize_t head_size) except NULL:
         """Return where the response goes, with room for a head of that size and the records."""
@@ -362,7 +519,15 @@ cdef class Pulls:
             self.out, self.out_room = larger, room
         return self.out + self.out_size
 
-    cdef int answer(self, head, part, int64_t next_offset, int64_t opaque, Bytes file) except -1:
+    cdef int answer(
+        self,
+        head,
+        int64_t low,
+        int64_t high,
+        int64_t next_offset,
+        int64_t opaque,
+        Bytes file,
+    ) except -1:
         """Add the response: head and records."""
         cdef Text[HEAD_PARTS] texts
         cdef Py_ssize_t size
@@ -371,8 +536,8 @@ cdef class Pulls:
         if isinstance(head, tuple):
             size = take_parts(texts, head, HEAD_PARTS)
             start = self.room_for(8 + size + (HEAD_PARTS - 1) * MOST_DIGITS)
-            p = add_decimal(add_text(start + 8, &texts[0]), part[6])
-            p = add_decimal(add_text(p, &texts[1]), part[5])
+            p = add_decimal(add_text(start + 8, &texts[0]), high)
+            p = add_decimal(add_text(p, &texts[1]), low)
             p = add_decimal(add_text(p, &texts[2]), next_offset)
             p = add_decimal(add_text(p, &texts[3]), opaque)
             p = add_text(p, &texts[4])

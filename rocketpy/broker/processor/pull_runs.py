@@ -9,23 +9,27 @@ the response's head are asked for here, so that each rule exists once.
 
 A consumer's pulls of one queue differ in their offsets only. What is the same is a `KnownPull`: it
 is made of the first of them, and kept by the compiled path. What it was allowed by is looked at
-again when any of that has changed (`PullChecks.standing`).
+again when any of that has changed (`PullChecks.standing`), and so is where it reads
+(`rocketpy.store.known_place`): both by the compiled path itself, in a few comparisons. Only when
+one of them fails `begin` is asked.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+from rocketpy.broker.consumer_offsets import OffsetTable
 from rocketpy.broker.filters import SqlFilter, TagFilter
 from rocketpy.broker.operation.pull import CODE_BY_STATUS, SuspendedPull
-from rocketpy.broker.operation.pull_checks import AllowedPull, is_kept
+from rocketpy.broker.operation.pull_checks import AllowedPull, PullChecks, is_kept
 from rocketpy.broker.operation.pull_request import PullRefused, PullRequest
 from rocketpy.broker.processor.pull_message import PullMessageProcessor, head_of, pull_request
-from rocketpy.broker.processor.pull_response import JSON, JsonParts, json_parts, pull_head
+from rocketpy.broker.processor.pull_response import JsonParts, json_parts, pull_head
 from rocketpy.errors import RocketPyError
 from rocketpy.remoting.channel import Channel
 from rocketpy.sql92.condition import Condition
+from rocketpy.store.known_place import KnownPlace, ReadSources
 from rocketpy.store.plain_runs import PlainPart
 from rocketpy.store.results import GetMessageStatus
 
@@ -38,13 +42,11 @@ _OUTCOMES: Final = tuple(
     for status in (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.FOUND)
 )
 """Code and remark of responses without messages, and with some."""
-_MAX_TALLIES: Final = 1_024
 _AT_END: Final = GetMessageStatus.OFFSET_OVERFLOW_ONE
 _new: Final = tuple.__new__
 
 PullFields: TypeAlias = tuple[int, str, str, int, int, int, str | None, str | None, int, int | None]
 """What `pull_request` takes, but the offsets and how long it may wait."""
-
 
 AnswersPull: TypeAlias = Callable[["KnownPull", int, int, int], bytes | None]
 """Makes the response to a pull of which all is known but queue offset, opaque and header type; None
@@ -75,6 +77,15 @@ class ReadsPlain(Protocol):
         """Say whether a read that was made is whole; False when it has to go on."""
         ...
 
+    def known_place(self, topic: str, queue_id: int, part: PlainPart) -> KnownPlace | None:
+        """Return what lets reads go on without `begin_plain`."""
+        ...
+
+    @property
+    def sources(self) -> ReadSources:
+        """What reads look at."""
+        ...
+
     @property
     def count_plain(self) -> Callable[[int, int, int, int], None]:
         """Counts reads that were made: with records, without, the records, and ms of all."""
@@ -85,27 +96,6 @@ class ReadsPlain(Protocol):
         ...
 
 
-class Tally:
-    """What the pulls of a group and topic handed out, and what is not counted yet.
-
-    Attributes:
-        group: whose they are.
-        topic: that they read.
-        times: pulls that found something.
-        count: messages.
-        size_bytes: of them.
-    """
-
-    __slots__ = ("count", "group", "size_bytes", "times", "topic")
-
-    def __init__(self, group: str, topic: str) -> None:
-        self.group: str = group
-        self.topic: str = topic
-        self.times: int = 0
-        self.count: int = 0
-        self.size_bytes: int = 0
-
-
 class KnownPull:
     """What is the same in a consumer's pulls of one queue.
 
@@ -114,7 +104,9 @@ class KnownPull:
         commits: whether the offset that it names is committed.
         waits: whether it waits for a message when there is none yet.
         limit: of what a read takes.
-        tally: of its group and topic.
+        group: whose it is.
+        topic: that it reads.
+        queue_id: that it reads.
         standing: number of what it was allowed by; 0 asks each time.
         message_filter: what it takes, while it has a standing; None takes everything.
         codes: of the tags it takes; None takes any.
@@ -122,24 +114,29 @@ class KnownPull:
         weight: of the condition, see `rocketpy.store.results.MessageFilter`.
         sys_flags: of its topic and group.
         heads: of responses in JSON, without messages and with some.
+        place: where it reads, while it takes no condition and has a standing; None is looked for
+            at the next pull.
     """
 
     __slots__ = (
         "codes",
         "commits",
         "condition",
+        "group",
         "heads",
         "limit",
         "message_filter",
+        "place",
+        "queue_id",
         "standing",
         "sys_flags",
-        "tally",
+        "topic",
         "waits",
         "wanted",
         "weight",
     )
 
-    def __init__(self, fields: PullFields, reader: ReadsPlain, tally: Tally) -> None:
+    def __init__(self, fields: PullFields, reader: ReadsPlain) -> None:
         code, group, topic, queue_id, max_count, sys_flag, text, kind, version, max_bytes = fields
         self.wanted: PullRequest = pull_request(
             *(code, group, topic, queue_id, 0, max_count, sys_flag, 0, 0),
@@ -150,7 +147,9 @@ class KnownPull:
         self.limit: tuple[int, int] = reader.plain_limit(
             self.wanted.max_count, self.wanted.max_bytes
         )
-        self.tally: Tally = tally
+        self.group: str = group
+        self.topic: str = topic
+        self.queue_id: int = queue_id
         self.standing: int = 0
         self.message_filter: TagFilter | None = None
         self.codes: frozenset[int] | None = None
@@ -158,6 +157,7 @@ class KnownPull:
         self.weight: int = 1
         self.sys_flags: tuple[int, int] | None = None
         self.heads: tuple[JsonParts, ...] = ()
+        self.place: KnownPlace | None = None
 
     def allow(self, allowed: AllowedPull, standing: int) -> bool:
         """Take over what a check said; False when it takes more tags than are compared here."""
@@ -178,6 +178,11 @@ class KnownPull:
         return True
 
 
+PlainRead: TypeAlias = tuple[KnownPull, int, int, int, int]
+"""A pull that was answered: the offset of the next one, the offset to commit (-1 for none), how
+many messages it took, and their bytes."""
+
+
 class PullRuns:
     """Begins and ends plain pulls.
 
@@ -186,23 +191,25 @@ class PullRuns:
         reader: the store's.
 
     Attributes:
+        checks: say who may pull what.
+        resets: offsets that wait to be delivered.
+        sources: what reads look at.
+        now_ms: returns the monotonic time.
         answer: the compiled path's answer to a pull that waited; None while there is no such path.
     """
 
     def __init__(self, processor: PullMessageProcessor, reader: ReadsPlain) -> None:
         self._processor = processor
         self._pulls = pulls = processor.operation
-        self._checks = pulls.checks
+        self.checks: PullChecks = pulls.checks
+        self.resets: OffsetTable = pulls.offsets.resets
+        self.sources: ReadSources = reader.sources
+        self.now_ms: Callable[[], int] = pulls.now_ms
         self._has_reset = pulls.offsets.has_reset
         self._reader = reader
         self._commit_read = pulls.offsets.commit_read
-        self._tallies: dict[tuple[str, str], Tally] = {}
-        self._touched: list[Tally] = []
-        self._now_ms = pulls.now_ms
         self._count_reads = reader.count_plain
         self._count_pulls = pulls.count_plain
-        self._began_ms: int | None = None
-        self._missed = 0
         self.answer: AnswersPull | None = None
 
     def know(self, *fields: *PullFields) -> KnownPull:
@@ -211,16 +218,10 @@ class PullRuns:
         Args:
             fields: of a header.
         """
-        group, topic = fields[1], fields[2]
-        tally = self._tallies.get((group, topic))
-        if tally is None:
-            if len(self._tallies) >= _MAX_TALLIES:
-                self._tallies.clear()
-            tally = self._tallies[group, topic] = Tally(group, topic)
-        return KnownPull(fields, self._reader, tally)
+        return KnownPull(fields, self._reader)
 
     def begin(self, known: KnownPull, queue_offset: int) -> PlainPart | None:
-        """Check a pull.
+        """Check a pull, and note what holds for those that follow it (`KnownPull.place`).
 
         Args:
             known: what it asks for.
@@ -230,18 +231,17 @@ class PullRuns:
             None when the request is to go the ordinary way, which also says what is wrong with it.
         """
         wanted = known.wanted
-        if self._began_ms is None:
-            self._began_ms = self._now_ms()
+        known.place = None
         try:
-            standing = self._checks.standing().number
+            standing = self.checks.standing().number
             if known.standing != standing:
                 known.standing = 0
-                if not known.allow(self._checks.check(wanted), standing):
+                if not known.allow(self.checks.check(wanted), standing):
                     return None
             group, topic, queue_id = wanted[0], wanted[1], wanted[2]
             if self._has_reset(group, topic, queue_id):
                 return None
-            return self._reader.begin_plain(
+            part = self._reader.begin_plain(
                 topic,
                 queue_id,
                 queue_offset,
@@ -250,71 +250,69 @@ class PullRuns:
                 # Conditions are asked about records that were checked before.
                 checks=known.condition is None,
             )
+            if part is not None and part.is_usual and known.standing and known.condition is None:
+                known.place = self._reader.known_place(topic, queue_id, part)
         except (RocketPyError, OSError, PullRefused):
             return None
+        return part
 
-    def end(  # noqa: PLR0917 - values in hand, at each pull
+    def ends(self, part: PlainPart, next_offset: int, count: int) -> bool:
+        """Say whether a pull that was begun is whole.
+
+        Not when the read has to go on, as none was taken or as what follows has to be checked: the
+        request is to go the ordinary way then.
+
+        Args:
+            part: where it was read.
+            next_offset: queue offset behind the entries that were looked at.
+            count: records that were taken.
+        """
+        return self._reader.end_plain(part, next_offset, count)
+
+    def head(
         self,
         known: KnownPull,
-        part: PlainPart,
-        next_offset: int,
-        commit_offset: int,
+        offsets: tuple[int, int, int],
         opaque: int,
         serialize_type: int,
         count: int,
         size_bytes: int,
-    ) -> bytes | JsonParts | None:
-        """Commit what was read, and note what `settle` counts; return the response up to records.
+    ) -> bytes:
+        """Return a response up to its records, when its header is none in JSON.
 
         Args:
             known: what was asked for.
-            part: where it was read.
-            next_offset: queue offset behind the entries that were looked at.
-            commit_offset: of the request.
+            offsets: of the queue's end and begin, and where the next pull begins.
             opaque: of the request.
             serialize_type: of the request's header.
             count: records that were taken.
             size_bytes: of them.
-
-        Returns:
-            In JSON only what `json_parts` says: the caller adds the numbers.
-            None when the read has to go on, as none was taken or as what follows has to be checked:
-            nothing is committed or counted then, and the request is to go the ordinary way.
         """
-        if not (count and part.is_usual) and not self._reader.end_plain(part, next_offset, count):
-            return None
-        committed = commit_offset if known.commits else None
-        self._commit_read(*known.wanted[:3], next_offset, committed)
-        if count:
-            tally = known.tally
-            if not tally.times:
-                self._touched.append(tally)
-            tally.times += 1
-            tally.count += count
-            tally.size_bytes += size_bytes
-        else:
-            self._missed += 1
-        if serialize_type == JSON:
-            return known.heads[count > 0]
         code, remark = _OUTCOMES[count > 0]
         assert known.sys_flags is not None, "begun before"
-        offsets = part.high, part.low, next_offset
         return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, size_bytes)
 
-    def settle(self) -> None:
-        """Count what the pulls of one call handed out; it is over then."""
+    def settle(self, reads: Sequence[PlainRead], began_ms: int) -> None:
+        """Commit what the pulls of one call read, and count it.
+
+        Args:
+            reads: at least one.
+            began_ms: when the first of them began.
+        """
         found = count = 0
-        while self._touched:
-            tally = self._touched.pop()
-            times, count_of, size_bytes = tally.times, tally.count, tally.size_bytes
-            tally.times = tally.count = tally.size_bytes = 0
-            found += times
-            count += count_of
-            self._count_pulls(tally.group, tally.topic, count_of, size_bytes, times)
-        missed, began_ms = self._missed, self._began_ms
-        self._missed, self._began_ms = 0, None
-        if began_ms is not None and (found or missed):
-            self._count_reads(found, missed, count, self._now_ms() - began_ms)
+        commit_read = self._commit_read
+        counted: dict[tuple[str, str], tuple[int, int, int]] = {}
+        for known, next_offset, commit_offset, taken, size_bytes in reads:
+            group, topic = known.group, known.topic
+            commit_read(group, topic, known.queue_id, next_offset, commit_offset)
+            if taken:
+                found += 1
+                count += taken
+                messages, total_bytes, times = counted.get((group, topic), (0, 0, 0))
+                counted[group, topic] = messages + taken, total_bytes + size_bytes, times + 1
+        for (group, topic), counts in counted.items():
+            self._count_pulls(group, topic, *counts)
+        self._count_reads(found, len(reads) - found, count, self.now_ms() - began_ms)
 
     def wait(  # noqa: PLR0917 - values in hand, at each pull
         self,
@@ -342,7 +340,7 @@ class PullRuns:
             way: nothing was touched then.
         """
         wanted = known.wanted
-        if known.standing != self._checks.standing().number or self._has_reset(*wanted[:3]):
+        if known.standing != self.checks.standing().number or self._has_reset(*wanted[:3]):
             return None
         bounds = self._reader.end_of(wanted[1], wanted[2], queue_offset)
         if bounds is None:
@@ -379,7 +377,7 @@ class PullRuns:
     def _go_on(
         self, known: KnownPull, opaque: int, serialize_type: int, pull: SuspendedPull
     ) -> bytes:
-        if self.answer is not None and known.standing == self._checks.standing().number:
+        if self.answer is not None and known.standing == self.checks.standing().number:
             try:
                 response = self.answer(known, pull.wanted[3], opaque, serialize_type)
             except Exception:  # noqa: BLE001 - its client must have an answer

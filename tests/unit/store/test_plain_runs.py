@@ -104,9 +104,9 @@ def test_runs_return_what_a_look_at_each_entry_does(monkeypatch: pytest.MonkeyPa
     for _ in range(300):
         where = (TOPIC, rng.randrange(2), rng.randrange(260), rng.randrange(1, 60))
         most_bytes = rng.choice((1, 300, 3_000, 1 << 20))
-        monkeypatch.setattr("rocketpy.store.reader.plain_run", counted)
+        monkeypatch.setattr("rocketpy.store.read_selection.plain_run", counted)
         found = store.get_message(*where, most_bytes)
-        monkeypatch.setattr("rocketpy.store.reader.plain_run", lambda *_: None)
+        monkeypatch.setattr("rocketpy.store.read_selection.plain_run", lambda *_: None)
         assert found == store.get_message(*where, most_bytes)
     assert runs > 50
     assert len(store.damaged_phy_offsets) == len(bad)
@@ -122,7 +122,7 @@ def test_what_was_read_in_order_is_checked_once(monkeypatch: pytest.MonkeyPatch)
         checked.append(phy_offset)
         return is_intact(record, phy_offset)
 
-    monkeypatch.setattr("rocketpy.store.reader.is_intact", count)
+    monkeypatch.setattr("rocketpy.store.read_selection.is_intact", count)
     for _ in range(3):
         assert bodies(store) == sent
     assert len(checked) == len(sent)

@@ -148,7 +148,7 @@ def test_a_filter_that_takes_nothing_looks_at_a_bounded_number_of_entries() -> N
 
 
 def test_bytes_looked_at_for_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketpy.store.reader._MAX_WASTED_BYTES", 10_000)
+    monkeypatch.setattr("rocketpy.store.read_selection._MAX_WASTED_BYTES", 10_000)
     store = Kit().open()
     put_many(store, 100, size=800)
     result = get(store, wanted=Filter(body=b"nothing has this"))
@@ -276,7 +276,9 @@ def test_many_records_matched_at_once_are_read_as_they_are_one_by_one(
 ) -> None:
     """With limits, damage, another life, old messages and ends of files in between."""
     rng = random.Random(seed)
-    monkeypatch.setattr("rocketpy.store.reader._MAX_WASTED_BYTES", rng.choice([5_000, 1 << 20]))
+    monkeypatch.setattr(
+        "rocketpy.store.read_selection._MAX_WASTED_BYTES", rng.choice([5_000, 1 << 20])
+    )
     kit = Kit(
         max_transfer_count_on_message_in_memory=rng.choice([1, 9, 32, 500]),
         max_transfer_bytes_on_message_in_memory=rng.choice([2_000, 20_000, 1 << 20]),
@@ -314,7 +316,7 @@ def test_a_queue_whose_entries_are_out_of_order_is_read_entry_by_entry() -> None
     entries = store.queue_entries(TOPIC, 0, 0, 40)
     queue = store._table.get(TOPIC, 0)
     assert queue is not None
-    _, tail = queue._tail
+    _, tail = queue.tail
     used = RunFilter(b"000000")
     for size in (0, -5, 1 << 30):
         ENTRY.pack_into(tail, 20 * ENTRY_BYTES, entries[20][0], size, 0)
