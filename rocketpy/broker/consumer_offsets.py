@@ -210,18 +210,13 @@ class ConsumerOffsets:
                 and commit_offset >= 0
                 and not (self.resets.count and self.has_reset(group, topic, queue_id))
             ):
-                committed = self._table.queues.get(key)
-                if committed is None or queue_id not in committed:
-                    self._put(key, queue_id, commit_offset)
-                    return
-                committed[queue_id] = commit_offset  # as mostly: `_put`, inlined
-                self._dirty = True
-                self._commits += 1
-                if self._commits % self._version_step == 0:
-                    self._version.bump(self._clock)
+                self._put(key, queue_id, commit_offset)
 
     def _put(self, key: tuple[str, str], queue_id: int, offset: int) -> bool:
-        if not self._table.put(key, queue_id, offset):
+        committed = self._table.queues.get(key)
+        if committed is not None and queue_id in committed:  # as mostly: `put`, inlined
+            committed[queue_id] = offset
+        elif not self._table.put(key, queue_id, offset):
             return False
         self._dirty = True
         self._commits += 1
