@@ -143,7 +143,7 @@ class MessageStore:
             return
         with self._append_lock:
             self._gate.set_open(False)
-        self._log.on_step = self._parts.group.wake = self._parts.cold_reads.wake = _nothing
+        self._log.on_step = self._parts.group.wake = self._parts.cold_reads.wake = lambda: None
         for thread in reversed(self._threads):
             thread.stop()
         self._threads = []
@@ -265,6 +265,8 @@ class MessageStore:
         max_count: int,
         max_bytes: int,
         filter: MessageFilter | None = None,  # noqa: A002 - the interface's word
+        *,
+        may_join: bool = False,
     ) -> GetMessageResult:
         """Read messages of a queue from an offset on.
 
@@ -275,8 +277,11 @@ class MessageStore:
             max_count: messages at most; at least one is returned if there is one.
             max_bytes: bytes of records at most, for all but the first.
             filter: decides what to leave out; None takes all.
+            may_join: records with nothing between them may come as one buffer.
         """
-        return self.reader.get(topic, queue_id, queue_offset, max_count, max_bytes, filter)
+        return self.reader.get(
+            topic, queue_id, queue_offset, max_count, max_bytes, filter, may_join=may_join
+        )
 
     def look_message(self, phy_offset: int) -> memoryview | None:
         """Return the whole record that begins exactly at an offset; None when none does.
@@ -492,7 +497,3 @@ class MessageStore:
         info["commitLogDiskRatio"] = str(self.commit_log_disk_ratio)
         info["consumeQueueDiskRatio"] = str(self.consume_queue_disk_ratio)
         return info
-
-
-def _nothing() -> None:
-    """Stand in for a wake-up nobody needs any more."""

@@ -7,11 +7,14 @@ asks of each entry is then asked of all at once, and every step is a call over a
 import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
-from operator import add, le
-from typing import NamedTuple
+from itertools import compress
+from operator import add, le, ne
+from typing import Final, NamedTuple
 
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.queue_entry import columns_of
+
+_new: Final = tuple.__new__
 
 
 class PlainPart(NamedTuple):
@@ -62,7 +65,7 @@ class PlainRun(NamedTuple):
 
     Attributes:
         places: physical offset of each record, ascending.
-        records: the records, views of the file.
+        records: the records, views of the file, one each unless some were joined.
         size_bytes: of all of them.
     """
 
@@ -88,7 +91,11 @@ class RecordRun(NamedTuple):
 
 
 def plain_run(
-    window: memoryview, most_bytes: int, file: tuple[memoryview, int, int]
+    window: memoryview,
+    most_bytes: int,
+    file: tuple[memoryview, int, int],
+    *,
+    may_join: bool = False,
 ) -> PlainRun | None:
     """Return the leading entries whose records lie in one file and fit a number of bytes.
 
@@ -96,6 +103,7 @@ def plain_run(
         window: whole entries, at least one.
         most_bytes: that the records may have together; the first may have more.
         file: its memory, the physical offset where it begins, and where what is written ends.
+        may_join: records with nothing between them may come as one.
 
     Returns:
         At least one entry; None when the entries are not as they usually are: in the order of
@@ -114,5 +122,10 @@ def plain_run(
         if not count:
             return None
         places, ends, size_bytes = places[:count], ends[:count], totals[count - 1]
-    records = [view[place - base : end - base] for place, end in zip(places, ends, strict=True)]
-    return PlainRun(places, records, size_bytes)
+    starts: Sequence[int] = places
+    if may_join and len(places) > 1 and ends[0] == places[1]:  # as mostly in a batch
+        is_apart = list(map(ne, ends, places[1:]))
+        starts = (places[0], *compress(places[1:], is_apart))
+        ends = [*compress(ends, is_apart), ends[-1]]
+    records = [view[start - base : end - base] for start, end in zip(starts, ends, strict=True)]
+    return _new(PlainRun, (places, records, size_bytes))  # without the frame of a call

@@ -34,7 +34,8 @@ class Selection:
     """What one read found so far.
 
     Attributes:
-        buffers: whole records.
+        buffers: whole records, one each unless some were joined.
+        count: of records.
         size_bytes: of all records.
         is_full: no further entry is looked at.
     """
@@ -49,6 +50,7 @@ class Selection:
         "_skip_before",
         "_wasted_bytes",
         "buffers",
+        "count",
         "is_full",
         "size_bytes",
     )
@@ -67,6 +69,7 @@ class Selection:
         self._is_removing = False
         self._wasted_bytes = 0
         self.buffers: list[memoryview] = []
+        self.count: int = 0
         self.size_bytes: int = 0
         self.is_full: bool = False
 
@@ -79,10 +82,13 @@ class Selection:
             return GetMessageStatus.MESSAGE_WAS_REMOVING
         return GetMessageStatus.NO_MATCHED_MESSAGE
 
-    def take_run(self, window: memoryview, queue: ConsumeQueue, queue_offset: int) -> int:
+    def take_run(
+        self, window: memoryview, queue: ConsumeQueue, queue_offset: int, *, may_join: bool
+    ) -> int:
         """Add the leading entries, unless one of them is unusual; return how many were added.
 
-        `take` goes on behind them: it knows what to do about each.
+        `take` goes on behind them: it knows what to do about each. Records with nothing between
+        them may come as one where nobody looks at each of them.
         """
         log, (most, most_bytes) = self._log, self._recent
         if min(most, len(window) // ENTRY_BYTES) < _RUN_ENTRIES:
@@ -90,31 +96,39 @@ class Selection:
         first: int = ENTRY.unpack_from(window)[0]
         if first < max(self._recent_from, self._skip_before):
             return 0
-        run = plain_run(window[: most * ENTRY_BYTES], most_bytes, log.written_part(first))
+        is_old = first < log.verified_from
+        run = plain_run(
+            window[: most * ENTRY_BYTES],
+            most_bytes,
+            log.written_part(first),
+            may_join=may_join and not is_old,
+        )
         if run is None or (log.damaged and not log.damaged.isdisjoint(run.places)):
             return 0
-        end = queue_offset + len(run.places)
-        if first < log.verified_from and not self._proven.covers(queue, queue_offset, end):
+        count = len(run.places)
+        end = queue_offset + count
+        if is_old and not self._proven.covers(queue, queue_offset, end):
             if not all(map(is_intact, run.records, run.places)):
                 return 0
             self._proven.add(queue, queue_offset, end)
         self.buffers += run.records
+        self.count += count
         self.size_bytes += run.size_bytes
         self._skip_before = run.places[-1] + 1
         self._is_removing = False
-        return len(run.places)
+        return count
 
     def take(self, window: memoryview, message_filter: MessageFilter | None) -> int:
         """Add what entries point to, until there is enough; return how many were looked at."""
         log, buffers, recent_from = self._log, self.buffers, self._recent_from
         verified_from, damaged = log.verified_from, log.damaged
-        looked_at, size_bytes = 0, self.size_bytes
+        looked_at, count, size_bytes = 0, self.count, self.size_bytes
         # The file of the last recent record: its memory, where it begins, what of it is written.
         view, base, end, recent = window, 0, 0, 0
         for phy_offset, size, tags_code in ENTRY.iter_unpack(window):
             most, most_bytes = self._recent if phy_offset >= recent_from else self._old
             if self._wasted_bytes > _MAX_WASTED_BYTES or (
-                buffers and (len(buffers) >= most or size_bytes + size > most_bytes)
+                count and (count >= most or size_bytes + size > most_bytes)
             ):
                 self.is_full = True
                 break
@@ -143,8 +157,9 @@ class Selection:
                 self._wasted_bytes += size
                 continue
             buffers.append(record)
+            count += 1
             size_bytes += size
-        self.size_bytes = size_bytes
+        self.count, self.size_bytes = count, size_bytes
         return looked_at
 
     def take_runs(self, window: memoryview, message_filter: MessageFilter) -> int:
@@ -153,7 +168,7 @@ class Selection:
         Returns:
             How many were looked at; `take` goes on behind them.
         """
-        buffers, most = self.buffers, self._recent.messages
+        buffers, most = self.buffers, self._recent.messages  # none of them was joined
         looked_at, wanted = 0, 2 * most
         while (missing := most - len(buffers)) > 0:
             run = self._run(window[looked_at * ENTRY_BYTES :], wanted)
@@ -167,6 +182,7 @@ class Selection:
             taken = list(compress(count(), answers))[:missing]
             end = taken[-1] + 1 if len(taken) == missing else len(sizes)
             buffers += [view[positions[at] : positions[at] + sizes[at]] for at in taken]
+            self.count = len(buffers)
             taken_bytes = sum(map(sizes.__getitem__, taken))
             self.size_bytes += taken_bytes
             self._wasted_bytes += sum(sizes[:end]) - taken_bytes

@@ -21,6 +21,7 @@ Source: DefaultMessageStore.getMessage, isTheBatchFull, estimateInMemByCommitOff
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from rocketpy.runtime.clock import Clock
@@ -92,6 +93,10 @@ class MessageReader:
             config.max_transfer_count_on_message_in_disk,
             config.max_transfer_bytes_on_message_in_disk,
         )
+        # Consumers ask for the same again and again.
+        self._limits: Callable[[int, int], tuple[ReadLimit, ReadLimit]] = lru_cache(maxsize=64)(
+            self._limits_of
+        )
         self._scan_count = max(
             config.max_filter_message_size // ENTRY_BYTES, self._recent.messages, self._old.messages
         )
@@ -104,18 +109,25 @@ class MessageReader:
         max_count: int,
         max_bytes: int,
         message_filter: MessageFilter | None,
+        *,
+        may_join: bool = False,
     ) -> GetMessageResult:
         """See `rocketpy.store.message_store.MessageStore.get_message`."""
         begin_ms = self._clock.monotonic_ms()
-        queue, limit = self._table.get(topic, queue_id), ReadLimit(max_count, max_bytes)
+        queue = self._table.get(topic, queue_id)
         if queue is None:
             batch = self._table.get_batch(topic, queue_id)
             ends = (0, 0) if batch is None else (batch.min_offset, batch.max_offset)
             result = GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, *ends)
         else:
-            outside = outside_queue(queue_offset, queue.min_offset, queue.max_offset)
-            result = outside or self._read(queue, queue_offset, limit, message_filter)
-        self._stats.got(result.count, self._clock.monotonic_ms() - begin_ms)
+            ends = queue.min_offset, queue.max_offset
+            if ends[0] <= queue_offset < ends[1]:
+                limits = self._limits(max_count, max_bytes)
+                result = self._read(queue, queue_offset, ends, limits, message_filter, may_join)
+            else:
+                result = outside_queue(queue_offset, *ends)
+        count = result.count
+        self.count_plain(count > 0, count == 0, count, self._clock.monotonic_ms() - begin_ms)
         return result
 
     def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
@@ -281,6 +293,11 @@ class MessageReader:
         end = self._log.end_without_damage(phy_offset, end)
         return None if end <= phy_offset else (view, base, end)
 
+    def _limits_of(self, max_count: int, max_bytes: int) -> tuple[ReadLimit, ReadLimit]:
+        """Return what remains of a read's bounds for recent messages, and for old ones."""
+        wanted = ReadLimit(max_count, max_bytes)
+        return wanted.within(self._recent), wanted.within(self._old)
+
     def _most_entries(self, weight: int) -> int:
         """Return how many entries one read looks at."""
         most = self._scan_count
@@ -290,25 +307,29 @@ class MessageReader:
         self,
         queue: ConsumeQueue,
         queue_offset: int,
-        wanted: ReadLimit,
+        ends: tuple[int, int],
+        limits: tuple[ReadLimit, ReadLimit],
         message_filter: MessageFilter | None,
+        may_join: bool,
     ) -> GetMessageResult:
-        low, high = queue.min_offset, queue.max_offset
-        recent_from = self._log.max_phy_offset - self._recent_bytes
-        recent, old = wanted.within(self._recent), wanted.within(self._old)
-        selection = Selection(self._log, self._proven, recent, old, recent_from)
-        begin = queue_offset
-        left = self._most_entries(1 if message_filter is None else message_filter.weight)
+        low, high = ends
+        recent_from = self._log.offsets.appended - self._recent_bytes
+        selection = Selection(self._log, self._proven, *limits, recent_from)
+        begin, left, most = queue_offset, self._scan_count, max(1, limits[0][0], limits[1][0])
+        if message_filter is not None:
+            left = self._most_entries(message_filter.weight)
         while left > 0 and queue_offset < high and not selection.is_full:
             window = self._ahead.window(queue, queue_offset, left * ENTRY_BYTES)
             if window is None:
                 break
             self._expect(ENTRY.unpack_from(window)[0])
             if message_filter is None:
-                looked_at = selection.take_run(window, queue, queue_offset)
+                looked_at = selection.take_run(window, queue, queue_offset, may_join=may_join)
             else:
                 looked_at = selection.take_runs(window, message_filter)
-            looked_at += selection.take(window[looked_at * ENTRY_BYTES :], message_filter)
+            # With as many as any entry allows there is nothing to look at.
+            if selection.count < most:
+                looked_at += selection.take(window[looked_at * ENTRY_BYTES :], message_filter)
             queue_offset += looked_at
             left -= looked_at
             if selection.buffers:
@@ -316,7 +337,12 @@ class MessageReader:
         if queue_offset == begin:
             following = min(max(queue.next_file_offset(queue_offset), low), high)
             return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
-        found, size_bytes = selection.buffers, selection.size_bytes
         return GetMessageResult(
-            selection.status, queue_offset, low, high, found, len(found), size_bytes
+            selection.status,
+            queue_offset,
+            low,
+            high,
+            selection.buffers,
+            selection.count,
+            selection.size_bytes,
         )

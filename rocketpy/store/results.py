@@ -32,7 +32,19 @@ class PutMessageStatus(enum.Enum):
 
 
 class GetMessageStatus(enum.Enum):
-    """Why a read returned what it returned (Apache's names)."""
+    """Why a read returned what it returned (Apache's names).
+
+    Attributes:
+        remark: the name, at the cost of an attribute: `value` is two calls of Python.
+    """
+
+    remark: str
+
+    def __new__(cls, name: str) -> Self:
+        """Make a member."""
+        member = object.__new__(cls)
+        member._value_ = member.remark = name
+        return member
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -212,7 +224,8 @@ class GetMessageResult:
         next_begin_offset: where the next read goes on.
         min_offset: first offset of the queue.
         max_offset: offset after the last of the queue.
-        buffers: one whole record each, views of the mapped files: copy them, do not keep them.
+        buffers: one whole record each, or some that lie one behind the other where the reader
+            allowed it; views of the mapped files: copy them, do not keep them.
         count: messages in ``buffers``.
         size_bytes: bytes in ``buffers``.
     """
@@ -226,11 +239,11 @@ class GetMessageResult:
     size_bytes: int = 0
 
 
-def outside_queue(queue_offset: int, low: int, high: int) -> GetMessageResult | None:
-    """Return what a read finds that begins where a queue has no entry; None where it has one.
+def outside_queue(queue_offset: int, low: int, high: int) -> GetMessageResult:
+    """Return what a read finds that begins where a queue has no entry.
 
     Args:
-        queue_offset: where it begins.
+        queue_offset: where it begins; before `low`, or `high` or more.
         low: first offset of the queue.
         high: offset after the last of the queue.
     """
@@ -240,9 +253,7 @@ def outside_queue(queue_offset: int, low: int, high: int) -> GetMessageResult | 
         return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
     if queue_offset == high:
         return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
-    if queue_offset > high:
-        return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    return None
+    return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
 
 @lazy_dataclass(frozen=True)

@@ -84,6 +84,8 @@ class MessageReader(Protocol):
         max_count: int,
         max_bytes: int,
         filter: MessageFilter | None = None,  # noqa: A002
+        *,
+        may_join: bool = False,
     ) -> GetMessageResult:
         """Read a queue."""
         ...
@@ -290,7 +292,8 @@ class PullOperation:
                 kept = wanted._replace(expression="")
             if self._suspend(kept, message_filter, wanted.suspend_ms, owner, resume):
                 return None
-        self._count(wanted, code, read.count, read.size_bytes)
+        if code == _SUCCESS:
+            self._stats.inc_get(wanted.group, wanted.topic, read.count, read.size_bytes)
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
 
     def wait_plain(
@@ -346,7 +349,8 @@ class PullOperation:
             self._suspended.release(pull)
         self.offsets.commit_read(*wanted[:3], read.next_begin_offset)
         code = _code_of(read, wanted.queue_offset)
-        self._count(wanted, code, read.count, read.size_bytes)
+        if code == _SUCCESS:
+            self._stats.inc_get(wanted.group, wanted.topic, read.count, read.size_bytes)
         return PullResult(code, read, topic.topic_sys_flag, group.group_sys_flag)
 
     def forget(self, owner: Hashable) -> None:
@@ -371,6 +375,7 @@ class PullOperation:
             wanted.max_count,
             wanted.max_bytes,
             message_filter,
+            may_join=True,
         )
 
     def _suspend(
@@ -391,12 +396,10 @@ class PullOperation:
         )
         return self._suspended.suspend(pull, now_ms)
 
-    def _count(self, wanted: PullRequest, code: int, count: int, size_bytes: int) -> None:
-        if code == _SUCCESS:
-            self._stats.inc_get(wanted.group, wanted.topic, count, size_bytes)
-
 
 def _code_of(read: GetMessageResult, queue_offset: int) -> int:
+    if read.status is GetMessageStatus.FOUND:  # as mostly; a look-up hashes it in Python
+        return _SUCCESS
     # Asking an empty queue for entry 0 is a consumer that came early, not one that is lost.
     if read.status in _EMPTY_QUEUE and queue_offset == 0:
         return _NOT_FOUND

@@ -29,6 +29,7 @@ from rocketpy.remoting.channel import Channel
 
 _NO_FIELDS: Final[dict[str, str]] = {}
 _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
+_new: Final = tuple.__new__
 
 
 class PullMessageProcessor:
@@ -54,10 +55,10 @@ class PullMessageProcessor:
         """
         wanted = read_pull(request)
         # What waits must not keep the request: it may have a large body.
-        head = head_of(request.code, request.opaque, request.serialize_type)
+        head = request.code, request.opaque, request.serialize_type
         outcome = self.operation.pull(wanted, channel, partial(self._resume, channel, head))
         if outcome is not None:
-            return _response(head, outcome)
+            return _response(request, outcome)
         if not channel.is_open:  # it was lost meanwhile, and is not reported again
             self.on_close(channel)
         return None
@@ -81,8 +82,8 @@ class PullMessageProcessor:
         """Run the work of a pull that was woken, in its channel's turn."""
         self._resumption.add(channel, work)
 
-    def _resume(self, channel: Channel, head: RemotingCommand, pull: SuspendedPull) -> None:
-        self.resume(channel, partial(self.go_on, head, pull))
+    def _resume(self, channel: Channel, head: tuple[int, int, int], pull: SuspendedPull) -> None:
+        self.resume(channel, partial(self.go_on, head_of(*head), pull))
 
     def go_on(self, head: RemotingCommand, pull: SuspendedPull) -> bytes:
         """Answer a pull that was woken; whatever is wrong with it is an answer, too."""
@@ -140,7 +141,8 @@ def pull_request(  # noqa: PLR0913, PLR0917 - the fields of a header
     max_bytes: int | None,
 ) -> PullRequest:
     """Say what the fields of a pull's header ask for."""
-    return PullRequest(
+    # As `PullRequest(...)`, without its Python frame.
+    return _new(PullRequest, (
         group,
         topic,
         queue_id,
@@ -153,7 +155,7 @@ def pull_request(  # noqa: PLR0913, PLR0917 - the fields of a header
         expression_type,
         sub_version,
         code == _LITE_PULL,
-    )
+    ))  # fmt: skip
 
 
 def _response(head: RemotingCommand, outcome: PullOutcome) -> RemotingCommand | bytes:

@@ -51,7 +51,7 @@ def pull_frame(
         request.opaque,
         request.serialize_type,
         code,
-        result.status.value,
+        result.status.remark,
         (result.max_offset, result.min_offset, result.next_begin_offset),
         (topic_sys_flag, group_sys_flag),
         body_bytes=result.size_bytes if buffers else 0,

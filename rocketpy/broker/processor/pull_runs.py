@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 _MAX_CODES: Final = 8
 """Tags that are compared one after the other; who takes more of them is served by Python."""
 _OUTCOMES: Final = tuple(
-    (CODE_BY_STATUS[status], status.value)
+    (CODE_BY_STATUS[status], status.remark)
     for status in (GetMessageStatus.NO_MATCHED_MESSAGE, GetMessageStatus.FOUND)
 )
 """Code and remark of responses without messages, and with some."""
@@ -360,7 +360,7 @@ class PullRuns:
         assert known.sys_flags is not None, "it has a standing"
         low, high = bounds
         offsets, code = (high, low, queue_offset), CODE_BY_STATUS[_AT_END]
-        remark = _AT_END.value
+        remark = _AT_END.remark
         return pull_head(opaque, serialize_type, code, remark, offsets, known.sys_flags, 0)
 
     def _resume(

@@ -169,7 +169,7 @@ class FakeStore:
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         self.waiting.append((phy_end, callback))
 
-    def get_message(self, *args: Any) -> GetMessageResult:
+    def get_message(self, *args: Any, may_join: bool = False) -> GetMessageResult:
         self.reads.append(args)
         if self.results:
             return self.results.pop(0)

@@ -181,7 +181,7 @@ def test_a_failing_read_releases_the_pull() -> None:
     kit.pull()
     kit.arrive("a")
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **_named: object) -> None:
         raise OSError("bad disk")
 
     kit.store.get_message = broken  # type: ignore[assignment, method-assign]

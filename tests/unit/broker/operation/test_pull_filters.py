@@ -180,7 +180,7 @@ def test_an_arrival_that_cannot_be_looked_at_wakes_who_waits_for_it(
     kit = Kit()
     assert kit.pull("a > 5", kind="SQL92") is None
 
-    def fail(*_arguments: Any) -> Any:
+    def fail(*_arguments: Any, **_named: Any) -> Any:
         raise error
 
     monkeypatch.setattr(kit.store, "get_message", fail)

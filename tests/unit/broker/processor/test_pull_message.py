@@ -329,7 +329,7 @@ def test_an_error_of_a_woken_pull_is_answered() -> None:
     kit.subscribe()
     kit.pull(sysFlag=str(SUSPEND))
 
-    def broken(*_args: Any) -> GetMessageResult:
+    def broken(*_args: Any, **_named: Any) -> GetMessageResult:
         raise OSError("bad disk")
 
     kit.store.get_message = broken  # type: ignore[method-assign]
