@@ -99,6 +99,8 @@ class ConsumerOffsets:
 
     Attributes:
         resets: those that wait to be delivered; its count may be read without a lock.
+        topic_exists: says whether there is a topic; must not block. A topic that is deleted goes
+            first and then its offsets, so that nobody who found it there before leaves one behind.
     """
 
     name = "ConsumerOffsets"
@@ -123,6 +125,7 @@ class ConsumerOffsets:
         self._table = OffsetTable(max_offsets)
         self._pulled = OffsetTable(max_offsets)
         self.resets: OffsetTable = OffsetTable(max_offsets)
+        self.topic_exists: Callable[[str], bool] = lambda _topic: True
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (how often the version counts up)."""
@@ -172,6 +175,8 @@ class ConsumerOffsets:
         A negative offset is no progress: Apache stores it and then answers as if there were none.
         Here it changes nothing, so that it cannot undo what was committed before.
 
+        Nor is there anything to remember of a topic that is gone.
+
         Returns:
             False when there is no room for another offset: it is not remembered then.
         """
@@ -203,7 +208,7 @@ class ConsumerOffsets:
             pulled = self._pulled.queues.get(key)
             if pulled is not None and queue_id in pulled:  # as mostly: `put`, inlined
                 pulled[queue_id] = next_offset
-            else:
+            elif self.topic_exists(topic):
                 self._pulled.put(key, queue_id, next_offset)
             if (
                 commit_offset is not None
@@ -216,6 +221,8 @@ class ConsumerOffsets:
         committed = self._table.queues.get(key)
         if committed is not None and queue_id in committed:  # as mostly: `put`, inlined
             committed[queue_id] = offset
+        elif not self.topic_exists(key[0]):
+            return True
         elif not self._table.put(key, queue_id, offset):
             return False
         self._dirty = True
@@ -297,6 +304,8 @@ class ConsumerOffsets:
         """Keep a wished offset for the next pull; commits are refused until then."""
         key = (topic, group)
         with self._lock:
+            if not self.topic_exists(topic):
+                return
             self.resets.put(key, queue_id, offset)
             if key in self._table.queues and self._table.put(key, queue_id, offset):
                 self._dirty = True

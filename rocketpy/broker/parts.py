@@ -130,6 +130,7 @@ class BrokerParts:
             config, document("subscriptionGroup.json"), clock
         )
         self.offsets: Final = ConsumerOffsets(config, document("consumerOffset.json"), clock)
+        self.offsets.topic_exists = self.topics.exists
         self.modes: Final = MessageRequestModes(document("messageRequestMode.json"))
         bounds = config.max_groups_per_connection, config.max_client_registrations
         self.producers: Final = ProducerTable(Memberships(*bounds))

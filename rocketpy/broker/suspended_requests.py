@@ -22,7 +22,7 @@ Source: PullRequestHoldService.java, ManyPullRequest.java, PopLongPollingService
 """
 
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -136,13 +136,15 @@ class SuspendedRequests:
         Returns:
             False when there is no room for it; nothing was kept then.
         """
+        evicted: list[SuspendedRequest] = []
         with self._lock:
-            evicted = self._make_room(entry)
-            if evicted is None:
-                return False
-            self._add(entry, now_ms)
+            has_room = self._make_room(entry, evicted)
+            if has_room:
+                self._add(entry, now_ms)
         for one in evicted:
             one.resume()
+        if not has_room:
+            return False
         # What it waits for may have come between its caller's last look and this.
         if entry.is_ready():
             self._resume_if_waiting(entry)
@@ -237,23 +239,49 @@ class SuspendedRequests:
             self._stop_waiting(entry)
         entry.resume()
 
-    def _make_room(self, entry: SuspendedRequest) -> list[SuspendedRequest] | None:
-        """Return who gives way to a new entry; None when the new one has to."""
+    def _make_room(self, entry: SuspendedRequest, evicted: list[SuspendedRequest]) -> bool:
+        """Whether a new entry may stay, and add who gives way to it."""
         for key in entry.keys:
+            waiting = self._by_key.get(key, {})
+            if len(waiting) < self.max_per_key:
+                continue
+            # Who filled a key is at one of its ends as a rule; nobody counts them all each time.
+            ends = [one.owner for one in (*islice(waiting, 1), *islice(reversed(waiting), 1))]
+            self._evict(entry, [self._by_owner[owner] for owner in ends], key, evicted)
             if len(self._by_key.get(key, ())) >= self.max_per_key:
-                return None
-        if self._has_room(entry):
-            return []
-        if not self._by_owner:
-            return None
+                return False
+        if not self._has_room(entry):
+            self._evict(entry, self._by_owner.values(), None, evicted)
+        return self._has_room(entry)
+
+    def _evict(
+        self,
+        entry: SuspendedRequest,
+        owners: Collection[_Owner],
+        key: Hashable | None,
+        evicted: list[SuspendedRequest],
+    ) -> None:
+        """Remove half of what waits of the owner with the most, unless the new entry's has more.
+
+        Args:
+            entry: the new one.
+            owners: who may have to give way.
+            key: only what waits for it goes; None: all.
+            evicted: those that are removed are added to it.
+        """
         mine = self._by_owner.get(entry.owner)
-        most = max(self._by_owner.values(), key=lambda one: one.size_bytes)
-        if mine is most or most.size_bytes <= entry.size_bytes + (mine.size_bytes if mine else 0):
-            return None
-        evicted = [one for one in most.entries if one.is_waiting][: len(most.entries) // 2 + 1]
-        for one in evicted:
+        most = max(owners, key=lambda one: one.size_bytes, default=mine)
+        if (
+            most is None
+            or most is mine
+            or most.size_bytes <= entry.size_bytes + (mine.size_bytes if mine else 0)
+        ):
+            return
+        found = [one for one in most.entries if one.is_waiting and (key is None or key in one.keys)]
+        del found[len(found) // 2 + 1 :]
+        for one in found:
             self._remove(one)
-        return evicted if self._has_room(entry) else None
+        evicted += found
 
     def _has_room(self, entry: SuspendedRequest) -> bool:
         return (

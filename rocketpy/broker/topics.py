@@ -87,6 +87,10 @@ class TopicTable(PersistentTable[TopicConfig]):
         """A topic, or None."""
         return self.entries.get(topic)
 
+    def exists(self, topic: str) -> bool:
+        """Whether there is a topic; those of the broker itself always are."""
+        return topic in self.entries or self.is_system(topic)
+
     def queue_of(self, topic: str, queue_id: int) -> int | None:
         """The queue in which consumers find what belongs into one; None without the topic.
 

@@ -9,12 +9,22 @@ import logging
 from rocketpy.proto.frame import CommandReader
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import ProcessorTable
+from rocketpy.remoting.loop_turn import LoopTurn
 
 _log = logging.getLogger(__name__)
 
 
+_LONG_READ_BYTES = 4 * 1024
+"""So much may take long to serve. A loop reads up to 32 times from a socket before it turns."""
+
+
 def offer(
-    table: ProcessorTable, channel: Channel, reader: CommandReader, data: bytes, offers_left: int
+    table: ProcessorTable,
+    channel: Channel,
+    reader: CommandReader,
+    turn: LoopTurn,
+    data: bytes,
+    offers_left: int,
 ) -> tuple[bool, bytes, bytes]:
     """Offer what was received, and write the responses.
 
@@ -22,6 +32,7 @@ def offer(
         table: has the handler.
         channel: whose bytes they are.
         reader: holds what came before.
+        turn: of the loop; told before and after what may take long.
         data: what came now.
         offers_left: whether the rest may be offered anew.
 
@@ -32,6 +43,9 @@ def offer(
         data = reader.take(data)
     if not data or table.byte_handler is None:
         return False, data, b""
+    is_long = len(data) >= _LONG_READ_BYTES
+    if is_long:
+        turn.look()
     try:
         served_bytes, response = table.byte_handler(channel, data)
     except Exception:  # noqa: BLE001 - whatever it is costs this connection only
@@ -41,6 +55,8 @@ def offer(
         return True, b"", b""
     if response:
         channel.write(response)
+    if is_long or served_bytes < len(data):
+        turn.look()
     if served_bytes == len(data):  # as mostly
         return True, b"", b""
     data = data[served_bytes:]

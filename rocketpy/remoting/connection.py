@@ -198,8 +198,8 @@ class Connection(asyncio.Protocol):
         """
         if self._owner.is_draining or not self.channel.is_open or self._budget.is_exhausted:
             return data, b""
-        table = self._owner.table
-        has_served, data, rest = offer(table, self.channel, self._reader, data, offers_left)
+        what = self._owner.table, self.channel, self._reader, self._turn
+        has_served, data, rest = offer(*what, data, offers_left)
         self.frame_reads += has_served
         if self.in_hand.is_full:
             self._update_reading()

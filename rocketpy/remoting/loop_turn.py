@@ -19,7 +19,8 @@ class LoopTurn:
     """The turn that an event loop is in; used on that loop only.
 
     A loop reads from every connection that has sent something before it turns. Hundreds of them
-    with one costly request each (a heartbeat of a thousand groups) would keep all others waiting.
+    with one costly request each (a heartbeat of a thousand groups) would keep all others waiting,
+    and so would a few that send as fast as they are served.
 
     Attributes:
         is_over: costly requests have taken this turn; what comes now is read later.
@@ -35,7 +36,7 @@ class LoopTurn:
         self.is_over: bool = False
 
     def look(self) -> None:
-        """Note that a request was served which may have been costly."""
+        """Note that requests were served which may have been costly, or are about to be."""
         now_ms = self._now_ms()
         if self._began_ms is None:
             self._began_ms = now_ms

@@ -95,6 +95,25 @@ def test_a_suspended_pull_does_not_keep_its_body(tmp_path: Path) -> None:
         assert served.grown < 128 * MIB
 
 
+def test_types_of_expressions_that_are_not_there_are_not_kept(tmp_path: Path) -> None:
+    with broker(tmp_path / "s") as served, served.peer() as peer:
+        subscription = {"topic": "Bad", "subString": "a", "tagsSet": ["a"], "codeSet": [97]}
+        for number in range(60):
+            kind = str(number).ljust(900_000, "x")
+            beat = heartbeat("c", f"G{number}", [{**subscription, "expressionType": kind}])
+            assert peer.call(34, {}, beat).code == 0
+        assert peer.call(34, {}, heartbeat("c", "Readers", [subscription])).code == 0
+        for number in range(40):
+            kind = str(number).ljust(4 * MIB, "x")
+            ext = {**pull_header("Bad", 0), "consumerGroup": "Readers", "expressionType": kind}
+            found = peer.call(11, {**ext, "sysFlag": "0"})  # remembered
+            assert found.code == 20, found.remark
+            held = {**ext, "sysFlag": "2", "queueOffset": "1", "suspendTimeoutMillis": "30000"}
+            peer.write(encode_command(peer.request(11, held)))
+        assert peer.call(7_777).code == 3
+        assert served.memory() - served.before < 64 * MIB
+
+
 def test_suspended_pulls_with_long_lists_of_tags(tmp_path: Path) -> None:
     """So many different filters that together they pass what may be kept."""
     with broker(tmp_path / "s") as served, served.peer() as peer, served.peer() as honest:

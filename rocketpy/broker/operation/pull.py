@@ -285,7 +285,10 @@ class PullOperation:
             return refused.outcome
         read = self._read(wanted, message_filter)
         code = _code_of(read, wanted.queue_offset)
-        self.offsets.commit_read(*wanted[:3], read.next_begin_offset, wanted.commit_offset)
+        # Who is told to go elsewhere does not say with the same pull how far he has come.
+        is_reset = read.status is GetMessageStatus.OFFSET_RESET
+        commit_offset = None if is_reset else wanted.commit_offset
+        self.offsets.commit_read(*wanted[:3], read.next_begin_offset, commit_offset)
         if code == _NOT_FOUND and wanted.suspend_ms is not None:
             kept = wanted
             if wanted.expression is not None and len(wanted.expression) > KEPT_EXPRESSION_CHARS:
@@ -359,15 +362,15 @@ class PullOperation:
 
     def _read(self, wanted: PullRequest, message_filter: ConsumerFilter | None) -> GetMessageResult:
         topic, queue_id = wanted.topic, wanted.queue_id
-        if self._config.use_server_side_reset_offset:
-            reset = self.offsets.take_reset(wanted.group, topic, queue_id)
-            if reset is not None:
-                return GetMessageResult(
-                    GetMessageStatus.OFFSET_RESET,
-                    reset,
-                    self._store.min_offset(topic, queue_id),
-                    self._store.max_offset(topic, queue_id),
-                )
+        # Taken even where it is not delivered: else it would be what queries are told for ever.
+        reset = self.offsets.take_reset(wanted.group, topic, queue_id)
+        if reset is not None and self._config.use_server_side_reset_offset:
+            return GetMessageResult(
+                GetMessageStatus.OFFSET_RESET,
+                reset,
+                self._store.min_offset(topic, queue_id),
+                self._store.max_offset(topic, queue_id),
+            )
         return self._store.get_message(
             topic,
             queue_id,

@@ -311,7 +311,9 @@ def complete_subscription(sent: SubscriptionData) -> SubscriptionData:
             return build_subscription(sent.topic, sent.sub_string, sub_version=sent.sub_version)
     except ValueError as error:
         raise BadBodyError(f"subscription of {sent.topic[:255]}: {error}") from None
-    return replace(sent, sub_string=sent.sub_string or SUB_ALL)
+    # Of a kind that there is, or of none: then it is as unknown without its end.
+    kind = sent.expression_type and sent.expression_type[:_MAX_KIND_CHARS]
+    return replace(sent, sub_string=sent.sub_string or SUB_ALL, expression_type=kind)
 
 
 def _is_name(group: str) -> bool:

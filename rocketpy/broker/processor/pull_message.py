@@ -152,7 +152,8 @@ def pull_request(  # noqa: PLR0913, PLR0917 - the fields of a header
         commit_offset if sys_flag & PULL_COMMIT_OFFSET else None,
         suspend_ms if sys_flag & PULL_SUSPEND else None,
         expression or "" if sys_flag & PULL_SUBSCRIPTION else None,
-        expression_type,
+        # Without an expression its type says nothing, and may be as long as a frame.
+        expression_type if sys_flag & PULL_SUBSCRIPTION else None,
         sub_version,
         code == _LITE_PULL,
     ))  # fmt: skip

@@ -189,3 +189,23 @@ def test_a_file_is_read_whole_whatever_the_bound() -> None:
     table = bounded({"offsetTable": {"T@g": {str(queue): queue for queue in range(5)}}})
     assert len(table.query_all("g", "T")) == 5
     assert not table.commit("g", "T", 5, 1)
+
+
+def test_nothing_is_left_of_a_topic_by_who_found_it_before_it_was_deleted() -> None:
+    """The topic goes first, then its offsets: a pull that was checked before commits after that."""
+    table, _ = offsets()
+    topics = {"T", "U"}
+    table.topic_exists = topics.__contains__
+    table.commit_read("g", "T", 0, 7, 5)
+    topics.remove("T")
+    table.commit_read("g", "T", 0, 8, 6)
+    assert table.query("g", "T", 0) == 6, "as long as its offsets are there"
+    table.remove_topic("T")
+    table.commit_read("g", "T", 0, 9, 7)
+    assert table.commit("g", "T", 1, 7)
+    table.assign_reset("g", "T", 0, 3)
+    assert not table.has_reset("g", "T", 0)
+    assert (table.query("g", "T", 0), table.query_pull("g", "T", 0)) == (-1, -1)
+    assert table.topics_of_group("g") == set()
+    table.commit_read("g", "U", 0, 9, 7)
+    assert table.query("g", "U", 0) == 7

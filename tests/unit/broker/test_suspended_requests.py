@@ -198,3 +198,26 @@ def test_equal_owners_do_not_push_each_other_out() -> None:
         assert suspended.suspend(Entry(owner, owner=owner), 0)
     assert not suspended.suspend(Entry("c", owner="c"), 0)
     assert suspended.count == 2
+
+
+@pytest.mark.parametrize("honest_first", [False, True])
+def test_at_a_full_key_whoever_filled_it_gives_way(honest_first: bool) -> None:
+    suspended = table(max_per_key=20)
+    honest, greedy = Entry("a", owner="honest"), []
+    if honest_first:
+        suspended.suspend(honest, 0)
+    while suspended.count < 20:
+        greedy.append(Entry("a", owner="greedy"))
+        assert suspended.suspend(greedy[-1], 0)
+    elsewhere = Entry("b", owner="greedy")
+    suspended.suspend(elsewhere, 0)
+    assert not suspended.suspend(Entry("a", owner="greedy"), 0)
+    assert suspended.suspend(Entry("a", "b", owner="other"), 0)
+    assert sum(entry.resumed for entry in greedy) == len(greedy) // 2 + 1
+    assert (honest.resumed, elsewhere.resumed) == (0, 0)
+    suspended.release_all()
+    assert is_clean(suspended)
+
+
+def test_a_key_that_nobody_may_wait_for() -> None:
+    assert not table(max_per_key=0).suspend(Entry("a"), 0)

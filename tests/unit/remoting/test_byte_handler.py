@@ -207,3 +207,43 @@ def test_reading_pauses_while_too_many_are_in_hand() -> None:
     later.deferred[0].set(TOY_RESPONSE)
     rig.loop.run()
     assert not connection.is_reading_paused
+
+
+class Costly(Toy):
+    """Takes 20 ms each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig: Rig
+
+    def __call__(self, channel: Channel, data: bytes) -> tuple[int, bytes]:
+        self.rig.owner.clock.now += 20
+        return super().__call__(channel, data)
+
+
+def test_who_sends_as_fast_as_it_is_served_lets_the_loop_turn() -> None:
+    """A loop reads many times from one socket before it turns; others are served in between."""
+    toy = Costly()
+    rig = toy.rig = opened(toy)
+    began_ms, before = rig.owner.clock.now, len(remarks(rig))
+    for _ in range(32):
+        rig.connection.data_received(TOY_FRAME * 400)
+    assert rig.owner.clock.now - began_ms == 20
+    assert not rig.transport.is_reading
+    rig.loop.run()
+    assert rig.transport.is_reading
+    assert remarks(rig)[before:] == ["toy"] * 400 * 32
+
+
+def test_so_do_short_reads_of_which_the_handler_leaves_some() -> None:
+    toy = Costly()
+    rig = toy.rig = opened(toy)
+    rig.loop.run()
+    for _ in range(2):
+        rig.connection.data_received(TOY_FRAME + frame(1))
+        assert rig.transport.is_reading
+    rig.connection.data_received(frame(2))
+    assert not rig.transport.is_reading
+    rig.loop.run()
+    assert rig.transport.is_reading
+    assert remarks(rig) == [None, *["toy", None] * 2, None]

@@ -7,7 +7,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.broker.filters import SqlFilter
-from rocketpy.broker.operation.pull import PullOperation
+from rocketpy.broker.operation.pull import PullOperation, SuspendedPull
 from rocketpy.broker.operation.pull_filters import PullFilters
 from rocketpy.broker.processor.pull_message import PullMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
@@ -337,3 +337,39 @@ def test_an_error_of_a_woken_pull_is_answered() -> None:
     kit.channel.loop.turn()
     response = decoded(kit.channel.sent[0])
     assert (response.code, response.remark) == (1, "OSError: bad disk")
+
+
+def test_the_type_of_an_expression_that_is_not_there_is_not_kept() -> None:
+    kit = Kit()
+    kit.subscribe()
+    long = "x" * 100_000
+    assert kit.pull(sysFlag=str(SUSPEND), expressionType=long) is None
+    (entry,) = kit.suspended._by_owner[kit.channel].entries
+    assert isinstance(entry, SuspendedPull)
+    assert entry.wanted.expression_type is None
+    assert all(long not in key for key in kit.pulls.checks.standing().allowed)
+
+
+def test_a_pull_that_is_told_of_a_reset_commits_nothing() -> None:
+    kit = Kit()
+    kit.subscribe()
+    kit.offsets.commit("g", "T", 1, 5)
+    kit.offsets.assign_reset("g", "T", 1, 2)
+    response = kit.pull(sysFlag=str(COMMIT))
+    assert response is not None
+    assert (response.code, response.ext_fields["nextBeginOffset"]) == (21, "2")
+    assert kit.offsets.query("g", "T", 1) == 2
+    kit.pull(sysFlag=str(COMMIT))
+    assert kit.offsets.query("g", "T", 1) == 9
+
+
+def test_a_reset_that_is_not_delivered_any_more_is_forgotten() -> None:
+    kit = Kit(use_server_side_reset_offset=False)
+    kit.subscribe()
+    kit.offsets.assign_reset("g", "T", 1, 2)
+    kit.store.results.append(found())
+    response = kit.pull(sysFlag=str(COMMIT))
+    assert response is not None
+    assert response.code == 0
+    assert kit.offsets.query("g", "T", 1) == 9
+    assert not kit.offsets.resets.count
