@@ -22,7 +22,8 @@ Source: PullRequestHoldService.java, ManyPullRequest.java, PopLongPollingService
 """
 
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ ENTRY_BYTES: Final = 1_300
 """What an entry with its places in the table takes, measured and rounded up."""
 
 _SLOT_MS: Final = 100
+_COUNT_INTERVAL_MS: Final = 1_000
+"""So often it may be counted who has most of what waits for a full key."""
 _MAX_STEP_ENTRIES: Final = 1_000
 
 
@@ -116,6 +119,7 @@ class SuspendedRequests:
         self._slots: dict[int, dict[SuspendedRequest, None]] = {}
         self.count: int = 0
         self._size_bytes = 0
+        self._count_at_ms = 0
 
     @property
     def size_bytes(self) -> int:
@@ -138,7 +142,7 @@ class SuspendedRequests:
         """
         evicted: list[SuspendedRequest] = []
         with self._lock:
-            has_room = self._make_room(entry, evicted)
+            has_room = self._make_room(entry, evicted, now_ms)
             if has_room:
                 self._add(entry, now_ms)
         for one in evicted:
@@ -239,25 +243,31 @@ class SuspendedRequests:
             self._stop_waiting(entry)
         entry.resume()
 
-    def _make_room(self, entry: SuspendedRequest, evicted: list[SuspendedRequest]) -> bool:
+    def _make_room(
+        self, entry: SuspendedRequest, evicted: list[SuspendedRequest], now_ms: int
+    ) -> bool:
         """Whether a new entry may stay, and add who gives way to it."""
         for key in entry.keys:
             waiting = self._by_key.get(key, {})
             if len(waiting) < self.max_per_key:
                 continue
-            # Who filled a key is at one of its ends as a rule; nobody counts them all each time.
+            # Who filled a key is at one of its ends as a rule; they are not all counted each time.
             ends = [one.owner for one in (*islice(waiting, 1), *islice(reversed(waiting), 1))]
-            self._evict(entry, [self._by_owner[owner] for owner in ends], key, evicted)
-            if len(self._by_key.get(key, ())) >= self.max_per_key:
+            self._evict(entry, ends, key, evicted)
+            if len(waiting) >= self.max_per_key and now_ms >= self._count_at_ms:
+                self._count_at_ms = now_ms + _COUNT_INTERVAL_MS
+                counts = Counter(one.owner for one in waiting)
+                self._evict(entry, [owner for owner, _ in counts.most_common(1)], key, evicted)
+            if len(waiting) >= self.max_per_key:
                 return False
         if not self._has_room(entry):
-            self._evict(entry, self._by_owner.values(), None, evicted)
+            self._evict(entry, self._by_owner, None, evicted)
         return self._has_room(entry)
 
     def _evict(
         self,
         entry: SuspendedRequest,
-        owners: Collection[_Owner],
+        owners: Iterable[Hashable],
         key: Hashable | None,
         evicted: list[SuspendedRequest],
     ) -> None:
@@ -270,7 +280,8 @@ class SuspendedRequests:
             evicted: those that are removed are added to it.
         """
         mine = self._by_owner.get(entry.owner)
-        most = max(owners, key=lambda one: one.size_bytes, default=mine)
+        found_owners = (self._by_owner[owner] for owner in owners if owner in self._by_owner)
+        most = max(found_owners, key=lambda one: one.size_bytes, default=mine)
         if (
             most is None
             or most is mine

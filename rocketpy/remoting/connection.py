@@ -415,6 +415,7 @@ class Connection(asyncio.Protocol):
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False
+        self._turn.go_on()
         self._go_on()
 
     def _may_go_on(self) -> bool:

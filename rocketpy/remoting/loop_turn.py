@@ -5,6 +5,8 @@ from typing import Protocol
 
 TURN_MS = 20
 """After so long the connections that come next in this turn are served in a later one."""
+BEHIND_MS = 2
+"""The same while some of an earlier turn are left: else who is read first would be served often."""
 
 
 class TurnLoop(Protocol):
@@ -26,10 +28,22 @@ class LoopTurn:
         is_over: costly requests have taken this turn; what comes now is read later.
     """
 
-    __slots__ = ("_began_ms", "_loop", "_now_ms", "is_over")
+    __slots__ = ("_began_ms", "_is_behind", "_loop", "_now_ms", "is_over")
 
-    def __init__(self, loop: TurnLoop, now_ms: Callable[[], int]) -> None:
-        """Watch a loop; `now_ms` is monotonic time."""
+    def __init__(
+        self,
+        loop: TurnLoop,
+        now_ms: Callable[[], int],
+        is_behind: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Watch a loop.
+
+        Args:
+            loop: the loop.
+            now_ms: monotonic time.
+            is_behind: whether somebody who was put off has still not been served.
+        """
+        self._is_behind = is_behind
         self._loop = loop
         self._now_ms = now_ms
         self._began_ms: int | None = None
@@ -41,8 +55,13 @@ class LoopTurn:
         if self._began_ms is None:
             self._began_ms = now_ms
             self._loop.call_soon(self._turned)
-        elif now_ms - self._began_ms >= TURN_MS:
+        elif now_ms - self._began_ms >= (BEHIND_MS if self._is_behind() else TURN_MS):
             self.is_over = True
+
+    def go_on(self) -> None:
+        """Begin to serve somebody who was put off: not again, whatever this turn has taken."""
+        self.look()
+        self.is_over = False
 
     def _turned(self) -> None:
         self._began_ms = None

@@ -76,8 +76,8 @@ class Selector:
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on; call it on the loop's thread."""
         self.loop = loop
-        self.turn = LoopTurn(loop, self.now_ms)
-        self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
+        turns = self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
+        self.turn = LoopTurn(loop, self.now_ms, lambda: turns.is_behind)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
     def new_connection(self, ip: str, *, is_crowded: bool = False) -> Connection:

@@ -75,6 +75,11 @@ class WriteTurns:
         self._is_scheduled = False
         self.is_blocked: bool = False
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether any callback could run that has not had its turn."""
+        return bool(self._ready)
+
     def add(self, channel: TurnChannel, callback: Callable[[], object]) -> None:
         """Queue a callback for a channel."""
         queue = self._waiting.get(channel)

@@ -219,5 +219,22 @@ def test_at_a_full_key_whoever_filled_it_gives_way(honest_first: bool) -> None:
     assert is_clean(suspended)
 
 
+def test_whoever_filled_a_key_is_counted_once_a_second() -> None:
+    """Others of no account at both ends hide who it was."""
+    suspended = table(max_per_key=20)
+    greedy = [Entry("a", owner="greedy") for _ in range(18)]
+    for entry in (Entry("a", owner="first"), *greedy, Entry("a", owner="last")):
+        assert suspended.suspend(entry, 0)
+    assert suspended.suspend(Entry("a", owner="other"), 0)
+    assert sum(entry.resumed for entry in greedy) == 10
+    while suspended.count_at("a") < 19:
+        assert suspended.suspend(Entry("a", owner="greedy"), 500)
+    assert suspended.suspend(Entry("a", owner="end"), 500)
+    assert not suspended.suspend(Entry("a", owner="another"), 999)
+    assert suspended.suspend(Entry("a", owner="another"), 1_000)
+    suspended.release_all()
+    assert is_clean(suspended)
+
+
 def test_a_key_that_nobody_may_wait_for() -> None:
     assert not table(max_per_key=0).suspend(Entry("a"), 0)

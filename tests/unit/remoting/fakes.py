@@ -192,7 +192,7 @@ class FakeOwner:
         self.table = ProcessorTable()
         self.limits = limits
         self.is_draining = False
-        self.turn = LoopTurn(loop, self.now_ms)
+        self.turn = LoopTurn(loop, self.now_ms, lambda: self.turns.is_behind)
         self.clock = ManualClock()
         self.events: list[str] = []
         self.spawned: list[Awaitable[None]] = []

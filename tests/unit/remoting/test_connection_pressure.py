@@ -400,6 +400,34 @@ def test_one_costly_request_of_each_of_many_connections_are_served_in_several_tu
     assert rig.owner.budget.held_bytes == 0
 
 
+def test_who_is_read_first_is_served_no_oftener_than_who_was_put_off() -> None:
+    """Each sends one costly request when its last was answered, and the loop reads in one order."""
+    rig = Rig().open()
+
+    def costly(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        rig.owner.clock.now += 13
+        return echo(channel, command)
+
+    rig.owner.table.register(10, costly, None)
+    connections = [rig.connection, *(Connection(rig.owner, rig.loop) for _ in range(9))]  # type: ignore[arg-type]
+    transports = [rig.transport, *(FakeTransport() for _ in range(9))]
+    for connection, transport in zip(connections[1:], transports[1:], strict=True):
+        connection.connection_made(transport)  # type: ignore[arg-type]
+    data = encode_command(request(10, 1, name="x" * 1_000))
+    asked = [0] * 10
+    for _ in range(60):
+        for number, (connection, transport) in enumerate(zip(connections, transports, strict=True)):
+            if transport.is_reading and len(transport.writes) == asked[number]:
+                asked[number] += 1
+                connection.data_received(data)
+        ready, rig.loop._ready = rig.loop._ready, []
+        for callback, arguments in ready:
+            callback(*arguments)
+    served = [len(transport.writes) for transport in transports]
+    assert max(served) - min(served) <= 2, served
+    assert min(served) >= 4
+
+
 def test_what_is_read_later_keeps_its_order_and_its_cut_frames() -> None:
     rig = Rig().open()
     rig.owner.table.register(10, echo, None)
