@@ -14,8 +14,9 @@ from rocketpy.remoting.loop_turn import LoopTurn
 _log = logging.getLogger(__name__)
 
 
-_LONG_READ_BYTES = 4 * 1024
-"""So much may take long to serve. A loop reads up to 32 times from a socket before it turns."""
+_LONG_READ_BYTES = 16 * 1024
+"""So much may take long to serve: a loop reads up to 32 times from a socket before it turns. To
+look at less, as at one batch, costs more than it is worth: the loop turns once more each time."""
 
 
 def offer(

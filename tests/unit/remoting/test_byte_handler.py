@@ -227,12 +227,12 @@ def test_who_sends_as_fast_as_it_is_served_lets_the_loop_turn() -> None:
     rig = toy.rig = opened(toy)
     began_ms, before = rig.owner.clock.now, len(remarks(rig))
     for _ in range(32):
-        rig.connection.data_received(TOY_FRAME * 400)
+        rig.connection.data_received(TOY_FRAME * 1_500)
     assert rig.owner.clock.now - began_ms == 20
     assert not rig.transport.is_reading
     rig.loop.run()
     assert rig.transport.is_reading
-    assert remarks(rig)[before:] == ["toy"] * 400 * 32
+    assert remarks(rig)[before:] == ["toy"] * 1_500 * 32
 
 
 def test_so_do_short_reads_of_which_the_handler_leaves_some() -> None:
