@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 PYTEST := $(BIN)/python -m pytest
-COMPILED := $(wildcard rocketpy/broker/processor/*.pyx rocketpy/broker/processor/*.pxi rocketpy/arrow/*.pyx)
+COMPILED := $(wildcard rocketpy/broker/processor/*.pyx rocketpy/broker/processor/*.pxi rocketpy/arrow/*.pyx rocketpy/store/*.pyx)
 # All that needs no JVM; it runs twice, with the compiled modules and in pure Python.
 WITHOUT_JVM := tests -q -m "not interop and not spark" -n 2 --dist loadfile
 SOURCES := rocketpy pyspark_rocketmq pyspark_rocketmq_store tests bench examples
@@ -52,6 +52,7 @@ test: gcc setup-spark jdk go check ## everything CI runs
 	$(BIN)/python -m tests.fuzz --decoder --seconds 20 --where-possible
 	$(BIN)/python -m tests.fuzz --client --seconds 20 --where-possible
 	$(BIN)/python -m tests.fuzz --messages --seconds 10 --where-possible
+	$(BIN)/python -m tests.fuzz --recovery --seconds 20 --where-possible
 	$(PYTEST) tests -q -m spark
 	$(PYTEST) tests -q -m interop
 

@@ -426,6 +426,16 @@ class ConsumeQueue:
         self.next_offset = max(self.next_offset, self.max_offset)
         return True
 
+    def put_recovered_run(self, entries: bytes, max_phy_end: int) -> int:
+        """Put packed entries that follow the last one, as `put_recovered`; return how many."""
+        count = len(entries) // ENTRY_BYTES
+        if self.max_offset + count > self.reserved_offset:
+            self._space.relieve()
+            self.reserve(count)
+        self.put_entries(self.max_offset, entries, max_phy_end)
+        self.next_offset = max(self.next_offset, self.max_offset)
+        return count
+
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries; the next one put is this one."""
         self._disk.remove_all()

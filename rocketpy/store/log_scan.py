@@ -13,15 +13,19 @@ After a power cut this holds only for what was on disk before. Behind the last f
 be torn, and what is lost must be a suffix of the log: there the first damage is the end. When only
 the process died, memory outlived it and nothing was torn. When it is not known which (Apache does
 not say), a sector of zeros within a damaged record tells of a power cut.
+
+Where nothing can be torn, plain records behind a whole one are read many at a time
+(`recovered_runs`), and only the others come out of the iteration.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rocketpy.proto.record import MAGIC_AT
+from rocketpy.proto.record import BLANK_BYTES, MAGIC_AT
 from rocketpy.proto.record_check import RecordCheck, RecordState, check_record
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.mapped_file import MappedFile
+from rocketpy.store.recovered_runs import RecoveredRuns
 
 _MAGIC_START = b"\xda\xa3\x20"
 _FRAME_HEAD_BYTES = 8
@@ -44,6 +48,8 @@ class Vouched(NamedTuple):
 class LogScan:
     """An iterator over (physical offset, record check) of records, damaged bodies included.
 
+    Those that `RecoveredRuns` has taken do not come.
+
     Attributes:
         end: where the log ends; complete after the iteration.
         last_ms: newest store time of the whole records.
@@ -59,6 +65,7 @@ class LogScan:
         *,
         check_crc: bool,
         power_cut: bool | None,
+        runs: RecoveredRuns | None = None,
     ) -> None:
         """Prepare a walk.
 
@@ -68,11 +75,14 @@ class LogScan:
             vouched: up to where the log is known to be on disk.
             check_crc: whether bodies are checked.
             power_cut: whether the machine started anew since; None when that is unknown.
+            runs: takes records many at a time.
         """
         self._log = log
         self._vouched = vouched
         self._check_crc = check_crc
         self._memory_survived = power_cut is False
+        self._runs = runs
+        self._one_by_one_to = 0
         self.end: int = start
         self.last_ms: int = 0
         self.damaged: list[int] = []
@@ -105,12 +115,33 @@ class LogScan:
                 continue
             position += found.size_bytes
             if found.state is not RecordState.DAMAGED:
-                if unproven:
-                    yield from self._settled(unproven)
+                yield from self._settled(unproven) if unproven else ()
+                if found.state is RecordState.RECORD:
+                    position = self._behind_runs(position)
                 self.end = position
         while unproven and self._is_kept(*unproven[0]):
             self.end = unproven[0][0] + unproven[0][1].size_bytes
             yield from self._settled([unproven.pop(0)])
+
+    def _behind_runs(self, position: int) -> int:
+        """Have plain records taken while there are any; return where the next record begins."""
+        runs = self._runs
+        while runs is not None and position >= self._one_by_one_to:
+            mapped = self._log.queue.find(position)
+            if mapped is None:
+                break
+            end = min(mapped.size_bytes - BLANK_BYTES, mapped.data_end) + mapped.base_offset
+            if not self._memory_survived:  # behind it any record may be torn
+                end = min(end, self._vouched.phy_offset or 0)
+            run = runs.take(mapped, position, end)
+            if run is None:
+                break
+            if not run.is_taken:
+                self._one_by_one_to = run.end
+                break
+            position = run.end
+            self.last_ms = max(self.last_ms, run.last_ms)
+        return position
 
     def _settled(
         self, unproven: list[tuple[int, RecordCheck]]

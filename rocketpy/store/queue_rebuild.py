@@ -114,6 +114,31 @@ class QueueRebuilder:
         self._last_phy[topic, queue_id] = phy_offset
         self.entry_count += int(written)
 
+    def goes_on(self, topic: str, queue_id: int, queue_offset: int, phy_offset: int) -> bool:
+        """Whether a record and those behind it simply follow the entries that their queue has."""
+        queue = self._table.get(topic, queue_id)
+        following = 0 if queue is None else queue.max_offset
+        return queue_offset == following and not self._covers(topic, phy_offset)
+
+    def put_run(
+        self, topic: str, queue_id: int, entries: bytes, last_phy: int, phy_end: int
+    ) -> None:
+        """Write the entries of several records of which `goes_on` was said.
+
+        Args:
+            topic: stored topic.
+            queue_id: queue within the topic.
+            entries: as they stand in the file.
+            last_phy: where the last record begins.
+            phy_end: where it ends.
+
+        Raises:
+            DiskFullError: no space.
+        """
+        queue = self._table.get_or_create(topic, queue_id)
+        self.entry_count += queue.put_recovered_run(entries, phy_end)
+        self._last_phy[topic, queue_id] = last_phy
+
     def _across_gap(
         self,
         queue: ConsumeQueue,

@@ -39,6 +39,7 @@ from rocketpy.store.index_service import IndexService
 from rocketpy.store.log_scan import LogScan, Vouched
 from rocketpy.store.missing_files import index_files_before_gap
 from rocketpy.store.queue_rebuild import EntriesLost, QueueRebuilder
+from rocketpy.store.recovered_runs import RecoveredRuns
 from rocketpy.store.recovery_start import RecoveryStart
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -192,6 +193,13 @@ class Recovery:
             indexed_to = self._indexed_to(self._index)
             self._index.begin_recovery(start, indexed_to)
             index_from = indexed_to
+        runs = RecoveredRuns(
+            self._rebuilder,
+            self._table.is_batch_topic,
+            self._index,
+            index_from=index_from,
+            check_crc=self._check_crc,
+        )
         scan = LogScan(
             self._log,
             start,
@@ -200,12 +208,19 @@ class Recovery:
             ),
             check_crc=self._check_crc,
             power_cut=self._power_cut,
+            runs=runs if self._knows_all_dispatchers else None,
         )
         report = self._read(scan, start, index_from)
+        report.record_count += runs.record_count
         if not checkpoint.has_offsets:
             self._check_stamps(scan, start)
         self._last_ms = scan.last_ms or checkpoint.physic_ms
         return report
+
+    @property
+    def _knows_all_dispatchers(self) -> bool:
+        """Whether only queues and index are told of messages: another one wants each of them."""
+        return len(self._dispatchers) == (1 if self._index is None else 2)
 
     def _look_for_missing(self, start: int) -> None:
         """Have everything read when the queues are shorter than the checkpoint says; asked once.

@@ -5,7 +5,7 @@ built under AddressSanitizer and UBSan; a read or write out of bounds, undefined
 difference between the two ends it, with the seed that repeats it: ``--seed N``. With ``--decoder``
 the same for records that are decoded into Arrow columns, beside numpy; with ``--client`` for what a
 client sends and is answered, beside the codec in Python. With ``--messages`` for
-the records that a client receives.
+the records that a client receives, with ``--recovery`` for the start of a damaged store.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from tests.compiler import compiler
 from tests.fuzz.sanitized import (
     CLIENT_SENDS,
     MESSAGES,
+    RECORDS,
     ROOT,
     ROWS,
     SENDS,
@@ -99,6 +100,7 @@ def main() -> int:
     parser.add_argument("--decoder", action="store_true", help="records instead of frames")
     parser.add_argument("--client", action="store_true", help="a client's sends instead of frames")
     parser.add_argument("--messages", action="store_true", help="a client's pulls instead")
+    parser.add_argument("--recovery", action="store_true", help="starts of damaged stores instead")
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="this one only")
@@ -123,6 +125,8 @@ def main() -> int:
             name, cases = CLIENT_SENDS, "run_sends"
         if options.messages:
             name, cases = MESSAGES, "run_receiving"
+        if options.recovery:
+            name, cases = RECORDS, "run_recovery"
         module = build(command, Path(directory), name)
         running = [sys.executable, "-m", f"tests.fuzz.{cases}", str(module)]
         first, last = options.first, _NO_LAST

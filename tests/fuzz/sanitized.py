@@ -17,6 +17,7 @@ SENDS = "rocketpy.broker.processor._plain_sends"
 ROWS = "rocketpy.arrow._rows"
 CLIENT_SENDS = "rocketpy.proto._sends"
 MESSAGES = "rocketpy.client._messages"
+RECORDS = "rocketpy.store._plain_records"
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _FLAGS = (
     "-fsanitize=address,undefined",

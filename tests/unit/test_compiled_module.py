@@ -13,6 +13,7 @@ HERE = (
     "rocketpy.broker.processor._plain_sends",
     "rocketpy.arrow._rows",
     "rocketpy.client._messages",
+    "rocketpy.store._plain_records",
 )
 
 

@@ -19,6 +19,7 @@ MODULES = (
     "rocketpy/arrow/_rows",
     "rocketpy/proto/_sends",
     "rocketpy/client/_messages",
+    "rocketpy/store/_plain_records",
 )
 
 WORKS = """
