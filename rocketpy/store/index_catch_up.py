@@ -3,7 +3,8 @@
 The index falls behind when the disk has no space for it, and begins behind after a crash. The
 part of the log it misses is read in slices. A slice says how far it reached, whether it had
 anything for the index or not: damaged bytes, deleted topics and rolled-back messages are passed
-over, and only the end of what was dispatched is the end.
+over, and only the end of what was dispatched is the end. Runs of plain messages are put compiled
+where that is possible (`replayed_runs`), and only what lies between them is read in slices.
 
 Source: IndexService (5.4.0), which drops what does not fit.
 """
@@ -20,6 +21,7 @@ from rocketpy.store.dispatch import DispatchRequest, has_index_entries, read_bac
 from rocketpy.store.index_service import IndexedMessage, IndexService
 from rocketpy.store.log_scan import LogScan, Vouched
 from rocketpy.store.offsets import StoreOffsets
+from rocketpy.store.replayed_runs import Replayed, ReplayedRuns
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -97,7 +99,8 @@ class IndexCatchUpService:
         read: Callable[[int, int], LogSlice],
         append_lock: threading.Lock,
         *,
-        slice_bytes: int = 1 << 20,
+        runs: ReplayedRuns | None = None,
+        slice_bytes: int = 1 << 14,
         idle_ms: int = 1_000,
     ) -> None:
         """Build the service.
@@ -106,20 +109,26 @@ class IndexCatchUpService:
             index: what to complete.
             read: messages of the log from a physical offset on, about that many bytes of it.
             append_lock: held by whoever puts messages into the index.
+            runs: puts plain messages, many at a time; None: all are read one by one.
             slice_bytes: how much log one step reads.
             idle_ms: pause when nothing is missing, or when there is no space.
         """
         self._index = index
         self._read = read
         self._append_lock = append_lock
+        self._runs = runs
         self._slice_bytes = slice_bytes
         self._idle_ms = idle_ms
 
     def step(self, now_ms: int) -> int:
-        """Read one slice; see `rocketpy.runtime.service.Service.step`."""
+        """Put one run or read one slice; see `rocketpy.runtime.service.Service.step`."""
         missing_from = self._index.missing_from
         if missing_from is None:
             return now_ms + self._idle_ms
+        runs = self._runs
+        replayed = Replayed.NOTHING if runs is None else runs.replay(missing_from)
+        if replayed is not Replayed.NOTHING:
+            return now_ms if replayed is Replayed.PUT else now_ms + self._idle_ms
         found = self._read(missing_from, self._slice_bytes)
         if not all(self._index.replay(message) for message in found.messages):
             return now_ms + self._idle_ms
@@ -136,4 +145,6 @@ class IndexCatchUpService:
             if self._read(missing_from, 1).end > missing_from:
                 return False
             self._index.end_replay()
+            if self._runs is not None:
+                self._runs.rest()
             return True

@@ -301,10 +301,12 @@ class IndexService:
                 self._fall_behind(phy_offset)
                 return
 
-    def file_for_run(self, phy_offset: int, store_timestamp_ms: int) -> IndexFile | None:
+    def file_for_run(
+        self, phy_offset: int, store_timestamp_ms: int, *, is_replay: bool = False
+    ) -> IndexFile | None:
         """Return the file that takes entries of messages from a place on; None: only `put` can."""
         current = self._current
-        if self._missing_from is not None or current is None:
+        if current is None or (self._missing_from is not None and not is_replay):
             return None
         return current if current.takes_run(phy_offset, store_timestamp_ms) else None
 
@@ -315,6 +317,10 @@ class IndexService:
             return False
         self._missing_from = message.phy_offset + message.size_bytes
         return True
+
+    def replay_hashed(self, hashes: list[int], phy_offset: int, store_timestamp_ms: int) -> bool:
+        """Index a message whose keys are hashed already, as `replay`; it stays missing."""
+        return self._put_hashes(hashes, phy_offset, store_timestamp_ms)
 
     def replayed_to(self, phy_offset: int) -> None:
         """Take note that nothing before an offset is missing any more."""

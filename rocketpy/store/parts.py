@@ -39,6 +39,7 @@ from rocketpy.store.offsets import StoreOffsets
 from rocketpy.store.queue_rebuild import QueueRebuilder
 from rocketpy.store.reader import MessageReader
 from rocketpy.store.recovery import Recovery
+from rocketpy.store.replayed_runs import ReplayedRuns
 from rocketpy.store.replica import ReplicaWriter
 from rocketpy.store.retention import (
     CleanCommitLogService,
@@ -183,7 +184,10 @@ class StoreParts:
         if self.index is not None:
             dependents.append(self.index)
             slices = LogSlices(self.log, self.offsets, self.deleted, self.delays_ms)
-            services.append(IndexCatchUpService(self.index, slices.read, self.append_lock))
+            runs = ReplayedRuns(self.index, self.log, self.offsets, self.deleted)
+            services.append(
+                IndexCatchUpService(self.index, slices.read, self.append_lock, runs=runs)
+            )
         services.append(
             CleanConsumeQueueService(
                 lambda: self.log.min_phy_offset,

@@ -123,6 +123,26 @@ def compiled_records() -> Callable[[], PlainRecords] | None:
     return make
 
 
+class LoadedOnce:
+    """The reader of one reading of the log, loaded when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._records: PlainRecords | None = None
+        self._is_loaded = False
+
+    def records(self) -> PlainRecords | None:
+        """Return it; None when it is not there or not wanted.
+
+        Raises:
+            ImportError: it is not there and ROCKETPY_COMPILED=1 says that it must be.
+        """
+        if not self._is_loaded:
+            make = compiled_records()
+            self._records = None if make is None else make()
+            self._is_loaded = True
+        return self._records
+
+
 class RecoveredRuns:
     """Takes runs of plain records during one reading of the log.
 
@@ -153,8 +173,7 @@ class RecoveredRuns:
         self._index = index
         self._index_from = _NO_INDEX if index is None else index_from
         self._check_crc = check_crc
-        self._records: PlainRecords | None = None
-        self._is_loaded = False
+        self._reader = LoadedOnce()
         self.record_count: int = 0
 
     def take(self, mapped: MappedFile, phy_offset: int, end: int) -> RunRead | None:
@@ -170,7 +189,7 @@ class RecoveredRuns:
             OSError: the disk failed.
         """
         base = mapped.base_offset
-        records = self._load() if end > phy_offset else None
+        records = self._reader.records() if end > phy_offset else None
         if records is None or not records.read(
             mapped.view, phy_offset - base, end - base, base, self._check_crc, self._index_from
         ):
@@ -185,15 +204,8 @@ class RecoveredRuns:
             )
         self.record_count += records.count
         if self._index is not None:
-            _put_keys(self._index, records)
+            put_keys(self._index, records)
         return found
-
-    def _load(self) -> PlainRecords | None:
-        if not self._is_loaded:
-            make = compiled_records()
-            self._records = None if make is None else make()
-            self._is_loaded = True
-        return self._records
 
     def _fits(self, run: QueueRun) -> bool:
         """Whether entries can be appended as they are."""
@@ -204,18 +216,32 @@ class RecoveredRuns:
         )
 
 
-def _put_keys(index: IndexService, records: PlainRecords) -> None:
-    """Put all keys, many at a time where a file takes them; else as for one message."""
+def put_keys(index: IndexService, records: PlainRecords, *, is_replay: bool = False) -> bool:
+    """Put all keys, many at a time where a file takes them; else as for one message.
+
+    Args:
+        index: the message index.
+        records: a run.
+        is_replay: the index is behind, and these are what it misses.
+
+    Returns:
+        Whether the index has all of them; otherwise it knows where it is behind.
+    """
     first = 0
-    while first < records.key_count and index.missing_from is None:
+    while first < records.key_count and (is_replay or index.missing_from is None):
         phy_offset, time_ms = records.place(first)
-        file = index.file_for_run(phy_offset, time_ms)
+        file = index.file_for_run(phy_offset, time_ms, is_replay=is_replay)
         count = 0 if file is None else _write_keys(file, records, first)
         if not count:
             keys = records.keys_of_message(first)
             count = len(keys)
-            index.put_hashed(keys, [phy_offset] * count, time_ms)
+            if not is_replay:
+                index.put_hashed(keys, [phy_offset] * count, time_ms)
+            elif not index.replay_hashed(keys, phy_offset, time_ms):
+                index.replayed_to(phy_offset)
+                return False
         first += count
+    return first >= records.key_count
 
 
 def _write_keys(file: IndexFile, records: PlainRecords, first: int) -> int:
