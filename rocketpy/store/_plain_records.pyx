@@ -226,18 +226,15 @@ cdef class PlainRecords:
     cdef bint note_keys(
         self, Group* group, Found* found, int64_t phy_offset, int64_t stored_ms
     ) noexcept nogil:
-        """Note under what the index finds a message; False when there is no room for that.
-
-        Also for a message without keys: it begins a new file when the last one is full.
-        """
+        """Note under what the index finds a message; False when there is no room for that."""
         cdef Py_ssize_t count = self.key_count
         cdef Bytes p = found.keys.at
         cdef Bytes end
         cdef Bytes key_end
         cdef uint32_t start = group.hash_start
-        if count == MOST_KEYS:
-            return False
         if found.uniq_key.at != NULL:
+            if count == MOST_KEYS:
+                return False
             self.hashes[count] = index_hash(
                 string_hash(start, found.uniq_key.at, found.uniq_key.size)
             )
@@ -262,8 +259,6 @@ cdef class PlainRecords:
             start = (start * 31 + c"T") * 31 + c"#"
             self.hashes[count] = index_hash(string_hash(start, found.tags.at, found.tags.size))
             count += 1
-        if count == self.key_count:
-            return False
         while self.key_count < count:
             self.phy_offsets[self.key_count] = phy_offset
             self.times_ms[self.key_count] = stored_ms

@@ -43,6 +43,7 @@ _OFFSETS: Final = struct.Struct(">8sqqqqqqq")
 _OFFSETS_AT: Final = 64
 _CRC: Final = struct.Struct(">I")
 _MAGIC: Final = b"RocketP2"
+_MOST: Final = (1 << 63) - 1
 UNKNOWN: Final = -1
 """Stands for an entry count that nobody knows."""
 
@@ -207,7 +208,7 @@ class Checkpoint:
             self.log_phy_offset,
             self.queues_phy_offset,
             self.index_phy_offset,
-            self.entry_count,
+            self.entry_count if self.entry_count <= _MOST else UNKNOWN,
         )
         end = _OFFSETS_AT + _OFFSETS.size
         _CRC.pack_into(data, end, zlib.crc32(data[_OFFSETS_AT:end]))

@@ -428,6 +428,8 @@ class IndexService:
 
     def _put_hashes(self, hashes: list[int], phy_offset: int, store_timestamp_ms: int) -> bool:
         """Put all hashes, rolling as needed; False when the disk took it not."""
+        if not hashes:
+            return True
         current = self._current
         try:
             if current is None or current.is_full:

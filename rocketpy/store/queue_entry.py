@@ -22,6 +22,9 @@ BLANK_SIZE: Final = 0x7FFFFFFF
 """The size in entries that stand before the first message of a queue that begins late."""
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_SIZE, 0)
 assert ENTRY.size == ENTRY_BYTES
+MOST_QUEUE_OFFSET: Final = 1 << 56
+"""No message has a higher place: positions in bytes, and the places of many queues together, fit
+64 bits. A record that names a higher one is damaged."""
 
 Entry = tuple[int, int, int]
 """Physical offset, size in bytes, tags code."""

@@ -4,6 +4,7 @@ A record says which place in which queue it had. Usually that is the next one; w
 of these is the case:
 
 - the entry is there already, or another record's: then this record is damaged;
+- no queue gets that far: damaged as well;
 - the record is the first of a queue that was deleted and made again: the queue begins anew;
 - entries before it are missing because the queue lost them: reading must begin further back;
 - they are missing because the log lost their records: queue offsets never move, so their places
@@ -18,6 +19,7 @@ from rocketpy.proto.record import MIN_RECORD_BYTES
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
+from rocketpy.store.queue_entry import MOST_QUEUE_OFFSET
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class QueueRebuilder:
             ResourceShortError: queues hold too much that is not on disk.
             StoreFormatError: no queue can have that name.
         """
+        if queue_offset > MOST_QUEUE_OFFSET:
+            return  # `put` finds it damaged
         queue = self._table.get_or_create(topic, queue_id)
         if queue_offset and not queue.next_offset and not queue.file_count:
             queue.restart_at(queue_offset)  # the master's log does not go back to its begin
@@ -98,6 +102,9 @@ class QueueRebuilder:
         """
         if self._covers(topic, phy_offset):
             return
+        if queue_offset > MOST_QUEUE_OFFSET:
+            self.damaged.append(phy_offset)
+            return
         queue = self._table.get_or_create(topic, queue_id)
         values = (phy_offset, size_bytes, tags_code)
         if queue_offset < queue.max_offset:
@@ -114,11 +121,17 @@ class QueueRebuilder:
         self._last_phy[topic, queue_id] = phy_offset
         self.entry_count += int(written)
 
-    def goes_on(self, topic: str, queue_id: int, queue_offset: int, phy_offset: int) -> bool:
-        """Whether a record and those behind it simply follow the entries that their queue has."""
+    def goes_on(
+        self, topic: str, queue_id: int, queue_offset: int, phy_offset: int, count: int
+    ) -> bool:
+        """Whether records simply follow the entries that their queue has; offsets: the first's."""
         queue = self._table.get(topic, queue_id)
         following = 0 if queue is None else queue.max_offset
-        return queue_offset == following and not self._covers(topic, phy_offset)
+        return (
+            queue_offset == following
+            and queue_offset + count <= MOST_QUEUE_OFFSET
+            and not self._covers(topic, phy_offset)
+        )
 
     def put_run(
         self, topic: str, queue_id: int, entries: bytes, last_phy: int, phy_end: int

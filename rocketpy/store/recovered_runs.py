@@ -18,6 +18,7 @@ from rocketpy.store.consume_queue_table import is_safe_topic
 from rocketpy.store.index_file import IndexFile
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.mapped_file import MappedFile
+from rocketpy.store.queue_entry import ENTRY_BYTES
 from rocketpy.store.queue_rebuild import QueueRebuilder
 
 _MODULE: Final = "rocketpy.store._plain_records"
@@ -212,7 +213,13 @@ class RecoveredRuns:
         return (
             is_safe_topic(run.topic)
             and not self._is_batch_topic(run.topic)
-            and self._rebuilder.goes_on(run.topic, run.queue_id, run.queue_offset, run.first_phy)
+            and self._rebuilder.goes_on(
+                run.topic,
+                run.queue_id,
+                run.queue_offset,
+                run.first_phy,
+                len(run.entries) // ENTRY_BYTES,
+            )
         )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rocketpy.errors import DiskFullError
-from rocketpy.store.checkpoint import CHECKPOINT_BYTES, MARGIN_MS, Checkpoint
+from rocketpy.store.checkpoint import CHECKPOINT_BYTES, MARGIN_MS, UNKNOWN, Checkpoint
 from rocketpy.testing.sim_files import SimFiles
 
 PATH = Path("/store/checkpoint")
@@ -75,6 +75,16 @@ def test_what_apache_keeps_there_stays() -> None:
     checkpoint.physic_ms = 9
     checkpoint.flush()
     assert struct.unpack_from(">5q", disk.read_bytes(PATH)) == (9, 2, 3, 4, 5)
+
+
+def test_a_count_of_entries_that_does_not_fit_is_unknown() -> None:
+    disk = files()
+    checkpoint = stamped(disk, 10_000, 20_000, 30_000)
+    checkpoint.has_offsets = True
+    checkpoint.queues_reached(5, 20_000, 1 << 63)
+    checkpoint.flush()
+    again = loaded(disk)
+    assert (again.queues_phy_offset, again.entry_count) == (5, UNKNOWN)
 
 
 def test_equal_stamps_are_not_written_again() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from rocketpy.errors import StoreFormatError
+from rocketpy.store.queue_entry import MOST_QUEUE_OFFSET
 from rocketpy.store.queue_rebuild import EntriesLost, QueueRebuilder
 from tests.unit.store.log_kit import RECORD_BYTES, LogKit
 
@@ -47,6 +48,27 @@ def test_an_entry_that_is_there_is_not_written_again() -> None:
         kit.rebuild(1, 1_000)
     assert kit.rebuilder.entry_count == 2
     assert kit.entries() == [0, 1_000]
+
+
+def test_records_at_the_last_place_and_behind_it() -> None:
+    kit = Kit()
+    for number in range(-2, 3):
+        kit.rebuild(MOST_QUEUE_OFFSET + number, 1_000 * (number + 2))
+    assert kit.entries() == [0, 1_000, 2_000]
+    assert kit.rebuilder.damaged == [3_000, 4_000]
+
+
+@pytest.mark.parametrize(("count", "goes_on"), [(1, True), (2, False)])
+def test_a_run_may_not_pass_the_last_place(count: int, *, goes_on: bool) -> None:
+    kit = Kit()
+    kit.rebuild(MOST_QUEUE_OFFSET - 2, 0)
+    assert kit.rebuilder.goes_on("T", 0, MOST_QUEUE_OFFSET - 1, 1_000, count) is goes_on
+
+
+def test_no_room_is_made_behind_the_last_place() -> None:
+    kit = Kit()
+    kit.rebuilder.reserve("T", 0, MOST_QUEUE_OFFSET + 1)
+    assert kit.table.get("T", 0) is None
 
 
 def test_a_record_that_names_the_place_of_another_is_damaged() -> None:

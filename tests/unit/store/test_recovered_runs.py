@@ -1,5 +1,6 @@
 """Plain records at a start: what the compiled reader takes, and that it changes nothing else."""
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,14 @@ from rocketpy.proto.properties import encode_properties
 from rocketpy.store import recovered_runs
 from rocketpy.store.index_file import IndexFile
 from rocketpy.store.message_store import MessageStore
+from rocketpy.store.queue_entry import MOST_QUEUE_OFFSET
 from rocketpy.store.recovered_runs import RecoveredRuns, compiled_records
 from rocketpy.store.results import PutMessage
 from tests.unit.store.recovery_cases import compare
 from tests.unit.store.store_kit import OK, TOPIC, Kit, bodies
 
 SEEDS = 12
+QUEUE_OFFSET_AT = 20
 needs_compiled = pytest.mark.skipif(compiled_records() is None, reason="runs as pure Python")
 
 
@@ -37,8 +40,8 @@ def put_keyed(store: MessageStore, numbers: range) -> list[bytes]:
     return sent
 
 
-@needs_compiled
-def test_all_but_the_first_record_of_each_file_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[RecoveredRuns]:
+    """Return a list to which every reading that begins adds its runs."""
     taken: list[RecoveredRuns] = []
     begin = RecoveredRuns.__init__
 
@@ -47,6 +50,12 @@ def test_all_but_the_first_record_of_each_file_are_taken(monkeypatch: pytest.Mon
         taken.append(runs)
 
     monkeypatch.setattr(RecoveredRuns, "__init__", noting)
+    return taken
+
+
+@needs_compiled
+def test_all_but_the_first_record_of_each_file_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = noted(monkeypatch)
     kit = Kit()
     sent = put_keyed(kit.open(), range(200))
     kit.files.kill()
@@ -56,6 +65,46 @@ def test_all_but_the_first_record_of_each_file_are_taken(monkeypatch: pytest.Mon
     assert again.recovery.record_count == again.recovery.entry_count == len(sent)
     assert taken[-1].record_count == len(sent) - file_count
     assert bodies(again) == sent
+
+
+@needs_compiled
+def test_messages_without_keys_end_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = noted(monkeypatch)
+    kit = Kit(max_index_num=40, max_msgs_num_batch=2_000)
+    store = kit.open()
+    sent = []
+    for number in range(100):
+        sent += put_keyed(store, range(number, number + 1))
+        sent.append(b"no key %d" % number)
+        assert store.put_message(PutMessage(TOPIC, 0, sent[-1])).status is OK
+    kit.files.kill()
+    again = kit.open()
+    file_count = len(kit.files.list_files(Path("/store/commitlog")))
+    assert taken[-1].record_count == len(sent) - file_count
+    assert bodies(again) == sent
+    assert len(again.query_index(TOPIC, "two", 1_000, 0, 1 << 62).phy_offsets) == 100
+
+
+@pytest.mark.parametrize("is_pure", [True, False])
+@pytest.mark.parametrize("queue_offset", [MOST_QUEUE_OFFSET + 1, (1 << 63) - 2, (1 << 63) - 1])
+def test_a_place_that_no_queue_reaches_is_damage(
+    monkeypatch: pytest.MonkeyPatch, queue_offset: int, *, is_pure: bool
+) -> None:
+    if is_pure:
+        monkeypatch.setattr(recovered_runs, "compiled_records", lambda: None)
+    kit = Kit()
+    sent = put_keyed(kit.open(), range(3))
+    kit.files.kill()
+    kit.files.remove_tree(Path("/store/consumequeue"))
+    kit.files.remove(Path("/store/checkpoint"))
+    log = Path("/store/commitlog/00000000000000000000")
+    data = bytearray(kit.files.read_bytes(log))
+    struct.pack_into(">q", data, QUEUE_OFFSET_AT, queue_offset)
+    kit.files.write_bytes(log, bytes(data))
+    store = kit.open()
+    assert bodies(store) == sent[1:]
+    store.close()
+    assert bodies(kit.open()) == sent[1:]
 
 
 def test_a_clean_start_does_not_load_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
