@@ -3,7 +3,7 @@
     python speculation.py NAMESRV SUNK KEPT DIR
 
 It writes rows to topic SUNK and archives topic KEPT to DIR/archive. Attempts of the slow task leave
-a file `sink-N` or `archive-N` in DIR.
+a file `sink-N` or `archive-N` in DIR when they are at the end of their work.
 """
 
 import sys
@@ -33,13 +33,20 @@ _SLOW_S = 600.0  # far longer than a second attempt takes; it is killed when tha
 
 
 def wait_once(directory: Path, what: str) -> None:
-    """Be slow in the first attempt of the first task."""
+    """Have whichever attempt of the first task gets here first wait until it is killed.
+
+    On a busy machine that may be the second attempt: the first one is slow to begin there, and if
+    the second went on, it would be killed before it got here.
+    """
     context = TaskContext.get()
     assert context is not None
     if context.partitionId() == 0:
         (directory / f"{what}-{context.attemptNumber()}").touch()
-        if context.attemptNumber() == 0:
-            time.sleep(_SLOW_S)
+        try:
+            (directory / f"first-of-{what}").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        time.sleep(_SLOW_S)
 
 
 class SlowReader(archive_source.ArchiveReader):
