@@ -20,6 +20,7 @@ from rocketpy.broker.filter.consumer_filters import ConsumerFilters
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.memberships import Memberships
+from rocketpy.broker.message_counter import MessageCounter
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.broker.operation.pull import PullOperation
@@ -39,7 +40,6 @@ from rocketpy.broker.processor.reply_message import ReplyMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.processor.send_back import build_send_back
 from rocketpy.broker.processor.send_message import SendMessageProcessor
-from rocketpy.broker.put_counter import PutCounter
 from rocketpy.broker.queue_locks import QueueLocks
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.request_modes import MessageRequestModes
@@ -88,7 +88,7 @@ class BrokerParts:
         filters: SQL92 filters of connected consumer groups.
         locks: queue locks of orderly consumers.
         stats: counters.
-        put_counter: counts of stored messages on their way to `stats`.
+        message_counter: counts of messages on their way to `stats`.
         internal_put: stores messages of the broker's own making.
         delays_ms: the delay levels, level 1 first.
         postponement: sends messages that are to be delivered later to where they wait.
@@ -140,8 +140,8 @@ class BrokerParts:
         self.stats: Final = BrokerStats(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
         )
-        self.put_counter: Final = PutCounter(self.stats)
-        self.internal_put: Final = InternalPut(self.store, self.put_counter.add)
+        self.message_counter: Final = MessageCounter(self.stats)
+        self.internal_put: Final = InternalPut(self.store, self.message_counter.add)
         self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
         )
@@ -192,7 +192,7 @@ class BrokerParts:
     @property
     def background_services(self) -> tuple[Service, ...]:
         """Background work that may take long or write files; the store has its own."""
-        own = (self.offsets, self.put_counter)
+        own = (self.offsets, self.message_counter)
         return own + tuple(each for one in self.features for each in one.services)
 
     def _build_features(
@@ -326,7 +326,7 @@ class BrokerParts:
                 ),
                 *(each for one in self.features for each in one.put_transforms),
             ),
-            self.put_counter.add,
+            self.message_counter.add,
             stored_elsewhere=dict(ChainMap(*(dict(one.stored_elsewhere) for one in self.features))),
             config=config,
             sync_flush=self.configs.store.is_sync_flush,
@@ -378,7 +378,7 @@ class BrokerParts:
             filters=filters,
             offsets=self.offsets,
             suspended=self.suspended_pulls,
-            stats=self.stats,
+            stats=self.message_counter,
             config=config,
             clock=self.clock,
         )

@@ -63,6 +63,10 @@ class BrokerStats:
         clock: wall time for midnight, monotonic time for the windows.
         cluster_name: the key of the broker-wide counters.
         is_system_topic: topics that the totals of a day leave out.
+
+    Attributes:
+        before_removal: called before counts of a topic or a group are forgotten, for who has some
+            that were not handed on yet.
     """
 
     name = "broker-stats"
@@ -74,6 +78,7 @@ class BrokerStats:
         cluster_name: str = "DefaultCluster",
         is_system_topic: Callable[[str], bool] = lambda _topic: False,
     ) -> None:
+        self.before_removal: Callable[[], None] = lambda: None
         self._clock = clock
         self._cluster_name = cluster_name
         # Asked at each read and send; which topics are the broker's own never changes.
@@ -180,6 +185,7 @@ class BrokerStats:
 
     def remove_topic(self, topic: str) -> None:
         """Forget what was counted for a deleted topic."""
+        self.before_removal()
         prefix, middle = f"{topic}@", f"@{topic}@"
         self._topic_put.remove([topic])
         for counters in (self._group_get, self._send_back, self._dead_letter):
@@ -188,6 +194,7 @@ class BrokerStats:
 
     def remove_group(self, group: str) -> None:
         """Forget what was counted for a deleted group."""
+        self.before_removal()
         suffix = f"@{group}"
         for counters in (self._group_get, self._send_back, self._dead_letter, self._latency):
             counters.remove_if(lambda key: key.endswith(suffix))

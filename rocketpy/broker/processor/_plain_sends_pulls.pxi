@@ -293,6 +293,8 @@ cdef class Pulls:
             self.began_ms = self.now_ms()
         place = known.place
         if place is not None and self.stands(known):
+            if self.is_at_end(place, queue_offset):
+                return False  # as Python would find: it waits, and goes on from here when woken
             if self.pull_on(known, place, queue_offset, commit_offset, opaque, kind):
                 self.count += 1
                 return True
@@ -353,6 +355,11 @@ cdef class Pulls:
             and last[5] == self.consumers.version
             and not self.resets.count
         )
+
+    cdef bint is_at_end(self, place, int64_t queue_offset) except -1:
+        """Whether there is no message yet where a pull reads."""
+        queue = place[0]
+        return queue_offset == <int64_t>queue.max_offset and not queue.is_deleted
 
     cdef bint pull_on(
         self,

@@ -10,8 +10,8 @@ the response's head are asked for here, so that each rule exists once.
 A consumer's pulls of one queue differ in their offsets only. What is the same is a `KnownPull`: it
 is made of the first of them, and kept by the compiled path. What it was allowed by is looked at
 again when any of that has changed (`PullChecks.standing`), and so is where it reads
-(`rocketpy.store.known_place`): both by the compiled path itself, in a few comparisons. Only when
-one of them fails `begin` is asked.
+(`rocketpy.store.known_place`): both by the compiled path itself, in a few comparisons, also whether
+there is no message yet. Only when one of them fails `begin` is asked.
 """
 
 import logging
@@ -324,7 +324,7 @@ class PullRuns:
         serialize_type: int,
         channel: Channel,
     ) -> bytes | None:
-        """Let a pull wait that `begin` did not begin, if it only came too early.
+        """Let a pull wait that finds nothing, if it only came too early.
 
         Args:
             known: what was asked for.

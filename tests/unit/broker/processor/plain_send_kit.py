@@ -265,7 +265,8 @@ def outcome_of(
         never = asyncio.get_running_loop().create_future()
         await asyncio.wait([never], timeout=later_s)  # in simulated time
         counts = {
-            topic: (count[0], count[1]) for topic, count in broker.parts.put_counter._topics.items()
+            topic: (count[0], count[1])
+            for topic, count in broker.parts.message_counter._stored.items()
         }
         stats = store._parts.stats
         numbers = (stats.put_count, stats.put_bytes, stats.put_failed_count)

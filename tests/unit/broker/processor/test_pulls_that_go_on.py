@@ -1,5 +1,6 @@
 """Pulls that go on where the one before ended are compared, not asked for anew; stores change."""
 
+import asyncio
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -98,16 +99,18 @@ CHANGES = {
 }
 
 
-def pull(group: str, queue_id: int, queue_offset: int, number: int, binary: bool) -> bytes:
+def pull(
+    group: str, queue_id: int, queue_offset: int, number: int, binary: bool, waits_ms: int = 0
+) -> bytes:
     ext = {
         "consumerGroup": group,
         "topic": TOPIC,
         "queueId": str(queue_id),
         "queueOffset": str(queue_offset),
         "maxMsgNums": "9",
-        "sysFlag": "1",
+        "sysFlag": "3" if waits_ms else "1",
         "commitOffset": str(queue_offset),
-        "suspendTimeoutMillis": "0",
+        "suspendTimeoutMillis": str(waits_ms),
         "subVersion": str(SUB_VERSION),
         "expressionType": "TAG",
     }
@@ -186,6 +189,78 @@ def test_what_changes_between_two_pulls(
     answered = sum(1 for answer in compiled[0] if answer.body)
     assert answered > 50
     assert len(begun) < 0.9 * answered, "few go on where they were"
+
+
+def consumed_as_it_comes(
+    seed: int, changes: Sequence[Change], properties: dict[str, str]
+) -> tuple[dict[int, RemotingCommand], dict[Any, Any], Any]:
+    """Pulls that wait for what comes while a broker changes; responses, offsets and counts."""
+
+    async def scenario(
+        cluster: SimCluster,
+    ) -> tuple[dict[int, RemotingCommand], dict[Any, Any], Any]:
+        rng = random.Random(seed)
+        for topic in (TOPIC, SPARSE):
+            cluster.create_topic(topic, QUEUES)
+        broker = cluster.brokers[0].broker
+        fill(broker, seed, 20)
+        server: Any = broker._servers[0]
+        connection = server._selectors[0].new_connection("10.0.0.7")
+        transport = FakeTransport()
+        connection.connection_made(transport)
+        connection.data_received(heartbeat())
+        transport.writes.clear()
+        places = {(group, queue): 0 for group in ("all", "some") for queue in range(QUEUES)}
+        asked: dict[int, tuple[str, int]] = {}
+        found: dict[int, RemotingCommand] = {}
+        number = 0
+        for _ in range(150):
+            for place in sorted(places.keys() - asked.values()):
+                number += 1
+                asked[number] = place
+                binary = rng.random() < 0.2
+                connection.data_received(pull(*place, places[place], number, binary, 15_000))
+            change = more if rng.random() < 0.5 else rng.choice(changes)
+            change(broker, rng)
+            await asyncio.sleep(0.05)
+            for answer in CommandReader().feed(b"".join(transport.writes)):
+                if not answer.is_response or answer.opaque not in asked:
+                    continue  # what a member is told, and the heartbeat's
+                found[answer.opaque] = answer
+                place = asked.pop(answer.opaque)
+                places[place] = int(answer.ext_fields["nextBeginOffset"])
+            transport.writes.clear()
+        offsets: Any = broker.parts.offsets
+        numbers: Any = broker.parts.store._stats
+        counts = numbers.get_found_count, numbers.transferred_count
+        return found, offsets.to_json()["offsetTable"], (counts, offsets._pulled.queues)
+
+    return run_simulation(scenario, properties=properties)
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", ["nothing", *CHANGES, "all"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_changes_while_pulls_wait(
+    monkeypatch: pytest.MonkeyPatch, name: str, seed: int
+) -> None:
+    each = CHANGES | {"nothing": nothing}
+    changes = list(CHANGES.values()) if name == "all" else [each[name]]
+    begun = count_begun(monkeypatch)
+    monkeypatch.setenv("ROCKETPY_PURE", "1")
+    properties = {} if name == "nothing" else SMALL
+    pure = consumed_as_it_comes(seed, changes, properties)
+    assert not begun
+    monkeypatch.delenv("ROCKETPY_PURE")
+    compiled = consumed_as_it_comes(seed, changes, properties)
+    assert pure[0].keys() == compiled[0].keys()
+    for number, answer in pure[0].items():
+        assert answer == compiled[0][number], f"answer {number}"
+    assert pure[1:] == compiled[1:]
+    answered = sum(1 for answer in pure[0].values() if answer.body)
+    assert answered > 50
+    if name == "nothing":  # what waited goes on where it was
+        assert len(begun) < 0.3 * answered
 
 
 @needs_compiled

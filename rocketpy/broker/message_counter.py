@@ -1,0 +1,64 @@
+"""Counts of messages on their way to the statistics: cheap to add, handed on once a second.
+
+The statistics keep windows and totals under several locks; who stores or hands out messages adds a
+few numbers under one.
+"""
+
+import threading
+
+from rocketpy.broker.stats import BrokerStats
+
+
+class MessageCounter:
+    """Gathers counts by topic, and by group. As a service it hands them on, then has samples taken.
+
+    Args:
+        stats: gets them, also before it forgets a topic or a group: what is handed on later would
+            bring it back.
+    """
+
+    name = "BrokerStats"
+
+    def __init__(self, stats: BrokerStats) -> None:
+        self._stats = stats
+        self._lock = threading.Lock()
+        self._stored: dict[str, list[int]] = {}
+        self._read: dict[tuple[str, str], list[int]] = {}
+        stats.before_removal = self.hand_on
+
+    def add(self, topic: str, count: int, size_bytes: int) -> None:
+        """Count stored messages; any thread."""
+        with self._lock:
+            entry = self._stored.get(topic)
+            if entry is None:
+                self._stored[topic] = [count, size_bytes]
+            else:
+                entry[0] += count
+                entry[1] += size_bytes
+
+    def inc_get(self, group: str, topic: str, count: int, size_bytes: int, times: int = 1) -> None:
+        """Count messages that requests, one as a rule, handed to a group; any thread."""
+        with self._lock:
+            entry = self._read.get((group, topic))
+            if entry is None:
+                self._read[group, topic] = [count, size_bytes, times]
+            else:
+                entry[0] += count
+                entry[1] += size_bytes
+                entry[2] += times
+
+    def hand_on(self) -> None:
+        """Give the statistics what was gathered."""
+        with self._lock:
+            stored, self._stored = self._stored, {}
+            read, self._read = self._read, {}
+        for topic, (count, size_bytes) in stored.items():
+            self._stats.inc_topic_put(topic, count, size_bytes)
+            self._stats.inc_broker_put(count)
+        for (group, topic), (count, size_bytes, times) in read.items():
+            self._stats.inc_get(group, topic, count, size_bytes, times)
+
+    def step(self, now_ms: int) -> int:
+        """Hand on, then sample; see `rocketpy.runtime.service.Service.step`."""
+        self.hand_on()
+        return self._stats.step(now_ms)

@@ -1,0 +1,49 @@
+from rocketpy.broker.message_counter import MessageCounter
+from rocketpy.broker.stats import BrokerStats, DayTotals
+from tests.unit.broker.fakes import FakeClock
+
+
+def test_counts_are_handed_on_once() -> None:
+    stats = BrokerStats(FakeClock())
+    tally = MessageCounter(stats)
+    tally.add("T", 1, 100)
+    tally.add("T", 2, 200)
+    tally.add("U", 1, 50)
+    assert stats.day_totals().put_now == 0
+    assert tally.step(1_000) > 1_000
+    assert stats.day_totals().put_now == 4
+    tally.hand_on()
+    assert stats.day_totals().put_now == 4
+
+
+def test_what_groups_took_is_handed_on_once() -> None:
+    clock = FakeClock()
+    stats = BrokerStats(clock)
+    tally = MessageCounter(stats)
+    tally.inc_get("G", "T", 3, 300)
+    tally.inc_get("G", "T", 2, 200, times=4)
+    tally.inc_get("H", "T", 1, 10)
+    assert stats.day_totals().get_now == 0
+    tally.hand_on()
+    tally.hand_on()
+    assert stats.day_totals().get_now == 6
+    taken, size = (stats.stats_data(name, "T@G") for name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE"))
+    assert taken is not None
+    assert size is not None
+    assert stats._group_get._counters["T@G"].times == 5
+    assert stats._group_get.totals("T@G") == (5, 500)
+    assert stats._group_get.totals("T@H") == (1, 10)
+
+
+def test_a_deleted_topic_and_group_are_not_brought_back_by_what_was_not_handed_on() -> None:
+    stats = BrokerStats(FakeClock())
+    tally = MessageCounter(stats)
+    tally.inc_get("G", "T", 3, 300)
+    tally.add("T", 1, 1)
+    stats.remove_topic("T")
+    tally.inc_get("G", "U", 3, 300)
+    stats.remove_group("G")
+    tally.hand_on()
+    assert stats._group_get.keys() == []
+    assert stats._topic_put.keys() == []
+    assert stats.day_totals() == DayTotals(1, 0, 0, 6, 0, 0)
