@@ -213,7 +213,7 @@ def consumed_as_it_comes(
         places = {(group, queue): 0 for group in ("all", "some") for queue in range(QUEUES)}
         asked: dict[int, tuple[str, int]] = {}
         found: dict[int, RemotingCommand] = {}
-        number = 0
+        number, never = 0, asyncio.get_running_loop().create_future()
         for _ in range(150):
             for place in sorted(places.keys() - asked.values()):
                 number += 1
@@ -222,7 +222,7 @@ def consumed_as_it_comes(
                 connection.data_received(pull(*place, places[place], number, binary, 15_000))
             change = more if rng.random() < 0.5 else rng.choice(changes)
             change(broker, rng)
-            await asyncio.sleep(0.05)
+            await asyncio.wait([never], timeout=0.05)  # in simulated time
             for answer in CommandReader().feed(b"".join(transport.writes)):
                 if not answer.is_response or answer.opaque not in asked:
                     continue  # what a member is told, and the heartbeat's
