@@ -24,7 +24,7 @@ from bench.processes import (
     start_nothing,
     start_rocketpy,
 )
-from bench.report import Run, about, as_data, store, table
+from bench.report import Run, about, as_data, interpreter, is_known_as_plain, store, table
 from bench.workloads import FEATURES, WORKLOADS, Workload, run_load
 
 DRAIN_COUNT = 300_000
@@ -237,6 +237,9 @@ def main() -> int:
         return 0
     if opts.quick:
         opts.rounds, opts.seconds = 1, 2
+    if is_known_as_plain():
+        say(f"CPython {interpreter()}: what is Python costs a third more than in optimised builds")
+        say("(Debian's, Docker's, python.org's); name one with: make bench PYTHON=... VENV=...")
     compile_package()
     subprocess.run(["bash", str(PEER), "fetch"], check=True)
     scratch = Path(tempfile.mkdtemp(prefix="rocketpy-bench-"))

@@ -5,6 +5,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ __all__ = [
     "commit",
     "from_data",
     "interpreter",
+    "is_known_as_plain",
     "machine",
     "short_table",
     "store",
@@ -192,12 +194,52 @@ def about(run: Run) -> str:
 
 
 def interpreter() -> str:
-    """Version, compiler and whether the build was optimised for speed."""
-    arguments = sysconfig.get_config_var("CONFIG_ARGS") or ""
-    pgo = "with" if "--enable-optimizations" in arguments else "without"
-    lto = "with" if "--with-lto" in arguments else "without"
-    compiler = platform.python_compiler()
-    return f"{platform.python_version()} ({compiler}, {pgo} PGO, {lto} LTO)"
+    """Version, compiler and whether the build was optimised for speed, as far as it says so."""
+    return f"{platform.python_version()} ({platform.python_compiler()}, {_build()})"
+
+
+def is_known_as_plain() -> bool:
+    """Whether this interpreter was built without profile-guided optimisation, by all it says."""
+    return not _is_optimised() and not _package()
+
+
+def _build() -> str:
+    if not _is_optimised() and (package := _package()):
+        return f"Debian's package {package}"
+    lto = "with" if "--with-lto" in _configured() else "without"
+    return f"{'with' if _is_optimised() else 'without'} PGO, {lto} LTO"
+
+
+def _configured() -> str:
+    return sysconfig.get_config_var("CONFIG_ARGS") or ""
+
+
+def _is_optimised() -> bool:
+    return "--enable-optimizations" in _configured()
+
+
+def _package() -> str:
+    """Name and version of the Debian package that the interpreter came with; empty without one.
+
+    Debian's are built with a profile (`profile-opt` in their rules), which their settings do not
+    tell.
+    """
+    try:
+        found = subprocess.run(
+            ["dpkg-query", "--search", os.path.realpath(sys.executable)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        shown = subprocess.run(
+            ["dpkg-query", "--show", found.partition(":")[0]],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return " ".join(shown.split())
 
 
 def commit() -> str:
