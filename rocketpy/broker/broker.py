@@ -37,6 +37,7 @@ from rocketpy.runtime.service import (
     Service,
     ServiceRunner,
     ServiceThread,
+    connect,
     run_services_on_loop,
 )
 from rocketpy.store.config import MessageStoreConfig
@@ -168,9 +169,11 @@ class Broker:
             raise
         parts.store.start(self._run)
         self._loop_services = run_services_on_loop(parts.loop_services, self._clock)
-        self._background = [self._run(each, self._clock) for each in parts.background_services]
-        for runner in self._background:
+        for service in parts.background_services:
+            runner = self._run(service, self._clock)
+            connect(service, runner.wake)
             runner.start()
+            self._background.append(runner)
         await parts.name_servers.start()
         logger.info(
             "broker started",

@@ -60,6 +60,8 @@ class Feature:
             something of theirs, or does little at a time that a thread would have to wait for.
         states: what is loaded before the first request and persisted after the last.
         release: lets go of what `states` hold open, when a start failed and nothing is persisted.
+        arrivals: topics of the system, each with who is told which queue of it got a message:
+            on the thread that stored it, so it may note that, or wake a service, and no more.
         listeners: told of connections that come and go.
         add_requests: registers its requests.
         configure: told of changed settings.
@@ -75,6 +77,7 @@ class Feature:
     loop_services: tuple[Service, ...] = ()
     states: tuple[PersistedState, ...] = ()
     release: Callable[[], None] = _nothing_held
+    arrivals: Mapping[str, Callable[[int], None]] = field(default_factory=dict)
     listeners: tuple[ChannelListener, ...] = ()
     add_requests: Callable[[RequestTable], None] = _no_requests
     configure: Callable[[BrokerConfig], None] | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from rocketpy.broker.arrivals import telling
 from rocketpy.broker.build_pop import PopNeeds, build_pop
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
@@ -382,7 +383,7 @@ class BrokerParts:
             config=config,
             clock=self.clock,
         )
-        self.store.on_arrival = pulls.on_arrival
+        self.store.on_arrival = telling(self.features, pulls.on_arrival)
         self.configs.add_listener(pulls.configure)
         return PullMessageProcessor(pulls, Resumption(self.pools["pull"]))
 

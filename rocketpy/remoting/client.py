@@ -32,10 +32,11 @@ from rocketpy.remoting.tls import client_context
 from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
+from rocketpy.runtime.service import shared_wait_ms
 
 _log = logging.getLogger(__name__)
 
-_SWEEP_INTERVAL_S = 1.0
+_SWEEP_INTERVAL_MS = 1_000
 _CLOSE_TIMEOUT_MS = 1_000
 _MAX_OPAQUE = 0x7FFFFFFF
 _ONEWAY = 2
@@ -221,11 +222,13 @@ class RemotingClient:
         self.turn = LoopTurn(self.loop, self.now_ms)
         self._is_bound = True
         if not self._is_closed:
-            self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+            self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_MS / 1_000, self._sweep)
 
     def _sweep(self) -> None:
-        self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
-        self.sweep(self.now_ms())
+        now_ms = self.now_ms()
+        wait_ms = shared_wait_ms(now_ms, _SWEEP_INTERVAL_MS)
+        self._sweep_timer = self.loop.call_later(wait_ms / 1_000, self._sweep)
+        self.sweep(now_ms)
 
     def _new_peer(self, address: str) -> ServerPeer:
         if self._is_closed:

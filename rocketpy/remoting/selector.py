@@ -22,10 +22,11 @@ from rocketpy.remoting.transport import reset
 from rocketpy.remoting.write_turns import WriteTurns
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.ordered_set import OrderedSet
+from rocketpy.runtime.service import shared_wait_ms
 
 _log = logging.getLogger(__name__)
 
-_SWEEP_INTERVAL_S = 1.0
+_SWEEP_INTERVAL_MS = 1_000
 _DRAIN_TICK_S = 0.01
 _QUIET_TICKS = 2
 _LOOKED_AT = 1_000
@@ -78,7 +79,7 @@ class Selector:
         self.loop = loop
         turns = self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
         self.turn = LoopTurn(loop, self.now_ms, lambda: turns.is_behind)
-        self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
+        self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_MS / 1_000, self._sweep)
 
     def new_connection(self, ip: str, *, is_crowded: bool = False) -> Connection:
         """Return the protocol of a new, admitted connection, which is to get a transport.
@@ -212,8 +213,10 @@ class Selector:
         await wait_until_gone(self._attached(), deadline_ms - self.now_ms())
 
     def _sweep(self) -> None:
-        self._sweep_timer = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
-        self.sweep(self.now_ms())
+        now_ms = self.now_ms()
+        wait_ms = shared_wait_ms(now_ms, _SWEEP_INTERVAL_MS)
+        self._sweep_timer = self.loop.call_later(wait_ms / 1_000, self._sweep)
+        self.sweep(now_ms)
 
     def _tell(self, event: str, channel: Channel) -> None:
         for listener in self._listeners:

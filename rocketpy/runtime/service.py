@@ -10,10 +10,11 @@ dies silently would lose data long before anyone looked.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
 
 from rocketpy.runtime.clock import Clock
 
@@ -21,6 +22,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _MAX_WAIT_MS = 3_600_000
 """Longest single wait; a service that wants less often is woken in vain once an hour."""
+_SHARED_MS = 1_000
+_LEAST_SHARED_MS = 100
 
 
 class Service(Protocol):
@@ -43,6 +46,20 @@ class Service(Protocol):
         ...
 
 
+@runtime_checkable
+class WokenService(Service, Protocol):
+    """A service that is given work by others: idle, it waits long, and asks to be run then."""
+
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        """Take what brings about the next step at once.
+
+        Args:
+            wake: may be called on any thread that gives it work, within a step too; a call during
+                a step brings about another one.
+        """
+        ...
+
+
 class ServiceRunner(Protocol):
     """What drives one service: `ServiceThread` or `LoopService`."""
 
@@ -57,6 +74,29 @@ class ServiceRunner(Protocol):
     def stop(self) -> None:
         """Run one last step and no more."""
         ...
+
+
+def shared_wait_ms(now_ms: int, wait_ms: int) -> int:
+    """Shorten a long wait so that it ends with a whole second, as those of others do.
+
+    Processor time that does next to nothing goes into waking up. What wakes once a second may as
+    well do so together with others on the same loop.
+
+    Args:
+        now_ms: monotonic time.
+        wait_ms: how long to wait; less than a second stays as it is.
+    """
+    if wait_ms < _SHARED_MS:
+        return wait_ms
+    shorter_ms = wait_ms - (now_ms + wait_ms) % _SHARED_MS
+    # A timer that came a little early has had its turn of this second.
+    return shorter_ms if shorter_ms >= _LEAST_SHARED_MS else wait_ms
+
+
+def connect(service: Service, wake: Callable[[], None]) -> None:
+    """Hand a service its runner's wake-up, if it wants one."""
+    if isinstance(service, WokenService):
+        service.use_wake(wake)
 
 
 def _step_or_retry(service: Service, clock: Clock, retry_ms: int) -> int:
@@ -121,7 +161,7 @@ class ServiceThread:
 class LoopService:
     """Runs one service on the running asyncio loop, for work that owns what the loop owns.
 
-    Steps must be short: they block the loop. All methods are called on that loop.
+    Steps must be short: they block the loop. All methods but one are called on that loop.
 
     Args:
         service: what to run.
@@ -149,6 +189,12 @@ class LoopService:
         self._handle.cancel()
         self._handle = self._loop.call_soon(self._run)
 
+    def wake_from_any_thread(self) -> None:
+        """Do as `wake` does, as soon as the loop gets round to it."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs any more
+                self._loop.call_soon_threadsafe(self.wake)
+
     def stop(self) -> None:
         """Run one last step and schedule no more; again or before start is harmless."""
         if self._handle is None:
@@ -158,10 +204,12 @@ class LoopService:
         _step_or_retry(self._service, self._clock, self._retry_ms)
 
     def _run(self) -> None:
+        handle = self._handle
         due_ms = _step_or_retry(self._service, self._clock, self._retry_ms)
-        if self._handle is None or self._loop is None:  # the step itself stopped us
+        if self._handle is not handle or self._loop is None:  # the step itself stopped or woke us
             return
-        wait_ms = min(max(0, due_ms - self._clock.monotonic_ms()), _MAX_WAIT_MS)
+        now_ms = self._clock.monotonic_ms()
+        wait_ms = shared_wait_ms(now_ms, min(max(0, due_ms - now_ms), _MAX_WAIT_MS))
         self._handle = self._loop.call_later(wait_ms / 1_000, self._run)
 
 
@@ -184,7 +232,10 @@ class LoopServices:
 
 def run_services_on_loop(services: Iterable[Service], clock: Clock) -> LoopServices:
     """Start every service on the running loop and return the handle that stops them."""
-    runners = tuple(LoopService(service, clock) for service in services)
-    for runner in runners:
+    runners = []
+    for service in services:
+        runner = LoopService(service, clock)
+        connect(service, runner.wake_from_any_thread)
         runner.start()
-    return LoopServices(runners)
+        runners.append(runner)
+    return LoopServices(tuple(runners))

@@ -10,7 +10,9 @@ Invariants:
     - a message that can never be stored is passed over and logged, so that it does not hold up
       the others;
     - a step delivers at most two batches, because it holds the loop, and the next one goes on with
-      the level after it.
+      the level after it;
+    - a level with nothing in it is looked at once a second, and the message that comes first has it
+      looked at now, because when it is due may depend on when it is noticed (`_Level.wait_again`).
 
 Where there is a compiled path (docs/decisions/0008), a run of messages that are as usual is stored
 by one call; what is not is delivered one by one, which also says what is the matter with it. So are
@@ -48,7 +50,7 @@ from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, 
 _log = structlog.get_logger(__name__)
 
 _FIRST_MS: Final = 1_000
-_IDLE_MS: Final = 100
+_IDLE_MS: Final = 1_000
 _RETRY_MS: Final = 100
 _FAULT_MS: Final = 10_000
 _LONGEST_WAIT_MS: Final = 1_000
@@ -108,13 +110,21 @@ def delivered(stored: MessageExt) -> PutMessage | str:
 
 
 class _Level:
-    """One level: its queue, its progress, and when to look again."""
+    """One level: its queue, its progress, and when to look again.
+
+    Attributes:
+        is_idle: the next message must be told of; set before the look that finds nothing, so that
+            a message which that look misses is told of.
+        is_woken: one was.
+    """
 
     __slots__ = (
         "_again_end",
         "_again_ms",
         "delay_ms",
         "due_ms",
+        "is_idle",
+        "is_woken",
         "no_runs_until_ms",
         "progress",
         "queue",
@@ -125,6 +135,7 @@ class _Level:
         self.progress = progress
         self.delay_ms = delay_ms
         self.due_ms = 0
+        self.is_idle = self.is_woken = False
         self.no_runs_until_ms = 0
         self._again_end = self._again_ms = 0
 
@@ -183,10 +194,27 @@ class DelayDelivery:
         self._turn = 0
         self._delivered = 0
         self._places = PropertyOutlines(_outlined)
+        self._wake: Callable[[], None] = _nothing
 
     def use_runs(self, runs: StoresDue) -> None:
         """Have runs of messages that are as usual stored by one call each."""
         self._runs = runs
+
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        """See `rocketpy.runtime.service.WokenService.use_wake`."""
+        self._wake = wake
+
+    def on_arrival(self, queue_id: int) -> None:
+        """Take note of a new message in a level's queue; any thread.
+
+        One that finds the level idle wakes the service, and those behind it no more.
+        """
+        levels = self._levels
+        if levels is not None and queue_id < len(levels) and levels[queue_id].is_idle:
+            level = levels[queue_id]
+            level.is_idle = False
+            level.is_woken = True
+            self._wake()
 
     def step(self, now_ms: int) -> int:
         """Deliver what is due; see `rocketpy.runtime.service.Service.step`."""
@@ -196,15 +224,19 @@ class DelayDelivery:
         for _ in self._levels:
             self._turn = (self._turn + 1) % len(self._levels)
             level = self._levels[self._turn]
-            if level.due_ms > now_ms:
+            if level.due_ms > now_ms and not level.is_woken:
                 continue
+            level.is_idle = level.is_woken = False
             try:
                 level.due_ms = now_ms + self._deliver(level, now_ms)
             except Exception:  # noqa: BLE001 - one level must not hold up the others
                 _log.exception("delivery of a delay level failed", level=_number(level))
+                level.is_idle = False  # what comes meanwhile need not be looked at earlier
                 level.due_ms = now_ms + _FAULT_MS
             if self._delivered >= _BATCH:
                 break
+        if any(level.is_woken for level in self._levels):
+            return now_ms
         return min(level.due_ms for level in self._levels)
 
     def _begin(self, now_ms: int) -> tuple[_Level, ...]:
@@ -276,7 +308,7 @@ class DelayDelivery:
         if progress.position < following:
             progress.advance(following)  # there is no message any more
         elif not due:
-            return _IDLE_MS
+            return _RETRY_MS
         return wait_ms if progress.position == end else 0
 
     def _correct(self, level: _Level) -> None:
@@ -301,9 +333,12 @@ class DelayDelivery:
         """Return the pause after, and the queue entries of, the next messages that are due."""
         position, wall_ms = level.progress.position, self._clock.time_ms()
         most = _BATCH if self._runs is None else _RUN
+        level.is_idle = position >= level.queue.max_offset
         entries = self._store.queue_entries(SCHEDULE_TOPIC, level.queue.queue_id, position, most)
         if not entries:
-            return _IDLE_MS, []
+            # At whole seconds: idle levels are looked at together, with one turn of the loop.
+            return (_IDLE_MS - now_ms % _IDLE_MS if level.is_idle else _RETRY_MS), []
+        level.is_idle = False
         for count, (_, _, deliver_ms) in enumerate(entries):
             wait_ms, delay_ms = deliver_ms - wall_ms, level.delay_ms
             if delay_ms is not None and wait_ms > delay_ms:
@@ -350,6 +385,10 @@ class DelayDelivery:
     def _passed_over(self, stored: RawRecord, reason: str) -> int:
         self._lost.tell(stored.phy_offset, lambda: parse_properties(stored.properties), reason)
         return 0
+
+
+def _nothing() -> None:
+    """Stand in for the wake-up of a service that nobody runs."""
 
 
 def _number(level: _Level) -> int:

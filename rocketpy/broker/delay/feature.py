@@ -102,6 +102,7 @@ def build_delay(
         services=(offsets,),
         # A thread of its own would wait for its turn at the interpreter with every message.
         loop_services=(delivery,),
+        arrivals={SCHEDULE_TOPIC: delivery.on_arrival},
         states=(offsets,),
         add_requests=add_requests,
         runtime_info=runtime_info,

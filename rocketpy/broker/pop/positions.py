@@ -9,6 +9,7 @@ Source: PopMessageProcessor.getPopOffset, PopBufferMergeService.commitOffsets (5
 
 import collections
 import threading
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
@@ -17,6 +18,8 @@ from rocketpy.proto.pop import INIT_MIN
 from rocketpy.proto.topic_names import RETRY_PREFIX
 
 STEP_INTERVAL_MS: Final = 100
+IDLE_INTERVAL_MS: Final = 1_000
+"""While nothing is to be committed: `PopPositions.advance` ends it."""
 
 
 class QueueEnds(Protocol):
@@ -98,6 +101,8 @@ class PopPositions:
         self._recent = recent
         self._lock = threading.Lock()
         self._ahead: dict[GroupQueue, _Ahead] = {}
+        self._is_idle = False
+        self._wake: Callable[[], None] = _nothing
 
     def __len__(self) -> int:
         """How many queues have been popped further than their committed offset."""
@@ -161,6 +166,9 @@ class PopPositions:
                 ahead = self._ahead[queue] = _Ahead(offset)
             ahead.next_offset = offset
             ahead.advances.append(advance)
+            was_idle, self._is_idle = self._is_idle, False
+        if was_idle:
+            self._wake()
         return advance
 
     def settle_at(self, advance: Advance, phy_end: int) -> None:
@@ -172,8 +180,20 @@ class PopPositions:
         ahead = self._ahead.get(queue)
         return 0 if ahead is None else len(ahead.advances)
 
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        """See `rocketpy.runtime.service.WokenService.use_wake`."""
+        self._wake = wake
+
     def step(self, now_ms: int) -> int:
-        """Commit what is on disk; see `rocketpy.runtime.service.Service.step`."""
+        """Commit what is on disk; see `rocketpy.runtime.service.Service.step`.
+
+        It is idle from a step on that begins with nothing to do, so that however fast pops
+        come and are committed, they wake it no more often than it looks by itself.
+        """
+        with self._lock:
+            is_idle = self._is_idle = not self._ahead
+        if is_idle:
+            return now_ms + IDLE_INTERVAL_MS
         self.settle()
         return now_ms + STEP_INTERVAL_MS
 
@@ -223,3 +243,7 @@ class PopPositions:
             return 0
         # The last message is popped: who starts at the end sees that it works.
         return max(0, self._store.max_offset(topic, queue_id) - 1)
+
+
+def _nothing() -> None:
+    """Stand in for the wake-up of a service that nobody runs."""

@@ -27,6 +27,7 @@ from rocketpy.proto import fastjson
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.properties import PROPERTY_TIMER_DELIVER_MS, encode_properties
+from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Processor
 from rocketpy.runtime.clock import Clock
@@ -171,6 +172,7 @@ def build_timer(
     return Feature(
         name="timer",
         services=(timer, flush, counts),
+        arrivals={TIMER_TOPIC: timer.on_arrival},
         states=(counts, timer),
         release=state.close,
         add_requests=partial(_add_requests, processor, state, counts),

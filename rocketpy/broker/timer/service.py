@@ -1,6 +1,7 @@
 """Takes timed messages from their queue into the wheel, and delivers them when they are due.
 
-One service does both, a bounded amount of work a step; `flush.py` brings the files to disk.
+One service does both, a bounded amount of work a step; `flush.py` brings the files to disk. While
+nothing waits it looks once a second, and the message that comes first wakes it.
 
 Invariants:
     - a message is never delivered before its moment;
@@ -49,6 +50,8 @@ from rocketpy.store.timer.state import TimerState
 _log = structlog.get_logger(__name__)
 
 _POLL_MS: Final = 100
+_IDLE_MS: Final = 1_000
+"""Pause while nothing waits: `TimerService.on_arrival` ends it."""
 _RETRY_MS: Final = 100
 _SHORT_MS: Final = 1_000
 """After the timer's files could not be written."""
@@ -157,6 +160,8 @@ class TimerService:
         self._quiet_until_ms = 0
         self._lost = PassedOver("a timed message is passed over", clock)
         self._enqueued_ms = 0
+        self._is_idle = False
+        self._wake: Callable[[], None] = _nothing
         self.enqueued_count: int = 0
         self.dequeued_count: int = 0
 
@@ -226,6 +231,20 @@ class TimerService:
 
     # -- the service -----------------------------------------------------------------------
 
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        """See `rocketpy.runtime.service.WokenService.use_wake`."""
+        self._wake = wake
+
+    def on_arrival(self, _queue_id: int) -> None:
+        """Take note of a new message in the queue; any thread.
+
+        One that finds the service idle wakes it, and those behind it no more: when something waits
+        the service looks by itself as often as is needed.
+        """
+        if self._is_idle:
+            self._is_idle = False
+            self._wake()
+
     def step(self, now_ms: int) -> int:
         """Do what is due; see `rocketpy.runtime.service.Service.step`."""
         wall_ms = self._clock.time_ms()
@@ -253,6 +272,8 @@ class TimerService:
 
     def _enqueue(self, wall_ms: int, now_ms: int) -> int:
         """Take a few messages into the wheel; return the pause until the next look."""
+        # Before the look at the queue: a message that it does not find wakes.
+        self._is_idle = self._state.pending_count == 0 and self._reader is None
         position, low, high = (
             self._offsets.position,
             self._queue.min_offset,
@@ -263,7 +284,8 @@ class TimerService:
             position = min(max(position, low), high)
             self._offsets.reset(position)
         if position >= high:
-            return _POLL_MS
+            return _IDLE_MS if self._is_idle else _POLL_MS
+        self._is_idle = False
         found = self._queue.read(position, _BATCH)
         for stored in found.messages:
             phy_end = self._enqueue_one(stored, wall_ms, now_ms)
@@ -476,3 +498,7 @@ class TimerService:
     def _passed_over(self, stored: MessageExt, reason: str) -> int:
         self._lost.tell(stored.phy_offset, lambda: stored.properties, reason)
         return 0
+
+
+def _nothing() -> None:
+    """Stand in for the wake-up of a service that nobody runs."""

@@ -1,6 +1,7 @@
 """How a broker's parts are put together: who is told of what, in which order."""
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from rocketpy.broker.processor.send_message import SendMessageProcessor
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.proto.bodies.group import SetMessageRequestModeRequestBody
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
+from rocketpy.runtime.service import WokenService, connect
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.testing.sim_clock import SimClock
@@ -190,3 +193,33 @@ def test_bounds_of_clients_are_the_configured_ones() -> None:
     assert parts.delays_ms[0] == 1_000
     assert parts.start_ms == parts.clock.time_ms()
     assert len(parts.delays_ms) == 18
+
+
+def test_services_that_sleep_hear_of_messages_in_their_topics() -> None:
+    parts = opened()
+    woken: list[str] = []
+    for state in (each for one in parts.features for each in one.states):
+        state.load()
+    for service in (*parts.loop_services, *parts.background_services):
+        connect(service, partial(woken.append, service.name))
+        if isinstance(service, WokenService):
+            service.step(0)
+            service.step(10_000)
+    put(parts, b"x")
+    assert woken == []
+    put(parts, b"x", TIMER_TOPIC)
+    put(parts, b"x", SCHEDULE_TOPIC)
+    assert woken == ["Timer", "DelayDelivery"]
+
+
+def test_a_fault_of_who_waits_for_messages_leaves_no_service_asleep() -> None:
+    parts = opened()
+    delivery = next(one for one in parts.loop_services if one.name == "DelayDelivery")
+    woken: list[str] = []
+    connect(delivery, lambda: woken.append("DelayDelivery"))
+    delivery.step(0)
+    delivery.step(10_000)
+    parts.suspended_pulls.count = 1
+    parts.suspended_pulls.wake = None  # type: ignore[method-assign, assignment]
+    put(parts, b"x", SCHEDULE_TOPIC)
+    assert woken == ["DelayDelivery"]

@@ -1,10 +1,17 @@
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from rocketpy.runtime.clock import SystemClock
-from rocketpy.runtime.service import LoopService, ServiceThread, run_services_on_loop
+from rocketpy.runtime.service import (
+    LoopService,
+    ServiceThread,
+    connect,
+    run_services_on_loop,
+    shared_wait_ms,
+)
 
 
 class Counter:
@@ -158,3 +165,98 @@ async def test_services_start_and_stop_together() -> None:
     await turn()
     running.stop()
     assert [each.steps for each in services] == [3, 3]
+
+
+class Woken(Counter):
+    """A service that is given a wake-up, and uses it within its first steps."""
+
+    def __init__(self, wakes_within: int = 0) -> None:
+        super().__init__()
+        self.wakes_within = wakes_within
+        self.wake: Callable[[], None] = lambda: None
+
+    def use_wake(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+    def step(self, now_ms: int) -> int:
+        if self.wakes_within:
+            self.wakes_within -= 1
+            self.wake()
+        return super().step(now_ms)
+
+
+def test_only_a_service_that_wants_it_is_handed_its_wake_up() -> None:
+    called: list[str] = []
+    woken = Woken()
+    connect(woken, lambda: called.append("woken"))
+    connect(Counter(), lambda: called.append("never"))
+    woken.wake()
+    assert called == ["woken"]
+
+
+def test_a_wake_within_a_step_of_a_thread_brings_about_another() -> None:
+    service = Woken(wakes_within=2)
+    runner = ServiceThread(service, SystemClock())
+    connect(service, runner.wake)
+    runner.start()
+    for _ in range(3):
+        service.wait_for_step()
+    runner.stop()
+    assert service.steps == 4
+
+
+async def test_a_wake_within_a_step_on_the_loop_brings_about_one_more() -> None:
+    service = Woken(wakes_within=1)
+    runner = LoopService(service, VirtualClock())
+    connect(service, runner.wake)
+    runner.start()
+    for _ in range(5):
+        await turn()
+    assert service.steps == 2
+    runner.stop()
+    for _ in range(5):
+        await turn()
+    assert service.steps == 3, "nothing of the first one is left on the loop"
+
+
+async def test_a_loop_service_is_woken_by_other_threads() -> None:
+    service = Woken()
+    running = run_services_on_loop([service], VirtualClock())
+    await turn()
+    assert service.steps == 1
+    await asyncio.get_running_loop().run_in_executor(None, service.wake)
+    await turn()
+    assert service.steps == 2
+    running.stop()
+    service.wake()
+    await turn()
+    assert service.steps == 3, "the last step was that of stop"
+
+
+def test_a_wake_after_the_loop_is_closed_is_harmless() -> None:
+    service = Woken()
+
+    async def run() -> None:
+        run_services_on_loop([service], VirtualClock())
+        await turn()
+
+    asyncio.run(run())
+    service.wake()
+    assert service.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "wait_ms", "expected"),
+    [
+        (5_000, 1_000, 1_000),
+        (5_400, 1_000, 600),
+        (5_400, 10_000, 9_600),
+        (5_400, 999, 999),
+        (5_999, 1_000, 1_000),
+        (5_000, 0, 0),
+    ],
+)
+def test_long_waits_end_with_whole_seconds_and_never_later(
+    now_ms: int, wait_ms: int, expected: int
+) -> None:
+    assert shared_wait_ms(now_ms, wait_ms) == expected

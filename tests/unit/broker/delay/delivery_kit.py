@@ -12,6 +12,7 @@ from rocketpy.broker.operation.postponement import Postponement
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import encode_properties
 from rocketpy.proto.tags import tags_code
+from rocketpy.proto.topic_names import SCHEDULE_TOPIC
 from rocketpy.store.config import parse_delay_levels
 from rocketpy.store.json_file import JsonFile
 from rocketpy.store.message_store import MessageStore
@@ -69,6 +70,21 @@ class Kit:
             topic_of=lambda _topic: None,
             clock=self.clock,
         )
+        self.wakes = 0
+        self.delivery.use_wake(self.woken)
+        self.store.on_arrival = self.arrived
+
+    def woken(self) -> None:
+        self.wakes += 1
+
+    def arrived(self, topic: str, queue_id: int, _next_offset: int, _tags_code: int) -> None:
+        if topic == SCHEDULE_TOPIC:
+            self.delivery.on_arrival(queue_id)
+
+    def step(self) -> int:
+        """Run one step; when the next one is due, from now."""
+        now_ms = self.clock.monotonic_ms()
+        return self.delivery.step(now_ms) - now_ms
 
     def queue_of(self, topic: str, queue_id: int) -> int | None:
         return None if topic in self.deleted else queue_id % self.queues

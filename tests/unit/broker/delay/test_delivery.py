@@ -312,3 +312,64 @@ def test_a_queue_that_its_topic_has_no_more_is_replaced_by_one_that_it_has() -> 
     assert kit.bodies() == []
     found = kit.store.get_message("T", 0, 0, 1, 1 << 20)
     assert [decode_message(each).body for each in found.buffers] == [b"x"]
+
+
+def test_idle_levels_are_looked_at_together_once_a_second() -> None:
+    kit = Kit()
+    kit.clock.advance(300 - kit.clock.monotonic_ms() % 1_000)
+    assert kit.step() == 1_000, "the levels begin a second after the start"
+    kit.clock.advance(1_000)
+    assert kit.step() == 700
+    kit.clock.advance(700)
+    assert kit.step() == 1_000
+
+
+def test_the_first_message_of_an_idle_level_wakes_and_those_behind_it_do_not() -> None:
+    kit = Kit()
+    kit.run(3_000)
+    for body in (b"a", b"b", b"c"):
+        kit.send(body, 2)
+    assert kit.wakes == 1
+    kit.send(b"d", 3)
+    assert kit.wakes == 2, "each level for itself"
+    kit.step()
+    kit.send(b"e", 2)
+    assert kit.wakes == 2, "it is known when the level has something to do"
+    kit.run(10_000)
+    assert sorted(kit.bodies()) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_a_message_that_comes_while_its_level_is_looked_at_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    kit.run(3_000)
+    look = kit.store.queue_entries
+    late = [b"late"]
+
+    def looked(topic: str, queue_id: int, *rest: int) -> list[tuple[int, int, int]]:
+        found = look(topic, queue_id, *rest)
+        if late and not found:
+            kit.send(late.pop(), queue_id + 1)
+        return found
+
+    monkeypatch.setattr(kit.store, "queue_entries", looked)
+    kit.clock.advance(1_000)
+    assert kit.step() == 0, "the look found nothing, and the level is looked at again"
+    assert kit.wakes == 1
+    kit.run(10_000)
+    assert kit.bodies() == [b"late"]
+
+
+def test_a_message_is_noticed_at_once_when_the_clock_was_set_back() -> None:
+    kit = Kit()
+    kit.run(3_000)
+    kit.send(b"before", 1)
+    kit.run(3_000)
+    kit.clock.jump(-3_600_000)
+    kit.send(b"x", 2)
+    assert kit.wakes == 2
+    kit.run(4_999)
+    assert kit.bodies() == [b"before"]
+    kit.run(1)
+    assert kit.bodies() == [b"before", b"x"], "its delay counts from when it came"

@@ -105,3 +105,24 @@ def test_a_reset_that_no_pop_has_taken_yet_outlives_what_was_popped_before_it_an
     assert kit.committed == 6
     assert kit.offsets.query_all("g", "T") == {0: 6}, "as the file has it"
     assert kit.positions.take_reset(QUEUE) == kit.positions.of(QUEUE) == 6
+
+
+def test_positions_that_are_all_committed_are_looked_at_once_a_second() -> None:
+    kit = Kit()
+    wakes: list[int] = []
+    kit.positions.use_wake(lambda: wakes.append(0))
+    assert kit.positions.step(0) == 1_000
+    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.advance(QUEUE, 7, 100)
+    kit.positions.advance(QUEUE, 9, 100)
+    assert len(wakes) == 1, "the first one wakes, and those behind it do not"
+    assert kit.positions.step(10) == 110
+    kit.store.flushed_phy_offset = 100
+    assert kit.positions.step(110) == 210
+    assert kit.committed == 9
+    kit.positions.advance(QUEUE, 11, 100)
+    assert len(wakes) == 1, "it looks again by itself"
+    assert kit.positions.step(210) == 310
+    assert kit.positions.step(310) == 1_310
+    kit.positions.advance(QUEUE, 12, 200)
+    assert len(wakes) == 2

@@ -14,6 +14,7 @@ from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.properties import encode_properties
+from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.store.message_store import MessageStore
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
 from rocketpy.store.timer.state import TimerState
@@ -84,9 +85,19 @@ class Kit:
             counts=self.counts,
             clock=self.clock,
         )
+        self.wakes = 0
+        self.timer.use_wake(self.woken)
+        self.store.on_arrival = self.arrived
         self.flush = TimerFlush(self.timer, self.state, self.store, 1_000)
         self.timer.load()
         self._flush_ms = self.clock.monotonic_ms()
+
+    def woken(self) -> None:
+        self.wakes += 1
+
+    def arrived(self, topic: str, queue_id: int, _next_offset: int, _tags_code: int) -> None:
+        if topic == TIMER_TOPIC:
+            self.timer.on_arrival(queue_id)
 
     def queue_of(self, topic: str, queue_id: int) -> int | None:
         return None if topic in self.deleted else queue_id % self.queues
