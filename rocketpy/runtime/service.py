@@ -93,6 +93,10 @@ def shared_wait_ms(now_ms: int, wait_ms: int) -> int:
     return shorter_ms if shorter_ms >= _LEAST_SHARED_MS else wait_ms
 
 
+def no_wake() -> None:
+    """Stand in for the wake-up of a service that nobody runs."""
+
+
 def connect(service: Service, wake: Callable[[], None]) -> None:
     """Hand a service its runner's wake-up, if it wants one."""
     if isinstance(service, WokenService):

@@ -45,6 +45,7 @@ from rocketpy.proto.properties import (
 from rocketpy.proto.raw_record import RawRecord
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.service import no_wake
 from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, PutMessageStatus
 
 _log = structlog.get_logger(__name__)
@@ -194,7 +195,7 @@ class DelayDelivery:
         self._turn = 0
         self._delivered = 0
         self._places = PropertyOutlines(_outlined)
-        self._wake: Callable[[], None] = _nothing
+        self._wake: Callable[[], None] = no_wake
 
     def use_runs(self, runs: StoresDue) -> None:
         """Have runs of messages that are as usual stored by one call each."""
@@ -385,10 +386,6 @@ class DelayDelivery:
     def _passed_over(self, stored: RawRecord, reason: str) -> int:
         self._lost.tell(stored.phy_offset, lambda: parse_properties(stored.properties), reason)
         return 0
-
-
-def _nothing() -> None:
-    """Stand in for the wake-up of a service that nobody runs."""
 
 
 def _number(level: _Level) -> int:

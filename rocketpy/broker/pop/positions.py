@@ -16,6 +16,7 @@ from rocketpy.broker.consumer_offsets import NO_OFFSET, ConsumerOffsets
 from rocketpy.broker.pop.queue_locks import GroupQueue
 from rocketpy.proto.pop import INIT_MIN
 from rocketpy.proto.topic_names import RETRY_PREFIX
+from rocketpy.runtime.service import no_wake
 
 STEP_INTERVAL_MS: Final = 100
 IDLE_INTERVAL_MS: Final = 1_000
@@ -102,7 +103,7 @@ class PopPositions:
         self._lock = threading.Lock()
         self._ahead: dict[GroupQueue, _Ahead] = {}
         self._is_idle = False
-        self._wake: Callable[[], None] = _nothing
+        self._wake: Callable[[], None] = no_wake
 
     def __len__(self) -> int:
         """How many queues have been popped further than their committed offset."""
@@ -243,7 +244,3 @@ class PopPositions:
             return 0
         # The last message is popped: who starts at the end sees that it works.
         return max(0, self._store.max_offset(topic, queue_id) - 1)
-
-
-def _nothing() -> None:
-    """Stand in for the wake-up of a service that nobody runs."""

@@ -43,6 +43,7 @@ from rocketpy.proto.tags import java_string_hash
 from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.service import no_wake
 from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, PutMessageStatus
 from rocketpy.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerUnit
 from rocketpy.store.timer.state import TimerState
@@ -50,8 +51,7 @@ from rocketpy.store.timer.state import TimerState
 _log = structlog.get_logger(__name__)
 
 _POLL_MS: Final = 100
-_IDLE_MS: Final = 1_000
-"""Pause while nothing waits: `TimerService.on_arrival` ends it."""
+_IDLE_MS: Final = 1_000  # while nothing waits; `TimerService.on_arrival` ends it
 _RETRY_MS: Final = 100
 _SHORT_MS: Final = 1_000
 """After the timer's files could not be written."""
@@ -161,7 +161,7 @@ class TimerService:
         self._lost = PassedOver("a timed message is passed over", clock)
         self._enqueued_ms = 0
         self._is_idle = False
-        self._wake: Callable[[], None] = _nothing
+        self._wake: Callable[[], None] = no_wake
         self.enqueued_count: int = 0
         self.dequeued_count: int = 0
 
@@ -498,7 +498,3 @@ class TimerService:
     def _passed_over(self, stored: MessageExt, reason: str) -> int:
         self._lost.tell(stored.phy_offset, lambda: stored.properties, reason)
         return 0
-
-
-def _nothing() -> None:
-    """Stand in for the wake-up of a service that nobody runs."""
