@@ -3,12 +3,10 @@
 It is called for each message that is stored, so it costs no more than a look into a dictionary.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from rocketpy.broker.feature import Feature
-
-Listener = Callable[[str, int, int, int], None]
-"""Told topic, queue id, next queue offset, tags code: see `MessageStore.on_arrival`."""
+from rocketpy.broker.pop.waiters import Listener
 
 
 def telling(features: Iterable[Feature], pulls: Listener) -> Listener:
