@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._budget, self._limits = owner.budget, owner.limits
         self._reader = CommandReader(owner.limits.max_frame_bytes)
         self._counted_pending_bytes = 0
-        self._routes = owner.table.routes
+        self._table, self._routes = owner.table, owner.table.routes
         self._has_byte_handler = owner.table.byte_handler is not None
         self._completed: CompletedResponses
         self._unsent = UnsentOutput()
@@ -105,8 +105,18 @@ class Connection(asyncio.Protocol):
                 self._read_later(data)
                 return
             rest = b""
+            # The handler sees whole frames only from a frame's first byte on, and nothing while
+            # older requests of this connection are suspended, nor its first request, which says
+            # who the peer is. Asked here and not in a method: every read asks.
             if self._has_byte_handler and self.has_first_command and not self.is_reading_paused:
-                data, rest = self._offer(data, offers_left)
+                channel, owner = self.channel, self._owner
+                if channel.is_open and not (owner.is_draining or self._budget.is_exhausted):
+                    has_served, data, rest = offer(
+                        self._table, channel, reader, self._turn, data, offers_left
+                    )
+                    self.frame_reads += has_served
+                    if self.in_hand.is_full:
+                        self._update_reading()
             commands = reader.feed(data) if data or reader.pending_bytes else None
             if commands:
                 self.frame_reads += 1
@@ -190,21 +200,6 @@ class Connection(asyncio.Protocol):
             _log.warning("malformed frame, connection closed peer=%s reason=%s", peer, reason)
             self.channel.close(f"malformed frame: {reason}")
 
-    def _offer(self, data: bytes, offers_left: int) -> tuple[bytes, bytes]:
-        """Let the byte handler serve what it can; return what the reader gets, and what comes then.
-
-        It sees whole frames only from a frame's first byte on, and nothing while older requests of
-        this connection are suspended, nor a connection's first request, which says who the peer is.
-        """
-        if self._owner.is_draining or not self.channel.is_open or self._budget.is_exhausted:
-            return data, b""
-        what = self._owner.table, self.channel, self._reader, self._turn
-        has_served, data, rest = offer(*what, data, offers_left)
-        self.frame_reads += has_served
-        if self.in_hand.is_full:
-            self._update_reading()
-        return data, rest
-
     def _dispatch(self, commands: list[RemotingCommand], taken: Taken | None = None) -> None:
         """Serve requests, oldest first; suspend what has to wait, again if it was before."""
         if not self.has_first_command:
@@ -273,7 +268,7 @@ class Connection(asyncio.Protocol):
             if command.flag & 1:
                 self.take_response(command)
                 continue
-            processor, pool, _, run = routes.get(command.code) or self._owner.table.default
+            processor, pool, _, run = routes.get(command.code) or self._table.default
             if pool is None:
                 if run is None or count - index < LEAST_IN_RUN - 1:
                     responses.process(processor, command)

@@ -59,6 +59,8 @@ class CommitLog:
         record_from_disk: does what `record` does by a system call; see `MappedFileQueue.read`.
         damaged: physical offsets of damaged records met so far.
         queue: its mapped files.
+        file: the one being written; None before the first record.
+        limit: position in it before which nothing needs thought.
     """
 
     def __init__(
@@ -74,11 +76,11 @@ class CommitLog:
         self.written_part: Callable[[int], tuple[memoryview, int, int]] = self.queue.written_part
         self._files = files
         self.offsets: StoreOffsets = offsets
-        self._file: MappedFile | None = None
+        self.file: MappedFile | None = None
         self._spare: MappedFile | None = None
         self._roll_mutex = threading.Lock()
         self._flush_mutex = threading.Lock()
-        self._limit = 0  # position in the current file up to which nothing needs thought
+        self.limit: int = 0
         self.on_step: Callable[[], None] = _nothing
         self.verified_from = 0
         self._damage = KnownDamage()
@@ -113,11 +115,6 @@ class CommitLog:
         """Where the next record goes."""
         return self.offsets.appended
 
-    @property
-    def current(self) -> tuple[MappedFile | None, int]:
-        """The file being written, and the position in it before which nothing needs thought."""
-        return self._file, self._limit
-
     def load(self) -> None:
         """Map the files that are there.
 
@@ -137,8 +134,8 @@ class CommitLog:
         self.queue.truncate(phy_offset)
         self.offsets.restart(phy_offset, store_timestamp_ms)
         last = self.queue.last
-        self._file = last if last is not None and phy_offset < last.end_offset else None
-        self._limit = 0
+        self.file = last if last is not None and phy_offset < last.end_offset else None
+        self.limit = 0
 
     # -- appending (under the append lock) ---------------------------------------------------
 
@@ -151,21 +148,21 @@ class CommitLog:
         """
         if size_bytes + BLANK_BYTES > self.file_bytes:
             raise StoreFormatError(f"{size_bytes} bytes do not fit into a commit log file")
-        mapped = self._file
+        mapped = self.file
         position = 0 if mapped is None else mapped.write_position
         if mapped is None or position + size_bytes + BLANK_BYTES > mapped.size_bytes:
             following = self._next_file()
             self._allocate(following, size_bytes + BLANK_BYTES)
             if mapped is not None:
                 self._fill(mapped, position)
-            self._file = mapped = following
+            self.file = mapped = following
             position = 0
         else:
             self._allocate(mapped, position + size_bytes + BLANK_BYTES)
-        self._limit = min(
+        self.limit = min(
             mapped.allocated, position + max(_POPULATE_BYTES, size_bytes + BLANK_BYTES)
         )
-        mapped.region.populate(position, self._limit)
+        mapped.region.populate(position, self.limit)
         if position + self._step_bytes > mapped.allocated or position > mapped.size_bytes // 2:
             self.on_step()
         return mapped.base_offset + position
@@ -184,7 +181,7 @@ class CommitLog:
     def _next_file(self) -> MappedFile:
         with self._roll_mutex:
             last = self.queue.last
-            if last is not None and last.write_position == 0 and last is not self._file:
+            if last is not None and last.write_position == 0 and last is not self.file:
                 return last  # added before, then there was no space for the record
             following, self._spare = self._spare, None
             if following is None:
@@ -214,10 +211,10 @@ class CommitLog:
             DiskFullError: no space; nothing was written.
             struct.error: a number that does not fit its field; nothing counts as written.
         """
-        mapped = self._file
-        if mapped is None or mapped.write_position + size_bytes + BLANK_BYTES > self._limit:
+        mapped = self.file
+        if mapped is None or mapped.write_position + size_bytes + BLANK_BYTES > self.limit:
             self.reserve(size_bytes)
-            mapped = self._file
+            mapped = self.file
             assert mapped is not None
         position = mapped.write_position
         phy_offset = mapped.base_offset + position
@@ -266,10 +263,10 @@ class CommitLog:
         """
         messages = batch.messages
         total_bytes = sum(sizes_bytes)
-        mapped = self._file
-        if mapped is None or mapped.write_position + total_bytes + BLANK_BYTES > self._limit:
+        mapped = self.file
+        if mapped is None or mapped.write_position + total_bytes + BLANK_BYTES > self.limit:
             self.reserve(total_bytes)
-            mapped = self._file
+            mapped = self.file
             assert mapped is not None
         phy_offset = mapped.base_offset + mapped.write_position
         *phy_offsets, phy_end = accumulate(sizes_bytes, initial=phy_offset)
@@ -290,7 +287,7 @@ class CommitLog:
     @property
     def write_end(self) -> int:
         """Where bytes were written last; ahead of ``appended`` within a piece of `append_raw`."""
-        mapped = self._file
+        mapped = self.file
         return (
             self.offsets.appended if mapped is None else mapped.base_offset + mapped.write_position
         )
@@ -315,10 +312,10 @@ class CommitLog:
             raise LogGapError(expected=self.write_end, got=phy_offset)
         rest = memoryview(data)
         while rest:
-            mapped = self._file
+            mapped = self.file
             if mapped is None or mapped.write_position == mapped.size_bytes:
-                mapped = self._file = self._next_file()
-                self._limit = 0
+                mapped = self.file = self._next_file()
+                self.limit = 0
             position = mapped.write_position
             piece = rest[: mapped.size_bytes - position]
             self._allocate(mapped, position + len(piece))
@@ -352,7 +349,7 @@ class CommitLog:
         Raises:
             DiskFullError: no space; appending goes on with what is there.
         """
-        mapped = self._file
+        mapped = self.file
         if mapped is None:
             return
         ahead = min(mapped.size_bytes, mapped.write_position + 2 * self._step_bytes)
@@ -490,8 +487,8 @@ class CommitLog:
         """Let go of the files."""
         if self._spare is not None:
             self._spare.close()
-        self._file = None
-        self._limit = 0
+        self.file = None
+        self.limit = 0
         self.queue.close()
 
 

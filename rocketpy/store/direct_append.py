@@ -15,7 +15,7 @@ Invariants:
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.proto.record import BLANK_BYTES, V4_HOST_BYTES
@@ -30,9 +30,12 @@ from rocketpy.store.queue_entry import ENTRY_BYTES
 from rocketpy.store.stats import StoreStats
 from rocketpy.store.writer import MessageWriter
 
-_new: Final = tuple.__new__
+_open_run: Final = ConsumeQueue.open_run
 Place = tuple[str, int, int]
 """Topic, queue id, how many messages at most."""
+
+Tail: TypeAlias = tuple[bytearray, int]
+"""Bytes of a queue's tail, and the position of the next entry in them."""
 
 
 class AppendSpace(NamedTuple):
@@ -55,7 +58,7 @@ class AppendSpace(NamedTuple):
     log: MappedFile
     log_end: int
     queues: list[ConsumeQueue | None]
-    tails: list[tuple[bytearray, int] | None]
+    tails: list[Tail | None]
     index_file: IndexFile | None
     index_run: IndexRun | None
     is_later: bool
@@ -85,6 +88,33 @@ class AppendedRun(NamedTuple):
     key_hashes: Sequence[int] = ()
     key_phy_offsets: Sequence[int] = ()
     arrivals: Sequence[Arrival] = ()
+
+
+SpaceFields: TypeAlias = tuple[
+    int,
+    bytes,
+    MappedFile,
+    int,
+    list[ConsumeQueue | None],
+    list[Tail | None],
+    IndexFile | None,
+    IndexRun | None,
+    bool,
+]
+"""An `AppendSpace`, or what one is made of: names cost a run more than it costs to write it."""
+
+RunFields: TypeAlias = tuple[
+    int,
+    Sequence[int],
+    Sequence[int],
+    int,
+    int,
+    int,
+    Sequence[int],
+    Sequence[int],
+    Sequence[Arrival],
+]
+"""An `AppendedRun`, or what one is made of."""
 
 
 class DirectAppend:
@@ -128,7 +158,7 @@ class DirectAppend:
 
     def readable(self) -> tuple[MappedFile, int] | None:
         """Return the file that is written, and the position before which records may be read."""
-        log, _ = self._log.current
+        log = self._log.file
         return None if log is None else (log, self._offsets.visible - log.base_offset)
 
     def begin(self, places: Sequence[Place], log_bytes: int, key_count: int) -> AppendSpace | None:
@@ -143,60 +173,63 @@ class DirectAppend:
             Where to write, perhaps less than was asked for; `end` must follow. None when this is
             not the time for it: nothing was done, and `MessageStore` says why, or does better.
         """
-        store_ms = self._writer.hold()
+        space = self.begin_unnamed(places, log_bytes, key_count)
+        return None if space is None else AppendSpace._make(space)
+
+    def begin_unnamed(
+        self, places: Sequence[Place], log_bytes: int, key_count: int
+    ) -> SpaceFields | None:
+        """Do as `begin`; return what an `AppendSpace` is made of."""
+        writer = self._writer
+        store_ms = writer.hold()
         if store_ms is None:
             return None
-        space = None
+        space: SpaceFields | None = None
         try:
-            space = self._space(places, log_bytes, key_count, store_ms)
+            offsets, log, store_host = self._offsets, self._log, writer.store_host
+            is_later = self.is_sync_flush
+            file = log.file
+            if file is None or len(store_host) != V4_HOST_BYTES:
+                return None
+            appended = offsets.appended
+            if not is_later and (self._pending or appended + log_bytes > offsets.visible_bound):
+                return None
+            position = file.write_position
+            end = position + log_bytes
+            if end > file.size_bytes - BLANK_BYTES:  # noqa: PLR1730 - quicker
+                end = file.size_bytes - BLANK_BYTES
+            if end <= position:
+                return None
+            open_run = _room_for_later if is_later else _open_run
+            queues: list[ConsumeQueue | None] = []
+            tails: list[Tail | None] = []
+            for topic, queue_id, count in places:  # one as a rule: quicker than comprehensions
+                queue = writer.known_queue(topic, queue_id)
+                queues.append(queue)
+                tails.append(None if queue is None else open_run(queue, count))
+            if end + BLANK_BYTES > log.limit:
+                log.reserve(end - position)
+            index_file = index_run = None
+            if self._index is not None and not is_later:
+                found = self._index.open_run(appended, store_ms, key_count)
+                if found is None:
+                    return None
+                index_file, index_run = found
+            space = (
+                store_ms, store_host, file, end, queues, tails, index_file, index_run, is_later,
+            )  # fmt: skip
         except (ResourceShortError, StoreFormatError, OSError):
             return None  # perhaps there is room for some of them
         finally:
             if space is None:
-                self._writer.let_go()
+                writer.let_go()
         return space
 
-    def _space(
-        self, places: Sequence[Place], log_bytes: int, key_count: int, store_ms: int
-    ) -> AppendSpace | None:
-        offsets, store_host = self._offsets, self._writer.store_host
-        is_later = self.is_sync_flush
-        if len(store_host) != V4_HOST_BYTES:
-            return None
-        if not is_later and (self._pending or offsets.appended + log_bytes > offsets.visible_bound):
-            return None
-        index_file = index_run = None
-        if self._index is not None and not is_later:
-            index_file = self._index.file_for_run(offsets.appended, store_ms)
-            if index_file is None:
-                return None
-        open_run = _room_for_later if is_later else ConsumeQueue.open_run
-        found: list[ConsumeQueue | None] = []
-        tails: list[tuple[bytearray, int] | None] = []
-        for topic, queue_id, count in places:  # one as a rule: quicker than comprehensions
-            queue = self._writer.known_queue(topic, queue_id)
-            found.append(queue)
-            tails.append(None if queue is None else open_run(queue, count))
-        log, end = self._log.current
-        if log is None:
-            return None
-        wanted_end = min(log.write_position + log_bytes, log.size_bytes - BLANK_BYTES)
-        if wanted_end <= log.write_position:
-            return None
-        if wanted_end + BLANK_BYTES > end:
-            self._log.reserve(wanted_end - log.write_position)
-        if index_file is not None:
-            index_run = index_file.open_run(key_count)
-        # As `AppendSpace(...)`, without its Python frame.
-        return _new(AppendSpace, (
-            store_ms, store_host, log, wanted_end, found, tails, index_file, index_run, is_later,
-        ))  # fmt: skip
-
-    def end(self, space: AppendSpace, run: AppendedRun | None) -> None:
+    def end(self, space: SpaceFields, run: RunFields | None) -> None:
         """Make what was written count, and let go of the append lock.
 
         Args:
-            space: from `begin`.
+            space: from `begin` or `begin_unnamed`.
             run: what was written; None for nothing.
         """
         try:
@@ -204,32 +237,33 @@ class DirectAppend:
                 self._count(space, run)
         finally:
             self._writer.let_go()
-        if run is not None and space.is_later:
+        if run is not None and self.is_sync_flush:
             self._offsets.ask()
 
-    def _count(self, space: AppendSpace, run: AppendedRun) -> None:
-        log, offsets, stats = space.log, self._offsets, self._stats
-        size_bytes = run.log_position - log.write_position
-        log.write_position = run.log_position
-        offsets.appended = log.base_offset + run.log_position
-        offsets.appended_ms = space.store_ms
-        if space.is_later:
-            self.dispatchers.submit_later(_later(space, run, offsets.appended))
+    def _count(self, space: SpaceFields, run: RunFields) -> None:
+        store_ms, _, log, _, queues, _, index_file, _, _ = space
+        log_position, counts, phy_ends, index_count, slots_used, last_phy_offset, _, _, _ = run
+        offsets, stats = self._offsets, self._stats
+        size_bytes = log_position - log.write_position
+        log.write_position = log_position
+        appended = offsets.appended = log.base_offset + log_position
+        offsets.appended_ms = store_ms
+        if self.is_sync_flush:
+            later = _later(AppendSpace._make(space), AppendedRun._make(run), appended)
+            self.dispatchers.submit_later(later)
         else:
-            for queue, count, phy_end in zip(space.queues, run.counts, run.phy_ends, strict=True):
-                if queue is not None and count:
-                    queue.close_run(count, phy_end)
-            if space.index_file is not None:
-                space.index_file.close_run(
-                    run.index_count, run.slots_used, run.last_phy_offset, space.store_ms
-                )
-            offsets.dispatched = offsets.appended
-            offsets.dispatched_ms = space.store_ms
-        stats.put_count += sum(run.counts)
+            for number, queue in enumerate(queues):
+                if queue is not None and counts[number]:
+                    queue.close_run(counts[number], phy_ends[number])
+            if index_file is not None:
+                index_file.close_run(index_count, slots_used, last_phy_offset, store_ms)
+            offsets.dispatched = appended
+            offsets.dispatched_ms = store_ms
+        stats.put_count += sum(counts)
         stats.put_bytes += size_bytes
 
 
-def _room_for_later(queue: ConsumeQueue, count: int) -> tuple[bytearray, int] | None:
+def _room_for_later(queue: ConsumeQueue, count: int) -> Tail | None:
     """Make room in a queue for entries that are put when the disk has their messages."""
     return (bytearray(ENTRY_BYTES * count), 0) if queue.reserve_run(count) else None
 

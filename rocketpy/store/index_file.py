@@ -318,11 +318,11 @@ class IndexFile:
         """
         count = self._count
         end = count + len(key_hashes)
-        if end > self._max_count or phy_offsets[0] < self._end_phy:
+        if end > self._max_count:
             return False
-        if store_timestamp_ms < self._end_ms:
+        run = self.open_run(len(key_hashes), phy_offsets[0], store_timestamp_ms, may_be_first=True)
+        if run is None:
             return False
-        run = self.open_run(len(key_hashes))
         if count == 1:
             self._begin_ms = store_timestamp_ms
             self._begin_phy = phy_offsets[0]
@@ -331,29 +331,45 @@ class IndexFile:
         self.close_run(end, slots_used, phy_offsets[-1], store_timestamp_ms)
         return True
 
-    def takes_run(self, phy_offset: int, store_timestamp_ms: int) -> bool:
-        """Whether entries of messages from a place on may follow those in here, by `open_run`."""
-        return (
-            1 < self._count < self._max_count
-            and phy_offset >= self._end_phy
-            and store_timestamp_ms >= self._end_ms
-        )
-
-    def open_run(self, count: int) -> IndexRun:
+    def open_run(
+        self,
+        count: int,
+        phy_offset: int,
+        store_timestamp_ms: int,
+        *,
+        may_be_first: bool = False,
+    ) -> IndexRun | None:
         """Make room for entries that somebody else writes, as many of them as the file takes.
 
-        `takes_run` of their messages.
+        Args:
+            count: of the entries.
+            phy_offset: where the first of their messages begins.
+            store_timestamp_ms: when the messages were stored.
+            may_be_first: whether the caller sees to what the first entries of a file begin.
+
+        Returns:
+            None when they may not follow those in here.
 
         Raises:
             DiskFullError: there is no space for the entries.
         """
-        last = min(self._count + count, self._max_count)
+        first = self._count
+        if (
+            first >= self._max_count
+            or (first == 1 and not may_be_first)
+            or phy_offset < self._end_phy
+            or store_timestamp_ms < self._end_ms
+        ):
+            return None
+        last = first + count
+        if last > self._max_count:  # noqa: PLR1730 - quicker
+            last = self._max_count
         end = self._entries_at + ENTRY_BYTES * last
         if end > self._allocated:
             self._allocate(end)
         # As `IndexRun(...)`, without its Python frame.
         return _new(IndexRun, (
-            self._buffer, self._slots, self._entries_at, self._count, last, self._slots_used,
+            self._buffer, self._slots, self._entries_at, first, last, self._slots_used,
             self._begin_ms,
         ))  # fmt: skip
 

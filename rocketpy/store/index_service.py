@@ -35,7 +35,7 @@ from rocketpy.errors import ResourceShortError, StoreFormatError
 from rocketpy.proto.tags import IndexKeyHasher
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.files import Region, StoreFiles
-from rocketpy.store.index_file import IndexFile, IndexHeader, index_file_bytes
+from rocketpy.store.index_file import IndexFile, IndexHeader, IndexRun, index_file_bytes
 from rocketpy.store.index_keys import index_keys, keys_of_run
 from rocketpy.store.index_lookup import IndexLookup
 from rocketpy.store.results import BatchColumns, QueryIndexResult
@@ -301,14 +301,15 @@ class IndexService:
                 self._fall_behind(phy_offset)
                 return
 
-    def file_for_run(
-        self, phy_offset: int, store_timestamp_ms: int, *, is_replay: bool = False
-    ) -> IndexFile | None:
-        """Return the file that takes entries of messages from a place on; None: only `put` can."""
-        current = self._current
-        if current is None or (self._missing_from is not None and not is_replay):
-            return None
-        return current if current.takes_run(phy_offset, store_timestamp_ms) else None
+    def open_run(
+        self, phy_offset: int, store_timestamp_ms: int, count: int, *, is_replay: bool = False
+    ) -> tuple[IndexFile, IndexRun] | None:
+        """As `IndexFile.open_run`, in the current file; ``is_replay``: of what the index misses."""
+        file = self._current
+        if file is not None and (is_replay or self._missing_from is None):
+            run = file.open_run(count, phy_offset, store_timestamp_ms)
+            return None if run is None else (file, run)
+        return None
 
     def replay(self, message: IndexedMessage) -> bool:
         """Index a message read back from the log; False when there is still no space."""

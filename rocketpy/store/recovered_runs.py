@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, Protocol
 from rocketpy.compiled_module import load_compiled
 from rocketpy.errors import ResourceShortError
 from rocketpy.store.consume_queue_table import is_safe_topic
-from rocketpy.store.index_file import IndexFile
 from rocketpy.store.index_service import IndexService
 from rocketpy.store.mapped_file import MappedFile
 from rocketpy.store.queue_entry import ENTRY_BYTES
@@ -237,8 +236,7 @@ def put_keys(index: IndexService, records: PlainRecords, *, is_replay: bool = Fa
     first = 0
     while first < records.key_count and (is_replay or index.missing_from is None):
         phy_offset, time_ms = records.place(first)
-        file = index.file_for_run(phy_offset, time_ms, is_replay=is_replay)
-        count = 0 if file is None else _write_keys(file, records, first)
+        count = _write_keys(index, records, first, is_replay=is_replay)
         if not count:
             keys = records.keys_of_message(first)
             count = len(keys)
@@ -251,12 +249,17 @@ def put_keys(index: IndexService, records: PlainRecords, *, is_replay: bool = Fa
     return first >= records.key_count
 
 
-def _write_keys(file: IndexFile, records: PlainRecords, first: int) -> int:
-    """Write as many keys as a file takes; return how many, 0 when the disk takes none."""
+def _write_keys(index: IndexService, records: PlainRecords, first: int, *, is_replay: bool) -> int:
+    """Write as many keys as a file takes; return how many, 0 when they go one by one."""
+    phy_offset, time_ms = records.place(first)
+    wanted = records.key_count - first
     try:
-        room = file.open_run(records.key_count - first)
+        found = index.open_run(phy_offset, time_ms, wanted, is_replay=is_replay)
     except (ResourceShortError, OSError):  # fewer of them may find room
         return 0
+    if found is None:
+        return 0
+    file, room = found
     count = room.stop - room.first
     unused = records.write(
         room.buffer, room.slots, room.entries_at, room.first, room.begin_ms, first, count

@@ -265,7 +265,7 @@ class MessageWriter:
         Returns:
             None when messages are refused, or somebody else appends just now; nothing was done.
         """
-        if self._gate.refusal is not None or not self._append_lock.acquire(blocking=False):
+        if self._gate.refusal is not None or not self._append_lock.acquire(False):
             return None
         if not self._gate.is_open:
             self._append_lock.release()

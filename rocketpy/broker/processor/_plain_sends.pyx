@@ -47,7 +47,6 @@ from rocketpy.proto.sys_flag import (
 )
 from rocketpy.proto.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
-from rocketpy.store.direct_append import AppendedRun
 from rocketpy.store.dispatch import arrival_failed
 
 cdef extern from *:
@@ -70,7 +69,6 @@ include "_plain_sends_write.pxi"
 include "_plain_sends_conditions.pxi"
 include "_plain_sends_pulls.pxi"
 
-new_tuple = tuple.__new__
 named = (
     PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_WAIT_STORE_MSG_OK,
     PROPERTY_TRANSACTION_PREPARED, PROPERTY_PRODUCER_GROUP, PROPERTY_REAL_TOPIC,
@@ -87,6 +85,8 @@ delay_field = topic_field(SCHEDULE_TOPIC)
 
 cdef enum:
     MOST_KEPT_BYTES = 2097152
+    MOST_KEPT_TOPICS = 4  # of a run, for the next one
+    LOG_FIELD = 2  # of `SpaceFields`
     MOST_DUE_BYTES = 1048576  # of a run that is due: more would hold the loop for long
 
 
@@ -118,11 +118,13 @@ cdef Py_ssize_t take_parts(Text* texts, tuple parts, int count) except -1:
         size += texts[number].size
     return size
 
-cdef int open_index(Writer* writer, Py_buffer* index, run, int64_t store_ms) except -1:
-    cdef int64_t seconds = (store_ms - <int64_t>run.begin_ms) // 1000
+cdef int open_index(Writer* writer, Py_buffer* index, tuple run) except -1:
+    cdef int64_t seconds
+    _, slots, entries_at, first, stop, slots_used, begin_ms = run
+    seconds = (writer.store_ms - <int64_t>begin_ms) // 1000
     writer.index = <uint8_t*>index.buf
-    writer.slots, writer.entries_at = run.slots, run.entries_at
-    writer.count, writer.index_end, writer.slots_used = run.first, run.stop, run.slots_used
+    writer.slots, writer.entries_at = slots, entries_at
+    writer.count, writer.index_end, writer.slots_used = first, stop, slots_used
     writer.seconds = <uint32_t>min(max(seconds, 0), 0x7FFFFFFF)
     if (
         writer.slots < 1
@@ -163,13 +165,14 @@ cdef class PlainSends:
             none.
     """
 
-    cdef object processor, direct, rules, transactions
+    cdef object processor, direct, dispatchers, rules, transactions, count_stored
     cdef object sent_to, lookup  # policies of topics that are sent to; those of the run
     cdef bint delivers  # what is due: the run has topics, not policies
     cdef list kept  # what the texts of the rules lie in
     cdef bint is_busy
     cdef Py_ssize_t max_frame_size
-    cdef list names, policies, fields  # of the topics of a run
+    cdef list names, policies, fields  # of the topics of a run, and of those before it
+    cdef bint is_stale  # the topics must not be taken over by the next run
     cdef int half_topic  # number of the half topic; -1 when there is none, -2: not looked for
     cdef object log  # the file that halves are read from
     cdef Py_buffer log_view
@@ -196,6 +199,7 @@ cdef class PlainSends:
     def __init__(self, processor, direct, Py_ssize_t max_frame_bytes, transactions, pulls=None):
         self.processor = processor
         self.direct = direct
+        self.dispatchers = direct.dispatchers
         self.transactions = transactions
         self.half_name = text_of(half_field)
         self.half_name.at, self.half_name.size = self.half_name.at + 1, self.half_name.size - 1
@@ -205,6 +209,7 @@ cdef class PlainSends:
         self.max_frame_size = max_frame_bytes
         self.pulls = None if pulls is None else Pulls(pulls)
         self.rules = None
+        self.forget_topics()
 
     def __call__(self, channel, bytes data not None):
         """Serve what can be served; return how many bytes that was and their responses."""
@@ -284,6 +289,7 @@ cdef class PlainSends:
             rules = self.processor.plain_rules
             if rules is not self.rules:
                 self.take(rules)
+            self.forget_topics()  # of what is due other things are known
             self.lookup, self.delivers = topic_of, True
             self.plan_due(part, entries, queue_offset)
             if self.run.send_count:
@@ -297,9 +303,12 @@ cdef class PlainSends:
     cdef int begin(self) except -1:
         """Begin a run."""
         cdef Run* run = &self.run
-        self.is_busy = True
+        cdef int number
+        self.is_busy = self.is_stale = True
         run.send_count = run.message_count = run.key_count = 0
-        run.place_count = run.topic_count = run.end_count = 0
+        run.place_count = run.end_count = 0
+        for number in range(run.topic_count):
+            run.topics[number].opened = 0
         run.born_size = V4_HOST_BYTES
         run.ends.is_known = False
         run.ends.log = NULL
@@ -309,22 +318,37 @@ cdef class PlainSends:
         self.lookup = self.sent_to
         self.delivers = False
         run.arena_size = run.out_size = run.out_bound = 0
-        self.names, self.policies, self.fields = [], [], []
         return 0
 
     cdef int end(self) except -1:
-        """Forget the run, and give back much memory."""
+        """Forget the run but for its topics, and give back much memory.
+
+        Topics stay known by what they allowed: `store` looks, under the append lock, whether that
+        still holds.
+        """
         cdef Run* run = &self.run
         self.close_log()
         self.log = self.claimed = None
+        if (
+            self.is_stale
+            or self.half_topic >= 0
+            or run.delay_topic >= 0
+            or run.topic_count > MOST_KEPT_TOPICS
+        ):
+            self.forget_topics()
         self.is_busy = self.delivers = False
         self.lookup = None
-        self.names = self.policies = self.fields = None
         if run.arena_room + run.out_room > MOST_KEPT_BYTES:
             free(run.arena)
             free(run.out)
             run.arena = run.out = NULL
             run.arena_room = run.out_room = 0
+        return 0
+
+    cdef int forget_topics(self) except -1:
+        """Have the next run ask for its topics anew."""
+        self.run.topic_count = 0
+        self.names, self.policies, self.fields = [], [], []
         return 0
 
     cdef tuple serve(self, channel, bytes born_host, bytes data):
@@ -334,6 +358,7 @@ cdef class PlainSends:
         rules = self.processor.plain_rules
         if rules is not self.rules:
             self.take(rules)
+        self.is_stale = False
         run.born_size = PyBytes_Size(born_host)
         if run.born_size != V4_HOST_BYTES and run.born_size != V6_HOST_BYTES:
             return self.serve_pulls(channel, data)
@@ -343,6 +368,7 @@ cdef class PlainSends:
         run.out = enlarged(run.out, &run.out_room, run.out_bound)
         done = self.store(born_host, &phy_end)
         if done == 0:
+            self.is_stale = True
             return 0, b""
         self.announce(done)
         following = run.sends[done - 1].following
@@ -377,7 +403,9 @@ cdef class PlainSends:
         cdef Rules* rules = &self.run.rules
         cdef int number
         self.rules = None
+        self.forget_topics()
         self.sent_to = self.lookup = given.known.get
+        self.count_stored = given.count_stored
         special = given.special_properties.difference(named, owned)
         encoded = [
             [name.encode() for name in names] for names in (named, special, owned, of_halves)
@@ -594,21 +622,19 @@ cdef class PlainSends:
         for number in range(run.place_count):
             place = &run.places[number]
             places.append((self.names[place.topic], place.queue_id, place.count))
-        space = self.direct.begin(places, log_size, run.key_count)
+        space = self.direct.begin_unnamed(places, log_size, run.key_count)
         if space is None:
             return 0
         appended = None
         is_done = False
         try:
             # Who deletes a topic forgets its policy first and then waits for the append lock.
-            for name, policy in zip(self.names, self.policies):
-                if self.lookup(name) is not policy:
+            for number in range(run.topic_count):
+                if self.lookup(self.names[number]) is not self.policies[number]:
                     return 0
-            if run.end_count and not self.claim(space.log):
+            if run.end_count and not self.claim((<tuple>space)[LOG_FIELD]):
                 return 0
-            appended = self.write(space, born_host, &done)
-            if done:
-                phy_end[0] = space.log.base_offset + appended.log_position
+            appended = self.write(<tuple>space, born_host, &done, phy_end)
             is_done = True
         finally:
             try:
@@ -654,37 +680,38 @@ cdef class PlainSends:
             self.transactions.committed(self.claimed[:count])
         return 0
 
-    cdef object write(self, space, bytes born_host, int* done):
+    cdef object write(self, tuple space, bytes born_host, int* done, int64_t* phy_end):
         cdef Run* run = &self.run
         cdef Py_buffer log, index
         cdef bint has_log = False, has_index = False
         cdef int number, held = 0
         cdef Writer writer
-        mapped, index_run = space.log, space.index_run
+        store_ms, host, mapped, log_end, queues, tails, _, index_run, is_later = space
+        base_offset, position = mapped.base_offset, mapped.write_position
         try:
             PyObject_GetBuffer(mapped.buffer, &log, PyBUF_WRITABLE)
             has_log = True
             writer.log = writer.source = <uint8_t*>log.buf
             if self.delivers:
                 writer.source = run.ends.log
-            writer.position, writer.end = mapped.write_position, space.log_end
+            writer.position, writer.end = position, log_end
             if run.end_count and log.len < self.run.ends.visible:
                 raise ValueError("the log file has become shorter")
-            writer.base_offset = mapped.base_offset
-            writer.store_ms = space.store_ms
-            writer.born_host, writer.store_host = text_of(born_host), text_of(space.store_host)
+            writer.base_offset = base_offset
+            writer.store_ms = store_ms
+            writer.born_host, writer.store_host = text_of(born_host), text_of(host)
             if not 0 <= writer.position <= writer.end <= log.len or writer.store_host.size != 8:
                 raise ValueError("room beyond the log file")
             writer.has_index = index_run is not None
             writer.count = writer.slots_used = 0
             if writer.has_index:
-                PyObject_GetBuffer(index_run.buffer, &index, PyBUF_WRITABLE)
+                PyObject_GetBuffer((<tuple>index_run)[0], &index, PyBUF_WRITABLE)
                 has_index = True
-                open_index(&writer, &index, index_run, space.store_ms)
+                open_index(&writer, &index, <tuple>index_run)
             for number in range(run.place_count):
                 run.places[number].has_tail = False
                 held = number + 1
-                open_place(&run.places[number], space.queues[number], space.tails[number])
+                open_place(&run.places[number], queues[number], tails[number])
             done[0] = write_run(run, &writer)
         finally:
             for number in range(held):
@@ -696,20 +723,22 @@ cdef class PlainSends:
                 PyBuffer_Release(&log)
         if done[0] == 0:
             return None
-        appended = (
+        phy_end[0] = writer.base_offset + writer.position
+        hashes = phy_offsets = arrivals = ()
+        if is_later:
+            hashes, phy_offsets = self.keys_of(done[0], <int64_t>base_offset + <int64_t>position)
+            arrivals = self.arrivals_of(done[0])
+        return (
             writer.position,
             [run.places[number].done for number in range(run.place_count)],
             [run.places[number].phy_end for number in range(run.place_count)],
             writer.count,
             writer.slots_used,
             writer.last_phy_offset,
+            hashes,
+            phy_offsets,
+            arrivals,
         )
-        later = ((), (), ())
-        if space.is_later:
-            keys = self.keys_of(done[0], space.log.base_offset + space.log.write_position)
-            later = (*keys, self.arrivals_of(done[0]))
-        # As `AppendedRun(...)`, without its Python frame.
-        return new_tuple(AppendedRun, appended + later)
 
     cdef tuple keys_of(self, int done, int64_t phy_offset):
         """Return the hashes of the run's keys, and for each where its message begins."""
@@ -733,7 +762,7 @@ cdef class PlainSends:
         cdef Send* send
         cdef Place* place
         arrivals = []
-        told = set()
+        told = None  # a set once there are two of them
         for number in range(run.place_count):
             run.places[number].is_told = False
         for number in range(done):
@@ -750,9 +779,13 @@ cdef class PlainSends:
                     place.queue_offset + place.done,
                     code,
                 )
-                if arrival not in told:
+                if arrivals:
+                    if told is None:
+                        told = set(arrivals)
+                    if arrival in told:
+                        continue
                     told.add(arrival)
-                    arrivals.append(arrival)
+                arrivals.append(arrival)
         return arrivals
 
     cdef bytes answer_later(self, channel, int64_t phy_end, int done):
@@ -793,10 +826,10 @@ cdef class PlainSends:
         for number in range(run.place_count):
             place = &run.places[number]
             if place.done:
-                self.rules.count_stored(self.names[place.topic], place.done, place.size)
+                self.count_stored(self.names[place.topic], place.done, place.size)
         if not self.delivers:
             self.count_transactions(done)
-        listener = self.direct.dispatchers.on_arrival
+        listener = self.dispatchers.on_arrival
         if listener is None or run.rules.is_sync_flush:
             return 0
         for arrival in self.arrivals_of(done):

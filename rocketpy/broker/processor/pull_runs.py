@@ -300,18 +300,23 @@ class PullRuns:
             began_ms: when the first of them began.
         """
         found = count = 0
-        commit_read = self._commit_read
-        counted: dict[tuple[str, str], tuple[int, int, int]] = {}
+        commit_read, count_pulls = self._commit_read, self._count_pulls
+        group = topic = ""
+        messages = total_bytes = times = 0
         for known, next_offset, commit_offset, taken, size_bytes in reads:
+            if times and (known.group != group or known.topic != topic):
+                count_pulls(group, topic, messages, total_bytes, times)
+                messages = total_bytes = times = 0
             group, topic = known.group, known.topic
             commit_read(group, topic, known.queue_id, next_offset, commit_offset)
             if taken:
                 found += 1
                 count += taken
-                messages, total_bytes, times = counted.get((group, topic), (0, 0, 0))
-                counted[group, topic] = messages + taken, total_bytes + size_bytes, times + 1
-        for (group, topic), counts in counted.items():
-            self._count_pulls(group, topic, *counts)
+                messages += taken
+                total_bytes += size_bytes
+                times += 1
+        if times:
+            count_pulls(group, topic, messages, total_bytes, times)
         self._count_reads(found, len(reads) - found, count, self.now_ms() - began_ms)
 
     def wait(  # noqa: PLR0917 - values in hand, at each pull

@@ -154,10 +154,10 @@ def index_of_refused_start(
         if file.count > 90:
             raise OSError("no")
 
-    def refusing_run(file: IndexFile, count: int) -> object:
+    def refusing_run(file: IndexFile, count: int, *fields: int, **how: bool) -> object:
         if file.count + count > 90:
             raise OSError("no")
-        return open_run(file, count)
+        return open_run(file, count, *fields, **how)
 
     def refusing_put(file: IndexFile, *fields: object) -> int:
         refuse(file)

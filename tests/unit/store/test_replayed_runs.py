@@ -76,10 +76,10 @@ def test_a_run_that_the_disk_refuses_goes_on_where_it_was_refused(
     open_run, put_keys = IndexFile.open_run, IndexFile.put
     most = 150
 
-    def refusing_run(file: IndexFile, count: int) -> object:
+    def refusing_run(file: IndexFile, count: int, *fields: int) -> object:
         if file.count + count > most:
             raise OSError("no space")
-        return open_run(file, count)
+        return open_run(file, count, *fields)
 
     def refusing_put(file: IndexFile, hashes: list[int], *fields: int) -> int:
         if file.count + len(hashes) > most:

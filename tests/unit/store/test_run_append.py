@@ -120,13 +120,15 @@ def test_what_does_not_fit_the_file_is_not_for_runs() -> None:
 
 def test_no_space_is_no_refusal() -> None:
     kit, store = opened()
-    begin = store.direct._space
+    log = store._parts.log
+    reserve = log.reserve
 
     def full(*_: object) -> None:
         raise DiskFullError("as told")
 
-    store.direct._space = full  # type: ignore[method-assign, assignment]
+    log.limit = 0
+    log.reserve = full  # type: ignore[method-assign, assignment]
     assert put_run(store, messages(4, 3)) is None
-    store.direct._space = begin  # type: ignore[method-assign]
+    log.reserve = reserve  # type: ignore[method-assign]
     assert put_run(store, messages(4, 3)) is not None
     assert kit.arrivals
