@@ -1,6 +1,8 @@
 """Compiles hot paths when a C compiler is there; without one RocketPy is pure Python.
 
 ROCKETPY_PURE=1 leaves it out, ROCKETPY_COMPILED=1 fails instead of leaving it out.
+ROCKETPY_STABLE_ABI=1 makes what loads in every later Python, too, as a wheel for many machines
+should; else it is made for the interpreter at hand, which asks less of Python's functions.
 docs/decisions/0008-a-compiled-path-for-plain-sends.md
 docs/decisions/0009-a-compiled-decoder-for-arrow.md
 docs/decisions/0010-a-compiled-codec-for-sends.md
@@ -18,7 +20,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 OLDEST_PYTHON = (3, 11)
-"""The modules are built against the stable ABI of this one and load in all later ones."""
+"""What is built against the stable ABI of this one loads in all later ones."""
 
 
 class CompiledPaths(BuildHookInterface[Any]):
@@ -58,7 +60,7 @@ class CompiledPaths(BuildHookInterface[Any]):
 
     def _tag(self) -> str:
         tag: str = self.build_config.builder.get_best_matching_tag()
-        if _has_stable_abi():
+        if _is_stable():
             return f"cp{OLDEST_PYTHON[0]}{OLDEST_PYTHON[1]}-abi3-{tag.rpartition('-')[2]}"
         return tag
 
@@ -79,7 +81,7 @@ class CompiledPaths(BuildHookInterface[Any]):
         from setuptools import Distribution, Extension  # noqa: PLC0415 - optional
         from setuptools.command.build_ext import build_ext  # noqa: PLC0415 - optional
 
-        stable = _has_stable_abi()
+        stable = _is_stable()
         version = f"0x{OLDEST_PYTHON[0]:02X}{OLDEST_PYTHON[1]:02X}0000"
         modules = _modules(Path(self.root))
         extensions = [
@@ -112,6 +114,7 @@ def _source_of(root: str, module: str) -> Path:
     return Path(root, *module.split(".")).with_suffix(".pyx")
 
 
-def _has_stable_abi() -> bool:
-    """Whether this interpreter has it; one without the GIL has not."""
-    return not sysconfig.get_config_var("Py_GIL_DISABLED")
+def _is_stable() -> bool:
+    """Whether the stable ABI is asked for and there; an interpreter without the GIL has none."""
+    is_wanted = os.environ.get("ROCKETPY_STABLE_ABI") == "1"
+    return is_wanted and not sysconfig.get_config_var("Py_GIL_DISABLED")

@@ -1,5 +1,6 @@
 """Tables and stored files of a run."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -187,10 +188,19 @@ def about(run: Run) -> str:
             f"Apache's JVM up and under loads of the same kinds for {min(up):.0f} s before its "
             f"first round (for {max(up):.0f} s before its last)"
         )
-    parts.append(f"our build: {run.sends.get(OURS, '') or 'unknown'}, commit {commit()}")
+    sends = run.sends.get(OURS, "") or "unknown"
+    made_for = f" for {abi()}" if sends == "compiled" else ""
+    parts.append(f"our build: {sends}{made_for}, commit {commit()}")
     parts.append(f"CPython {interpreter()}")
     parts.append(f"{os.cpu_count()} cores, load of the machine before {run.options.get('load')}")
     return "; ".join(parts) + "."
+
+
+def abi() -> str:
+    """Say which Pythons the compiled modules here were made for."""
+    found = importlib.util.find_spec("rocketpy.broker.processor._plain_sends")
+    is_stable = found is not None and (found.origin or "").endswith(".abi3.so")
+    return "every later CPython" if is_stable else "this interpreter"
 
 
 def interpreter() -> str:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import zipfile
@@ -111,16 +112,20 @@ def test_the_source_distribution_has_all_that_is_needed_and_nothing_built(sdist:
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
-def test_a_compiler_gives_a_wheel_for_every_later_python(sdist: Path, tmp_path: Path) -> None:
-    done = build(sdist, tmp_path, ROCKETPY_COMPILED="1")
+@pytest.mark.parametrize("is_stable", [False, True], ids=["this-python", "every-later-python"])
+def test_a_compiler_gives_a_compiled_wheel(sdist: Path, tmp_path: Path, is_stable: bool) -> None:
+    stable = {"ROCKETPY_STABLE_ABI": "1"} if is_stable else {}
+    done = build(sdist, tmp_path, ROCKETPY_COMPILED="1", **stable)
     assert done.returncode == 0, done.stdout + done.stderr
     wheel = wheel_in(tmp_path)
-    assert "-cp311-abi3-" in wheel.name
+    this_python = f"-cp{sys.version_info.major}{sys.version_info.minor}-cp"
+    assert ("-cp311-abi3-" if is_stable else this_python) in wheel.name
+    ending = ".abi3.so" if is_stable else sysconfig.get_config_var("EXT_SUFFIX")
     names = files_of(wheel)
     for module in MODULES:
-        assert [name for name in names if name.startswith(module)] == [f"{module}.abi3.so"]
+        assert [name for name in names if name.startswith(module)] == [f"{module}{ending}"]
         with zipfile.ZipFile(wheel) as archive:
-            compiled = archive.read(f"{module}.abi3.so")
+            compiled = archive.read(f"{module}{ending}")
         for path in (ROOT, tempfile.gettempdir(), "rocketpy-build-"):
             assert os.fsencode(path) not in compiled, "no path of the place it was built in"
     assert install_and_send(wheel, tmp_path) == "compiled"

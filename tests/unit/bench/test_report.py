@@ -1,9 +1,11 @@
 """What a run says of the interpreter it was made with."""
 
+import importlib.util
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import pytest
@@ -50,3 +52,18 @@ def test_without_dpkg_a_build_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(subprocess, "run", absent)
     assert "without PGO" in report.interpreter()
     assert report.is_known_as_plain()
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("_plain_sends.abi3.so", "every later CPython"),
+        ("_plain_sends.cpython-311-x86_64-linux-gnu.so", "this interpreter"),
+    ],
+)
+def test_which_pythons_the_build_is_for(
+    monkeypatch: pytest.MonkeyPatch, file: str, says: str
+) -> None:
+    found = ModuleSpec("_plain_sends", None, origin=f"/somewhere/{file}")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
+    assert report.abi() == says
