@@ -358,19 +358,19 @@ cdef class PlainSends:
         rules = self.processor.plain_rules
         if rules is not self.rules:
             self.take(rules)
-        self.is_stale = False
         run.born_size = PyBytes_Size(born_host)
         if run.born_size != V4_HOST_BYTES and run.born_size != V6_HOST_BYTES:
             return self.serve_pulls(channel, data)
         self.plan(<Bytes>PyBytes_AsString(data), PyBytes_Size(data))
         if run.send_count == 0:
+            self.is_stale = False
             return self.serve_pulls(channel, data)
         run.out = enlarged(run.out, &run.out_room, run.out_bound)
         done = self.store(born_host, &phy_end)
         if done == 0:
-            self.is_stale = True
             return 0, b""
         self.announce(done)
+        self.is_stale = False
         following = run.sends[done - 1].following
         if run.rules.is_sync_flush and run.out_size:
             return following, self.answer_later(channel, phy_end, done)

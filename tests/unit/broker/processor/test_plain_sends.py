@@ -321,3 +321,44 @@ def test_python_serves_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> No
     assert not is_compiled()
     assert send_path(None) == "python"
     assert outcome_of([[FIRST, *reads_of(2)]]).served_bytes == 0
+
+
+def change_some(rng: random.Random, names: list[str], cluster: SimCluster) -> None:
+    """Delete some topics, change or create others, as nothing that comes by the server does."""
+    parts = cluster.brokers[0].broker.parts
+    for name in rng.sample(names, rng.choice((0, 0, 1, 2))):
+        if rng.random() < 0.5 and parts.topics.get(name) is not None:
+            parts.topics.delete(name)
+            parts.store.delete_topics([name])
+        else:
+            cluster.create_topic(name, rng.randrange(1, 5))
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_topic_allows_may_change_between_any_two_reads(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """What is known of the topics of the run before is not what holds for this one."""
+    rng = random.Random(seed)
+    names = [f"t{number}" for number in range(7)]
+    segments = [[FIRST]]
+    for number in range(80):
+        some = rng.sample(names, rng.choice((1, 1, 2, 3, 6)))
+        sends = [
+            plain(number * 20 + each, b=rng.choice(some), e=str(rng.randrange(2)))
+            for each in range(rng.randrange(1, 20))
+        ]
+        segments.append([FIRST, b"".join(sends)])
+
+    def between(cluster: SimCluster, number: int) -> None:
+        for name in names if number == 0 else ():
+            cluster.create_topic(name)
+        change_some(random.Random(seed * 1_000 + number), names, cluster)
+
+    settings = {"autoCreateTopicEnable": "false"}
+    pure, compiled = both_ways(monkeypatch, segments, settings, between=between)
+    assert_same(pure, compiled, has_deletions=True)
+    codes = {one.code for data in compiled.responses for one in responses_in(data)}
+    assert {0, 17, 29} <= codes, "stored, no such topic, no such queue"
+    assert compiled.served_bytes > 20_000
