@@ -299,6 +299,14 @@ class PullRuns:
             reads: at least one.
             began_ms: when the first of them began.
         """
+        if len(reads) == 1:  # as mostly
+            known, next_offset, commit_offset, taken, size_bytes = reads[0]
+            group, topic = known.group, known.topic
+            self._commit_read(group, topic, known.queue_id, next_offset, commit_offset)
+            if taken:
+                self._count_pulls(group, topic, taken, size_bytes, 1)
+            self._count_reads(taken > 0, taken == 0, taken, self.now_ms() - began_ms)
+            return
         found = count = 0
         commit_read, count_pulls = self._commit_read, self._count_pulls
         group = topic = ""
