@@ -122,6 +122,7 @@ class _Level:
     __slots__ = (
         "_again_end",
         "_again_ms",
+        "_waited_end",
         "delay_ms",
         "due_ms",
         "is_idle",
@@ -138,17 +139,20 @@ class _Level:
         self.due_ms = 0
         self.is_idle = self.is_woken = False
         self.no_runs_until_ms = 0
-        self._again_end = self._again_ms = 0
+        self._waited_end = self._again_end = self._again_ms = 0
 
     def wait_again(self, queue_offset: int, delay_ms: int, now_ms: int) -> int:
         """How long a message waits, ms, whose time of delivery says nothing.
 
         The clock was set back since it was stored, or the level was longer then. It waits for the
-        level's delay from when that is noticed, with all that are stored by then.
+        level's delay from when that is noticed, with all that are stored by then. Those before it
+        are due when it is looked at, and stay so, however many of them are delivered now.
         """
         if queue_offset >= self._again_end:
-            self._again_end = self.queue.max_offset
+            self._waited_end, self._again_end = queue_offset, self.queue.max_offset
             self._again_ms = now_ms + delay_ms
+        if queue_offset < self._waited_end:
+            return 0
         return self._again_ms - now_ms
 
 

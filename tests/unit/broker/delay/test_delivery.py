@@ -373,3 +373,24 @@ def test_a_message_is_noticed_at_once_when_the_clock_was_set_back() -> None:
     assert kit.bodies() == [b"before"]
     kit.run(1)
     assert kit.bodies() == [b"before", b"x"], "its delay counts from when it came"
+
+
+def test_what_was_due_after_the_clock_was_set_back_does_not_wait_anew_when_it_is_refused() -> None:
+    """Nor because one that came behind it begins to wait."""
+    kit = Kit()
+    kit.run(3_000)
+    kit.send(b"before", 1)
+    kit.run(3_000)
+    kit.clock.jump(-3_600_000)
+    kit.send(b"first", 2)
+    kit.run(1_000)
+    kit.send(b"second", 2)
+    kit.picky.refusal = lambda _message: PutMessageStatus.SERVICE_NOT_AVAILABLE
+    kit.run(4_050)
+    kit.picky.refusal = lambda _message: None
+    kit.run(100)
+    assert kit.bodies() == [b"before", b"first"]
+    kit.run(4_800)
+    assert kit.bodies() == [b"before", b"first"]
+    kit.run(100)
+    assert kit.bodies() == [b"before", b"first", b"second"]

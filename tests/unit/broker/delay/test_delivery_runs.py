@@ -106,3 +106,21 @@ def test_a_message_whose_storing_raises_holds_up_its_level_no_longer_than_others
     kit.picky.refusal = lambda _message: None
     kit.run(40_000)
     assert kit.bodies() == [*others, b"3"]
+
+
+def test_what_a_run_leaves_does_not_wait_anew_when_the_clock_was_set_back() -> None:
+    """It was due, and is, also when messages behind it begin to wait."""
+    kit = Kit()
+    kit.run(3_000)
+    kit.send(b"before", 1)
+    kit.run(3_000)
+    kit.clock.jump(-3_600_000)
+    for number in range(1, 11):
+        kit.send(b"%d" % number, 2)
+    kit.run(1_000)
+    kit.send(b"behind", 2)
+    kit.delivery.use_runs(_Runs(kit, [3]))
+    kit.run(4_050)
+    assert len(kit.bodies()) == 11, "all that were due"
+    kit.run(5_000)
+    assert kit.bodies()[-1] == b"behind"
