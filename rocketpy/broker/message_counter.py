@@ -22,6 +22,7 @@ class MessageCounter:
     def __init__(self, stats: BrokerStats) -> None:
         self._stats = stats
         self._lock = threading.Lock()
+        self._hand_on_lock = threading.Lock()
         self._stored: dict[str, list[int]] = {}
         self._read: dict[tuple[str, str], list[int]] = {}
         stats.before_removal = self.hand_on
@@ -48,15 +49,16 @@ class MessageCounter:
                 entry[2] += times
 
     def hand_on(self) -> None:
-        """Give the statistics what was gathered."""
-        with self._lock:
-            stored, self._stored = self._stored, {}
-            read, self._read = self._read, {}
-        for topic, (count, size_bytes) in stored.items():
-            self._stats.inc_topic_put(topic, count, size_bytes)
-            self._stats.inc_broker_put(count)
-        for (group, topic), (count, size_bytes, times) in read.items():
-            self._stats.inc_get(group, topic, count, size_bytes, times)
+        """Give the statistics what was gathered; all of it when this returns."""
+        with self._hand_on_lock:  # a removal waits for what another thread has in hand
+            with self._lock:
+                stored, self._stored = self._stored, {}
+                read, self._read = self._read, {}
+            for topic, (count, size_bytes) in stored.items():
+                self._stats.inc_topic_put(topic, count, size_bytes)
+                self._stats.inc_broker_put(count)
+            for (group, topic), (count, size_bytes, times) in read.items():
+                self._stats.inc_get(group, topic, count, size_bytes, times)
 
     def step(self, now_ms: int) -> int:
         """Hand on, then sample; see `rocketpy.runtime.service.Service.step`."""

@@ -1,3 +1,7 @@
+import threading
+
+import pytest
+
 from rocketpy.broker.message_counter import MessageCounter
 from rocketpy.broker.stats import BrokerStats, DayTotals
 from tests.unit.broker.fakes import FakeClock
@@ -47,3 +51,35 @@ def test_a_deleted_topic_and_group_are_not_brought_back_by_what_was_not_handed_o
     assert stats._group_get.keys() == []
     assert stats._topic_put.keys() == []
     assert stats.day_totals() == DayTotals(1, 0, 0, 6, 0, 0)
+
+
+def test_a_removal_waits_for_counts_that_another_thread_hands_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise they would bring back what was removed meanwhile."""
+    stats = BrokerStats(FakeClock())
+    tally = MessageCounter(stats)
+    tally.add("T", 1, 1)
+    tally.inc_get("G", "T", 1, 1)
+    count_put, hand_on = stats.inc_topic_put, tally.hand_on
+    begun, asked = threading.Event(), threading.Event()
+
+    def slow(topic: str, count: int, size_bytes: int) -> None:
+        begun.set()
+        assert asked.wait(10)
+        count_put(topic, count, size_bytes)
+
+    def ask() -> None:
+        asked.set()
+        hand_on()
+
+    monkeypatch.setattr(stats, "inc_topic_put", slow)
+    monkeypatch.setattr(stats, "before_removal", ask)
+    service = threading.Thread(target=hand_on)
+    service.start()
+    assert begun.wait(10)
+    stats.remove_topic("T")
+    service.join()
+    assert stats._topic_put.keys() == []
+    assert stats._group_get.keys() == []
+    assert stats.day_totals() == DayTotals(1, 0, 0, 1, 0, 0)
