@@ -21,6 +21,7 @@ those of a run that raised: nobody knows which of them it was, and it would rais
 Source: ScheduleMessageService.DeliverDelayedMessageTimerTask (5.4.0).
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -56,6 +57,8 @@ _RETRY_MS: Final = 100
 _FAULT_MS: Final = 10_000
 _LONGEST_WAIT_MS: Final = 1_000
 """The wall clock may jump: a wait is never longer."""
+_MARKS: Final = 32
+"""So often within a level's delay those are noticed that came (`_Level.wait_again`)."""
 _BATCH: Final = 32
 _RUN: Final = 128
 """So many are stored by one call in less time than a batch takes one by one."""
@@ -120,9 +123,7 @@ class _Level:
     """
 
     __slots__ = (
-        "_again_end",
-        "_again_ms",
-        "_waited_end",
+        "_marks",
         "delay_ms",
         "due_ms",
         "is_idle",
@@ -139,21 +140,25 @@ class _Level:
         self.due_ms = 0
         self.is_idle = self.is_woken = False
         self.no_runs_until_ms = 0
-        self._waited_end = self._again_end = self._again_ms = 0
+        self._marks: deque[tuple[int, int]] = deque()  # queue offset, when what is before it is due
 
     def wait_again(self, queue_offset: int, delay_ms: int, now_ms: int) -> int:
         """How long a message waits, ms, whose time of delivery says nothing.
 
         The clock was set back since it was stored, or the level was longer then. It waits for the
-        level's delay from when that is noticed, with all that are stored by then. Those before it
-        are due when it is looked at, and stay so, however many of them are delivered now.
+        level's delay from when that is noticed, with all that are stored by then. Those that come
+        meanwhile are noticed while it waits. What is due by a mark stays so until it is delivered.
         """
-        if queue_offset >= self._again_end:
-            self._waited_end, self._again_end = queue_offset, self.queue.max_offset
-            self._again_ms = now_ms + delay_ms
-        if queue_offset < self._waited_end:
-            return 0
-        return self._again_ms - now_ms
+        marks, end = self._marks, self.queue.max_offset
+        while len(marks) > 1 and marks[1][1] <= now_ms:
+            marks.popleft()
+        if (
+            not marks
+            or queue_offset >= marks[-1][0]
+            or (end > marks[-1][0] and now_ms + delay_ms - marks[-1][1] >= delay_ms // _MARKS)
+        ):
+            marks.append((end, now_ms + delay_ms))
+        return next(due_ms for mark, due_ms in marks if queue_offset < mark) - now_ms
 
 
 class DelayDelivery:
