@@ -10,7 +10,6 @@ from typing import Final, cast
 
 from rocketpy.errors import ExpressionError
 from rocketpy.sql92.java_values import MismatchError, Value
-from rocketpy.sql92.parser import Parser
 
 MAX_EXPRESSION_CHARS: Final = 16 * 1024
 """Longest condition; Apache knows no limit."""
@@ -55,6 +54,8 @@ class Condition:
         if len(expression) > MAX_EXPRESSION_CHARS:
             reason = f"the expression has {len(expression)} characters, at most "
             raise ExpressionError(f"{reason}{MAX_EXPRESSION_CHARS}", MAX_EXPRESSION_CHARS)
+        from rocketpy.sql92.parser import Parser  # noqa: PLC0415 - of use to few, and a start waits
+
         parser = Parser(expression)
         node, ignored_from = parser.parse()
         self.ignored_from: int | None = ignored_from

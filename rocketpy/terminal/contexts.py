@@ -6,20 +6,21 @@ import re
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Final
 
 import click
 
 from rocketpy.errors import ConfigError
+from rocketpy.lazy_dataclass import lazy_dataclass
 
 FILE_NAME: Final = "contexts.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class Cluster:
     """What a context says of a cluster.
 
@@ -36,7 +37,7 @@ class Cluster:
     security_token: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@lazy_dataclass(frozen=True)
 class Contexts:
     """What the file holds.
 

@@ -95,6 +95,61 @@ def test_a_derived_class_has_its_own_methods_whichever_is_used_first() -> None:
         hash(Count(first=1))
 
 
+def test_the_first_objects_are_as_the_later_ones() -> None:
+    @lazy_dataclass(frozen=True)
+    class Thing:
+        """With every kind of field."""
+
+        name: str
+        size: int = 3
+        tags: list[str] = field(default_factory=list)
+        count: int = field(default=1, kw_only=True)
+        made: bool = field(default=True, init=False)
+
+    places = [
+        [make() for _ in range(4)]
+        for make in (
+            lambda: Thing("a"),
+            lambda: Thing("a", 3, [], count=1),
+            lambda: Thing(size=3, name="a"),
+        )
+    ]
+    first, *others = (thing for group in places for thing in group)
+    assert all(thing == first for thing in others)
+    assert repr(first).endswith("Thing(name='a', size=3, tags=[], count=1, made=True)")
+    assert len({id(thing.tags) for group in (places[0], places[2]) for thing in group}) == 8
+    assert len({id(thing.tags) for thing in places[1]}) == 4
+
+
+@pytest.mark.parametrize(
+    ("args", "named", "told"),
+    [
+        ((), {}, "missing 1 required positional argument: 'name'"),
+        (("a", [], 1, 2), {}, "takes from 2 to 4 positional arguments but 5 were given"),
+        (("a",), {"name": "b"}, "got multiple values for argument 'name'"),
+        (("a",), {"other": 1}, "got an unexpected keyword argument 'other'"),
+    ],
+)
+@pytest.mark.parametrize("objects_before", [0, 1, 2, 3])
+def test_whoever_makes_one_the_wrong_way_is_told_so_from_the_first_object_on(
+    args: tuple[Any, ...], named: dict[str, Any], told: str, objects_before: int
+) -> None:
+    @lazy_dataclass(frozen=True)
+    class Fresh:
+        """As `Place`, made anew."""
+
+        name: str
+        tags: list[str] = field(default_factory=list)
+        size: int = 7
+
+    for _ in range(objects_before):
+        Fresh("x")
+    make: Any = Fresh
+    with pytest.raises(TypeError, match=told):
+        make(*args, **named)
+    assert Fresh("x", size=1) == Fresh("x", [], 1)
+
+
 def test_a_method_is_made_once_and_stays() -> None:
     @lazy_dataclass()
     class Pair:
@@ -104,6 +159,9 @@ def test_a_method_is_made_once_and_stays() -> None:
         right: int
 
     stand_in: object = vars(Pair)["__init__"]
+    for _ in range(2):
+        Pair(1, 2)
+    assert vars(Pair)["__init__"] is stand_in, "for so few it would not pay"
     Pair(1, 2)
     made: object = vars(Pair)["__init__"]
     Pair(3, 4)
