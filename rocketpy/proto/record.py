@@ -267,21 +267,30 @@ def pack_run(  # noqa: PLR0913, PLR0917 - an object would cost the hot path
         struct.error: a number does not fit its field; nothing was written.
     """
     magic = MAGIC_V1 if len(topic_with_length) <= 128 else MAGIC_V2
-    fixed = map(
-        struct.Struct(f">iiiiiqq{middle_bytes}si").pack,
-        sizes_bytes,
-        repeat(magic),
-        crcs,
-        queue_ids,
-        flags,
-        queue_offsets,
-        phy_offsets,
-        middles,
-        map(len, bodies),
-    )
-    lengths = map(_SHORT.pack, map(len, properties))
-    parts = zip(fixed, bodies, repeat(topic_with_length), lengths, properties, strict=False)
-    data = memoryview(b"".join(chain.from_iterable(parts)))
+    body_bytes, properties_bytes = [*map(len, bodies)], [*map(len, properties)]
+    heads = (
+        sizes_bytes, repeat(magic), crcs, queue_ids, flags, queue_offsets, phy_offsets, middles,
+        body_bytes,
+    )  # fmt: skip
+    fixed = f">iiiiiqq{middle_bytes}si"
+    count, body, rest = len(bodies), body_bytes[0], properties_bytes[0]
+    if body_bytes.count(body) == count == properties_bytes.count(rest):  # as one sender's often are
+        record = struct.Struct(f"{fixed}{body}s{len(topic_with_length)}sh{rest}s")
+        parts: Iterable[bytes] = map(
+            record.pack, *heads, bodies, repeat(topic_with_length), properties_bytes, properties
+        )
+    else:
+        parts = chain.from_iterable(
+            zip(
+                map(struct.Struct(fixed).pack, *heads),
+                bodies,
+                repeat(topic_with_length),
+                map(_SHORT.pack, properties_bytes),
+                properties,
+                strict=False,
+            )
+        )
+    data = memoryview(b"".join(parts))
     start = position + _HEAD_BYTES
     buffer[start : position + len(data)] = data[_HEAD_BYTES:]
     buffer[position:start] = data[:_HEAD_BYTES]  # last, as in `pack_record`

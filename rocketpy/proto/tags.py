@@ -107,22 +107,27 @@ class IndexKeyHasher:
     def hash_run(self, topic: str, keys: Sequence[str]) -> list[int]:
         """Return the hashes of several keys of one topic; see `hash`.
 
-        The ids of a batch differ in their last 4 characters, as a rule.
+        The ids of a batch differ in their last two characters, as a rule, or in three of them.
         """
-        head = keys[0][:-4]
-        if {key[:-4] for key in keys} != {head}:
+        samples = {key[:-2]: key for key in keys}
+        if 4 * len(samples) > len(keys):
             return [self.hash(topic, key) for key in keys]
-        self.hash(topic, keys[0])  # from here on the head is known, unless it is none of ASCII
+        for key in samples.values():
+            self.hash(topic, key)  # from here on its head is known, unless it is none of ASCII
         head_topic, heads = self._heads
-        before = heads.get(head) if head_topic == topic else None
-        if before is None:
+        if head_topic != topic:
             return [self.hash(topic, key) for key in keys]
         high, low = self._high_pairs, self._low_pairs
         try:
-            values = [(before + high[key[-4:-2]] + low[key[-2:]]) & _MASK for key in keys]
+            befores = {head: heads[head[:-2]] + high[head[-2:]] for head in samples}
+            if len(befores) == 1:
+                (before,) = befores.values()
+                sums = [before + low[key[-2:]] for key in keys]
+            else:
+                sums = [befores[key[:-2]] + low[key[-2:]] for key in keys]
         except KeyError:
             return [self.hash(topic, key) for key in keys]
-        return [value if value < _SIGN else -value & _MAX_HASH for value in values]
+        return [value if (value := each & _MASK) < _SIGN else -value & _MAX_HASH for each in sums]
 
     def _put_together(self, topic: str, key: str) -> int:
         """Return the unsigned hash of a key of which some part is new, and remember its parts."""

@@ -354,6 +354,8 @@ class CommitLog:
             return
         ahead = min(mapped.size_bytes, mapped.write_position + 2 * self._step_bytes)
         mapped.allocate(ahead, self._step_bytes)
+        if mapped.write_position >= self._step_bytes:  # memory for few messages is better used
+            mapped.warm()
         if mapped.write_position > mapped.size_bytes // 2:
             with self._roll_mutex:
                 if self._spare is None and self.queue.last is mapped:

@@ -79,6 +79,13 @@ class Region(Protocol):
         """Begin to bring bytes into memory that are soon read; only a matter of speed."""
         ...
 
+    def warm(self, start: int, end: int) -> None:
+        """Bring allocated bytes into memory for another thread that writes there soon.
+
+        Only a matter of speed, and of the caller's time: other threads run meanwhile.
+        """
+        ...
+
     def first_hole(self) -> int:
         """Return where the first bytes without blocks begin; they are zeros.
 

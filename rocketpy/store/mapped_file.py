@@ -26,6 +26,7 @@ class MappedFile:
 
     __slots__ = (
         "_allocate_mutex",
+        "_warm_to",
         "allocated",
         "base_offset",
         "buffer",
@@ -40,6 +41,7 @@ class MappedFile:
 
     def __init__(self, path: Path, base_offset: int, region: Region) -> None:
         self._allocate_mutex = threading.Lock()
+        self._warm_to = 0
         self.path: Path = path
         self.base_offset: int = base_offset
         self.region: Region = region
@@ -69,6 +71,14 @@ class MappedFile:
             if end > self.allocated:  # not if another thread did it meanwhile
                 self.region.allocate(self.allocated, end)
                 self.allocated = end
+
+    def warm(self) -> None:
+        """Have the memory of what is written next ready (another thread than the writing one)."""
+        start = max(self._warm_to, self.write_position)
+        if start < self.allocated:
+            end = self.allocated
+            self.region.warm(start, end)
+            self._warm_to = end
 
     def flush(self) -> None:
         """Bring what is written to disk.

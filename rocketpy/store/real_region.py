@@ -12,6 +12,7 @@ from typing import Final
 from rocketpy.store.descriptors import DescriptorReserve, shortage_refused
 
 _CHUNK_BYTES: Final = 1 << 20
+_WARM_BYTES: Final = 1 << 18
 _MADV_POPULATE_WRITE: Final = 23  # Linux 5.14; the mmap module does not name it
 
 
@@ -101,14 +102,33 @@ class RealRegion:
         """See `rocketpy.store.files.Region.read_ahead`; while it waits other threads run."""
         if sys.platform == "darwin":
             return
-        # A descriptor of its own: that of the region may be given up meanwhile. None of those that
-        # are kept back for what has to be done.
-        with contextlib.suppress(OSError):
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(fd)
+        with contextlib.suppress(OSError), self._descriptor_to_read() as fd:
+            os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_WILLNEED)
+
+    def warm(self, start: int, end: int) -> None:
+        """See `rocketpy.store.files.Region.warm`.
+
+        By reading, which the system does in large pieces: mapped and written to behind that, they
+        cost half of what they do when they are asked for ahead (`posix_fadvise`).
+        """
+        if not self._can_populate:
+            return
+        scratch = memoryview(bytearray(_WARM_BYTES))
+        with contextlib.suppress(OSError), self._descriptor_to_read() as fd:
+            for position in range(start, end, _WARM_BYTES):
+                os.preadv(fd, [scratch[: end - position]], position)
+
+    @contextlib.contextmanager
+    def _descriptor_to_read(self) -> Iterator[int]:
+        """Open the file once more: the region's descriptor may be given up meanwhile.
+
+        None of those that are kept back for what has to be done.
+        """
+        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def first_hole(self) -> int:
         """See `rocketpy.store.files.Region.first_hole`."""

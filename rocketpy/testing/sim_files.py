@@ -63,6 +63,8 @@ class _SimRegion:
     def read_ahead(self, start: int, end: int) -> None:
         assert 0 <= start <= end <= self.size_bytes
 
+    warm = read_ahead
+
     def first_hole(self) -> int:
         return self.size_bytes
 

@@ -8,6 +8,7 @@ import pytest
 from rocketpy.errors import DiskFullError, StoreFormatError
 from rocketpy.proto.record import topic_field
 from rocketpy.proto.record_check import RecordState
+from rocketpy.store import commit_log
 from rocketpy.store.allocate_service import AllocateService
 from rocketpy.store.commit_log import CommitLog
 from rocketpy.store.config import MessageStoreConfig
@@ -148,6 +149,32 @@ def test_the_next_file_is_made_ahead() -> None:
     assert log.file_count() == 1
     assert append(log, FILE_BYTES // 2) == FILE_BYTES
     assert log.file_count() == 2
+
+
+def test_the_memory_of_what_is_written_next_is_made_ready_once_for_a_log_that_grows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = 4_096
+    monkeypatch.setattr(commit_log, "_STEP_BYTES", step)
+    log = log_on(SimFiles())
+    warmed: list[tuple[int, int]] = []
+    append(log, 1_000)
+    assert log.file is not None
+    monkeypatch.setattr(
+        type(log.file.region), "warm", lambda _region, start, end: warmed.append((start, end))
+    )
+    log.prepare()
+    assert warmed == [], "few messages"
+    append(log, step)
+    log.prepare()
+    log.prepare()
+    assert warmed == [(step + 1_000, 4 * step)]
+    append(log, step)
+    log.prepare()
+    assert warmed[1:] == [(4 * step, 5 * step)], "from where it was made ready"
+    append(log, 4 * step)
+    log.prepare()
+    assert warmed[2:] == [(6 * step + 1_000, 9 * step)], "not what is written already"
 
 
 def test_the_file_being_written_is_never_deleted() -> None:

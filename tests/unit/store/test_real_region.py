@@ -3,7 +3,9 @@
 import errno
 import mmap
 import os
+import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -188,6 +190,34 @@ def test_bringing_bytes_into_memory_begins_at_a_page_and_changes_nothing(tmp_pat
     kit.region.buffer[10:13] = b"abc"
     kit.region.populate(mmap.PAGESIZE + 5, 3 * mmap.PAGESIZE)
     assert bytes(kit.region.view[9:14]) == b"\0abc\0"
+    kit.region.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing happens")
+def test_memory_is_made_ready_by_reading_up_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size_bytes = 1 << 20
+    kit = Kit(tmp_path, size_bytes)
+    kit.region.allocate(0, size_bytes)
+    kit.region.buffer[500_000:500_003] = b"abc"
+    read: list[tuple[int, int]] = []
+    preadv = os.preadv
+
+    def watched(fd: int, buffers: list[memoryview], position: int) -> int:
+        read.append((position, preadv(fd, buffers, position)))
+        return read[-1][1]
+
+    monkeypatch.setattr(os, "preadv", watched)
+    kit.region.warm(200_000, size_bytes)
+    assert read[0][0] == 200_000
+    assert all(
+        position + length == following for (position, length), (following, _) in pairwise(read)
+    )
+    assert sum(read[-1]) == size_bytes
+    assert bytes(kit.region.view[499_999:500_004]) == b"\0abc\0"
+    (tmp_path / "file").rename(tmp_path / "gone")
+    kit.region.warm(0, 1)  # a file that cannot be opened is none the worse for it
     kit.region.close()
 
 
