@@ -32,7 +32,7 @@ from rocketpy.store.config import MessageStoreConfig
 from rocketpy.store.consume_queue import ConsumeQueue
 from rocketpy.store.consume_queue_table import ConsumeQueueTable
 from rocketpy.store.known_place import KnownPlace, ReadSources
-from rocketpy.store.plain_runs import PlainPart
+from rocketpy.store.plain_runs import PlainPart, plain_run
 from rocketpy.store.proven_reads import ProvenReads
 from rocketpy.store.queue_entry import ENTRY, ENTRY_BYTES
 from rocketpy.store.read_ahead import ReadAhead
@@ -42,6 +42,7 @@ from rocketpy.store.results import GetMessageResult, GetMessageStatus, MessageFi
 from rocketpy.store.stats import StoreStats
 
 _new: Final = tuple.__new__
+_FOUND: Final = GetMessageStatus.FOUND
 
 _NO_LIMIT: Final = (1 << 63) - 1
 _FEWEST_ENTRIES: Final = 32
@@ -314,6 +315,10 @@ class MessageReader:
     ) -> GetMessageResult:
         low, high = ends
         recent_from = self._log.offsets.appended - self._recent_bytes
+        if message_filter is None:
+            found = self._usual(queue, queue_offset, ends, limits[0], recent_from, may_join)
+            if found is not None:
+                return found
         selection = Selection(self._log, self._proven, *limits, recent_from)
         begin, left, most = queue_offset, self._scan_count, max(1, limits[0][0], limits[1][0])
         if message_filter is not None:
@@ -346,3 +351,32 @@ class MessageReader:
             selection.count,
             selection.size_bytes,
         )
+
+    def _usual(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        ends: tuple[int, int],
+        limit: ReadLimit,
+        recent_from: int,
+        may_join: bool,
+    ) -> GetMessageResult | None:
+        """Read as many messages as are wanted, if all of them are as they usually are.
+
+        Recent, whole, written or checked in this life of the broker, none of them damaged: what is
+        to be known of each is known then. None for all others: `Selection` looks at them.
+        """
+        log, (most, most_bytes) = self._log, limit
+        window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
+        if window is None or not 0 < most * ENTRY_BYTES <= len(window):
+            return None
+        first: int = ENTRY.unpack_from(window)[0]
+        if first < recent_from or first < log.verified_from or log.damaged:
+            return None
+        self._expect(first)
+        file = log.written_part(first)
+        run = plain_run(window[: most * ENTRY_BYTES], most_bytes, file, may_join=may_join)
+        if run is None or len(run.places) != most:
+            return None
+        following = queue_offset + most
+        return GetMessageResult(_FOUND, following, *ends, run.records, most, run.size_bytes)

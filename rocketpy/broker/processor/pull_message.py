@@ -3,7 +3,9 @@
 Source: PullMessageProcessor.java (5.4.0).
 """
 
+from collections.abc import Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from rocketpy.broker.operation.pull import (
@@ -30,6 +32,10 @@ from rocketpy.remoting.channel import Channel
 _NO_FIELDS: Final[dict[str, str]] = {}
 _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
 _new: Final = tuple.__new__
+_INTS: Final = itemgetter("queueId", "maxMsgNums", "sysFlag")
+_LONGS: Final = itemgetter("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion")
+_SAFE_INT_DIGITS: Final = 9
+_SAFE_LONG_DIGITS: Final = 18
 
 
 class PullMessageProcessor:
@@ -107,6 +113,9 @@ def read_pull(request: RemotingCommand) -> PullRequest:
     Raises:
         HeaderFieldError: a field is missing, no number, or out of its type's range.
     """
+    usual = _read_usual(request.code, request.ext_fields)
+    if usual is not None:
+        return usual
     header = PullMessageRequestHeader.from_ext(request.ext_fields)
     return pull_request(
         request.code,
@@ -122,6 +131,40 @@ def read_pull(request: RemotingCommand) -> PullRequest:
         header.expression_type,
         header.sub_version,
         header.max_msg_bytes,
+    )
+
+
+def _read_usual(code: int, ext_fields: Mapping[str, str]) -> PullRequest | None:
+    """Do what `read_pull` does, when all numbers are there and short, without a header object."""
+    get = ext_fields.get
+    max_bytes = get("maxMsgBytes", "0")  # none says as much as no limit of its own
+    try:
+        ints, longs = (*_INTS(ext_fields), max_bytes), _LONGS(ext_fields)
+        if (
+            len(max(ints, key=len)) > _SAFE_INT_DIGITS
+            or len(max(longs, key=len)) > _SAFE_LONG_DIGITS
+            or not "".join(ints + longs).isdecimal()
+        ):
+            return None
+        queue_id, max_count, sys_flag, most_bytes = map(int, ints)
+        queue_offset, commit_offset, suspend_ms, sub_version = map(int, longs)
+        group, topic = ext_fields["consumerGroup"], ext_fields["topic"]
+    except (KeyError, ValueError):
+        return None
+    return pull_request(
+        code,
+        group,
+        topic,
+        queue_id,
+        queue_offset,
+        max_count,
+        sys_flag,
+        commit_offset,
+        suspend_ms,
+        get("subscription"),
+        get("expressionType"),
+        sub_version,
+        most_bytes,
     )
 
 
