@@ -11,6 +11,7 @@ from rocketpy.broker.document import JsonDocument
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.filters import ConsumerFilter, ExpressionCache
 from rocketpy.broker.internal_put import InternalPut
+from rocketpy.broker.operation.pull import PullCounter
 from rocketpy.broker.pop.ack import AckOperation
 from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
 from rocketpy.broker.pop.checks import PopChecks
@@ -30,7 +31,6 @@ from rocketpy.broker.processor.pop_ack import PopAckProcessor
 from rocketpy.broker.processor.pop_message import PopMessageProcessor
 from rocketpy.broker.processor.resumption import Resumption
 from rocketpy.broker.request_table import RequestTable
-from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequests
 from rocketpy.broker.system_queue import SystemQueue
@@ -74,7 +74,7 @@ class PopNeeds:
     offsets: ConsumerOffsets
     recent: RecentMessages
     order_file: JsonDocument
-    stats: BrokerStats
+    stats: PullCounter
     config: BrokerConfig
     sync_flush: bool
     clock: Clock

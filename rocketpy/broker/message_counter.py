@@ -5,6 +5,7 @@ few numbers under one.
 """
 
 import threading
+from collections.abc import Callable, Iterable
 
 from rocketpy.broker.stats import BrokerStats
 
@@ -12,15 +13,28 @@ from rocketpy.broker.stats import BrokerStats
 class MessageCounter:
     """Gathers counts by topic, and by group. As a service it hands them on, then has samples taken.
 
+    Who stores or hands out a message may count it after another thread deleted its topic or group.
+    That would bring back their counters, so what is gone is in the totals only.
+
     Args:
         stats: gets them, also before it forgets a topic or a group: what is handed on later would
             bring it back.
+        topic_exists: whether there is a topic; one that is deleted goes before its counters do.
+        group_exists: the same of a group.
     """
 
     name = "BrokerStats"
 
-    def __init__(self, stats: BrokerStats) -> None:
+    def __init__(
+        self,
+        stats: BrokerStats,
+        *,
+        topic_exists: Callable[[str], bool] = lambda _topic: True,
+        group_exists: Callable[[str], bool] = lambda _group: True,
+    ) -> None:
         self._stats = stats
+        self._topic_exists = topic_exists
+        self._group_exists = group_exists
         self._lock = threading.Lock()
         self._hand_on_lock = threading.Lock()
         self._stored: dict[str, list[int]] = {}
@@ -59,6 +73,17 @@ class MessageCounter:
                 self._stats.inc_broker_put(count)
             for (group, topic), (count, size_bytes, times) in read.items():
                 self._stats.inc_get(group, topic, count, size_bytes, times)
+            self._forget_gone(
+                {*stored, *(topic for _, topic in read)}, {group for group, _ in read}
+            )
+
+    def _forget_gone(self, topics: Iterable[str], groups: Iterable[str]) -> None:
+        for topic in topics:
+            if not self._topic_exists(topic):
+                self._stats.forget_topic(topic)
+        for group in groups:
+            if not self._group_exists(group):
+                self._stats.forget_group(group)
 
     def step(self, now_ms: int) -> int:
         """Hand on, then sample; see `rocketpy.runtime.service.Service.step`."""

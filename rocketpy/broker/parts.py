@@ -141,7 +141,9 @@ class BrokerParts:
         self.stats: Final = BrokerStats(
             clock, cluster_name=config.broker_cluster_name, is_system_topic=self.topics.is_system
         )
-        self.message_counter: Final = MessageCounter(self.stats)
+        self.message_counter: Final = MessageCounter(
+            self.stats, topic_exists=self.topics.exists, group_exists=self.groups.exists
+        )
         self.internal_put: Final = InternalPut(self.store, self.message_counter.add)
         self.name_servers: Final = NameServerLink(
             client, configs=configs, identity=self.identity, topics=self.topics
@@ -282,7 +284,7 @@ class BrokerParts:
                 memory_bytes=total_memory_bytes(),
             ),
             order_file=order_file,
-            stats=self.stats,
+            stats=self.message_counter,
             config=self.configs.broker,
             sync_flush=self.configs.store.is_sync_flush,
             clock=self.clock,

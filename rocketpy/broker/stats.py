@@ -184,8 +184,12 @@ class BrokerStats:
     # ---- upkeep
 
     def remove_topic(self, topic: str) -> None:
-        """Forget what was counted for a deleted topic."""
+        """Forget what was counted for a deleted topic, and what was not handed on yet."""
         self.before_removal()
+        self.forget_topic(topic)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget what was counted for a topic."""
         prefix, middle = f"{topic}@", f"@{topic}@"
         self._topic_put.remove([topic])
         for counters in (self._group_get, self._send_back, self._dead_letter):
@@ -193,8 +197,12 @@ class BrokerStats:
         self._latency.remove_if(lambda key: middle in key)
 
     def remove_group(self, group: str) -> None:
-        """Forget what was counted for a deleted group."""
+        """Forget what was counted for a deleted group, and what was not handed on yet."""
         self.before_removal()
+        self.forget_group(group)
+
+    def forget_group(self, group: str) -> None:
+        """Forget what was counted for a group."""
         suffix = f"@{group}"
         for counters in (self._group_get, self._send_back, self._dead_letter, self._latency):
             counters.remove_if(lambda key: key.endswith(suffix))

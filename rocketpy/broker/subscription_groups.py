@@ -77,6 +77,10 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         """A group, or None."""
         return self.entries.get(group)
 
+    def exists(self, group: str) -> bool:
+        """Whether there is a group."""
+        return group in self.entries
+
     def get_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """A group, created when that is allowed and the name is a good one; else None.
 

@@ -33,7 +33,7 @@ SIMULATIONS: dict[str, tuple[Callable[[int], object], str]] = {
 }
 _SHARE = 25
 _STORES_PER_CLUSTER = 20
-"""A cluster's seed takes about as long as that many of a store."""
+"""A cluster's seed takes about as long as that many of a store; one is run of each at least."""
 
 
 def run_share(name: str, seeds: range) -> list[tuple[int, str]]:
@@ -51,12 +51,17 @@ def run_share(name: str, seeds: range) -> list[tuple[int, str]]:
     return failures
 
 
+def total_of(name: str, count: int) -> int:
+    """Return how many seeds of a simulation are run where so many of a store are."""
+    return count if name == "store" else max(1, count // _STORES_PER_CLUSTER)
+
+
 def main() -> int:
     """Run them; return the exit code."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     names = sys.argv[3:] or list(SIMULATIONS)
-    totals = {name: count // (1 if name == "store" else _STORES_PER_CLUSTER) for name in names}
+    totals = {name: total_of(name, count) for name in names}
     done = dict.fromkeys(names, 0)
     bars = ProgressBars(dict(totals))
     failed = 0

@@ -52,7 +52,10 @@ What: TypeAlias = Place | tuple[bytes, int]
 class _Last:
     """The last delivery of a message."""
 
-    def __init__(self, at_s: float, popped_s: float, until_ms: int, free_s: float) -> None:
+    def __init__(
+        self, handle: PopHandle, at_s: float, popped_s: float, until_ms: int, free_s: float
+    ) -> None:
+        self.handle = handle
         self.at_s = at_s
         self.popped_s = popped_s
         self.until_ms = until_ms
@@ -123,15 +126,23 @@ class Holders:
                 assert is_free, f"{what!r} came while somebody had it"
         until_ms = handle.pop_time_ms + handle.invisible_ms
         free_s = popped_s + handle.invisible_ms / 1_000
-        self._last[what] = _Last(now_s, popped_s, until_ms, free_s)
+        self._last[what] = _Last(handle, now_s, popped_s, until_ms, free_s)
 
-    def keep(self, what: What, until_ms: int, free_s: float) -> None:
-        """Somebody has it until another time."""
-        self._last[what].until_ms, self._last[what].free_s = until_ms, free_s
-
-    def ack(self, what: What, now_s: float, wall_ms: int) -> None:
-        """An ack was confirmed; one that came too late may count for nothing."""
+    def keep(self, what: What, handle: PopHandle, until_ms: int, free_s: float) -> None:
+        """Who got it with a handle has it until another time, unless it was delivered since."""
         last = self._last[what]
+        if last.handle == handle:
+            last.until_ms, last.free_s = until_ms, free_s
+
+    def ack(self, what: What, handle: PopHandle, now_s: float, wall_ms: int) -> None:
+        """An ack was confirmed to who got it with a handle.
+
+        One that came too late may count for nothing, and one of an earlier delivery says nothing of
+        the last one: that comes again until it is acked itself.
+        """
+        last = self._last[what]
+        if last.handle != handle:
+            return
         shown_ms = self._shown_ms(last.at_s - _MOST_IN_HAND_S)
         if max(wall_ms, shown_ms) < last.until_ms and (shown_ms < 0 or now_s < last.free_s):
             last.acked_s = now_s
@@ -296,7 +307,7 @@ class PopWorld(ClusterWorld):
     def _deliver(self, message: PoppedMessage) -> None:
         if self.mode == "log":
             return
-        handle = parse_handle(message.properties["POP_CK"])
+        handle = _handle_of(message)
         sent_s = self.began_s[name_of(message.body)]
         try:
             self.holders.deliver(
@@ -315,7 +326,7 @@ class PopWorld(ClusterWorld):
 
     def _held_until(self, message: PoppedMessage, until_ms: int, free_s: float) -> None:
         if self.mode != "log":
-            self.holders.keep(self._what(message), until_ms, free_s)
+            self.holders.keep(self._what(message), _handle_of(message), until_ms, free_s)
 
     def _step_clock(self, whose: SimBroker | SimCluster, change_ms: int) -> None:
         if whose is self._broker:
@@ -342,7 +353,8 @@ class PopWorld(ClusterWorld):
         if self.mode == "log":
             self.confirmed.append(Key(place, handle.check_point_offset, handle.pop_time_ms))
         else:
-            self.holders.ack(self._what(message), self._now_s, self._broker.clock.time_ms())
+            wall_ms = self._broker.clock.time_ms()
+            self.holders.ack(self._what(message), _handle_of(message), self._now_s, wall_ms)
 
     async def _keep(self, message: PoppedMessage) -> None:
         self.counts["kept"] += 1
@@ -362,6 +374,11 @@ class PopWorld(ClusterWorld):
 
 def _place(message: PoppedMessage) -> Place:
     return Place(message.queue.topic, message.queue.queue_id, message.offset)
+
+
+def _handle_of(message: PoppedMessage) -> PopHandle:
+    """What it was delivered with; another one may have taken its place since."""
+    return parse_handle(message.properties["POP_CK"])
 
 
 def run_seed(seed: int) -> Counter[str]:

@@ -9,7 +9,8 @@ import pytest
 
 from rocketpy.broker.pop.ack import Acked, AckOperation
 from rocketpy.broker.pop.revive import Reviver
-from tests.simulation.pop_world import run_seed
+from rocketpy.proto.pop import PopHandle
+from tests.simulation.pop_world import BUFFERED_S, Holders, run_seed
 from tests.simulation.seeds import run_seeds, seed_count, seeds_of
 
 SEEDS = seed_count(12)
@@ -49,3 +50,22 @@ def test_the_check_notices_an_ack_that_was_not_kept(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(AckOperation, "_store_ack", forgotten)
     with pytest.raises(AssertionError, match="a confirmed ack is lost"):
         run_seed(1)
+
+
+def test_the_check_puts_an_ack_down_to_the_delivery_it_is_of() -> None:
+    """The clock ends the time of a message that somebody is about to ack: the next one has it."""
+    holders = Holders(BUFFERED_S, forks=True)
+    message = b"0/0", 1
+    first, second, third = (
+        PopHandle(0, pop_time_ms, 6_000, 0, mark, "broker-a", 0, 0)
+        for pop_time_ms, mark in ((1_000, "0"), (604_000, "1"), (614_000, "1"))
+    )
+    holders.deliver(message, first, 1_000, 1.0, 1_000, [], 0.0)
+    holders.step_clock(1.5, 1_500)
+    holders.step_clock(1.5, 601_500)
+    holders.deliver(message, second, 603_900, 4.0, 604_000, [], 0.0)
+    holders.ack(message, first, 4.5, 604_500)
+    holders.deliver(message, third, 613_900, 14.0, 614_000, [], 0.0)
+    holders.ack(message, third, 14.5, 614_500)
+    with pytest.raises(AssertionError, match="was acked and came again"):
+        holders.deliver(message, third, 624_000, 24.0, 624_000, [], 0.0)

@@ -21,6 +21,7 @@ from tests.simulation import (
     test_later,
     transaction_world,
 )
+from tests.simulation.__main__ import total_of
 
 WORLDS: Final[dict[str, Callable[[int], Any]]] = {
     "cluster": cluster_world.run_seed,
@@ -74,3 +75,8 @@ def test_a_seed_repeats_exactly_in_another_process_and_after_other_seeds() -> No
         histories.append([line for line in output.splitlines() if line.startswith("HISTORY")])
     assert len(histories[0]) == len(WORLDS)
     assert histories[0] == histories[1]
+
+
+def test_who_asks_for_one_seed_gets_one_of_whatever_he_names() -> None:
+    assert [total_of("store", each) for each in (1, 20)] == [1, 20]
+    assert [total_of("pop", each) for each in (1, 19, 20, 45)] == [1, 1, 1, 2]

@@ -116,7 +116,15 @@ class SuspendedPull(SuspendedRequest):
         message_filter: what it takes, when the request said that; None takes everything.
     """
 
-    __slots__ = ("_arrived", "_looked_to", "_resume", "_store", "message_filter", "wanted")
+    __slots__ = (
+        "_arrived",
+        "_looked_to",
+        "_resume",
+        "_store",
+        "_topics",
+        "message_filter",
+        "wanted",
+    )
 
     def __init__(  # noqa: PLR0917 - the fields of a request, and what it asks
         self,
@@ -127,12 +135,14 @@ class SuspendedPull(SuspendedRequest):
         resume: Callable[["SuspendedPull"], None],
         store: MessageReader,
         arrived: ArrivedMessage,
+        topics: TopicTable,
     ) -> None:
         self.wanted: PullRequest = wanted
         self.message_filter: ConsumerFilter | None = message_filter
         self._arrived = arrived
         self._resume = resume
         self._store = store
+        self._topics = topics
         self._looked_to = wanted.queue_offset
         size_bytes = 0 if message_filter is None else message_filter.size_bytes
         keys = keys_of(wanted.topic, wanted.queue_id, message_filter)
@@ -143,8 +153,10 @@ class SuspendedPull(SuspendedRequest):
         self._resume(self)
 
     def is_ready(self) -> bool:
-        """Whether the queue has grown, whatever the tags."""
+        """Whether the queue has grown, whatever the tags, or its topic is gone."""
         wanted = self.wanted
+        if wanted.topic not in self._topics.entries:
+            return True
         return self._store.max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
 
     def looks_next(self, now_ms: int) -> int:
@@ -395,7 +407,14 @@ class PullOperation:
             wait_ms = max(0, min(suspend_ms, MAX_SUSPEND_MS))
         now_ms = self.now_ms()
         pull = SuspendedPull(
-            wanted, message_filter, owner, now_ms + wait_ms, resume, self._store, self._arrived
+            wanted,
+            message_filter,
+            owner,
+            now_ms + wait_ms,
+            resume,
+            self._store,
+            self._arrived,
+            self.checks.topics,
         )
         return self._suspended.suspend(pull, now_ms)
 

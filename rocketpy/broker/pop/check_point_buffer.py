@@ -5,6 +5,10 @@ that has waited `pop_ck_stay_buffer_time` is stored, and so are the acks that ha
 committed offset passes the messages when either has happened: a crash in between delivers them
 again, and none is lost.
 
+The acks are stored first: should the store refuse what follows, both are tried again, and no ack
+that was confirmed is forgotten. A check point that is due later than the timer reaches, as when the
+clock was set back, waits in memory and holds up no other.
+
 Source: PopBufferMergeService.java (5.4.0).
 """
 
@@ -23,11 +27,13 @@ from rocketpy.broker.pop.revive_log import ReviveLog
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.runtime.clock import Clock
-from rocketpy.store.results import PutMessageStatus
+from rocketpy.store.results import PutMessageResult, PutMessageStatus
 
 STEP_INTERVAL_MS: Final = 500
 _POINTS_PER_STEP: Final = 64
 _PAUSE_MS: Final = 1_000
+_TOO_FAR_MS: Final = 10_000
+"""After so long a check point that the timer did not reach is tried again."""
 
 _log = structlog.get_logger(__name__)
 
@@ -150,7 +156,7 @@ class CheckPointBuffer:
                 waiting = list(self._waiting.items())
             due.extend(key for key, each in waiting if each.due_ms <= now_ms)
         for _ in range(min(len(due), _POINTS_PER_STEP)):
-            if not self._store(due[0]):
+            if not self._store(due[0], now_ms):
                 return now_ms + _PAUSE_MS
             due.popleft()
         return now_ms if due else now_ms + STEP_INTERVAL_MS
@@ -164,10 +170,11 @@ class CheckPointBuffer:
             self._is_open = False
             keys = list(self._waiting)
         for key in keys:
-            if not self._store(key):
+            if not self._store(key, self._clock.monotonic_ms()):
                 return  # its messages are popped again after the next start
 
-    def _store(self, key: PopKey) -> bool:
+    def _store(self, key: PopKey, now_ms: int) -> bool:
+        """Store a check point that is due, with its acks; False when the store takes nothing."""
         # Once it is taken out, an ack that comes is stored and finds the check point in the log.
         with self._lock:
             waiting = self._waiting.pop(key, None)
@@ -175,37 +182,48 @@ class CheckPointBuffer:
             return True
         point = waiting.point
         acked = point.offsets(acked=True)
-        point.bit_map = 0  # as Apache: what is acked is said by acks
-        stored = self._revive_log.put_check_point(point, waiting.revive_queue_id)
-        if stored.status is not PutMessageStatus.PUT_OK:
-            _log.warning(
-                "a check point of popped messages is not stored yet", why=stored.status.value
-            )
-            point.note_acked(acked)
-            with self._lock:
-                self._waiting[key] = waiting
-            return False
-        self._positions.settle_at(waiting.advance, stored.phy_end)
-        if acked:
-            self._store_acks(point, acked, waiting.revive_queue_id)
-        return True
-
-    def _store_acks(self, point: CheckPoint, acked: list[int], revive_queue_id: int) -> None:
-        ack = PopAck(
-            point.topic,
-            point.group,
-            point.queue_id,
-            point.start_offset,
-            point.pop_time_ms,
-            point.broker_name,
-            -1,
-            acked,
+        status = PutMessageStatus.UNKNOWN_ERROR
+        try:
+            stored = self._put(point, acked, waiting.revive_queue_id)
+            status = stored.status
+        finally:
+            if status is not PutMessageStatus.PUT_OK:
+                self._keep(key, waiting, acked)
+        if status is PutMessageStatus.PUT_OK:
+            self._positions.settle_at(waiting.advance, stored.phy_end)
+            return True
+        _log.warning(
+            "a check point of popped messages is not stored yet",
+            topic=point.topic,
+            group=point.group,
+            why=status.value,
         )
-        stored = self._revive_log.put_ack(ack, revive_queue_id, point.revive_time_ms)
-        if stored.status is not PutMessageStatus.PUT_OK:
-            _log.warning(
-                "acks are not stored: their messages come back",
-                topic=point.topic,
-                group=point.group,
-                why=stored.status.value,
+        if status is PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL:
+            waiting.due_ms = now_ms + _TOO_FAR_MS
+            return True
+        return False
+
+    def _keep(self, key: PopKey, waiting: _Waiting, acked: list[int]) -> None:
+        """Let a check point that is not stored wait again."""
+        waiting.point.note_acked(acked)
+        with self._lock:
+            self._waiting[key] = waiting
+
+    def _put(self, point: CheckPoint, acked: list[int], revive_queue_id: int) -> PutMessageResult:
+        point.bit_map = 0  # as Apache: what is acked is said by acks
+        if acked:
+            ack = PopAck(
+                point.topic,
+                point.group,
+                point.queue_id,
+                point.start_offset,
+                point.pop_time_ms,
+                point.broker_name,
+                -1,
+                acked,
             )
+            over_ms = point.pop_time_ms + point.invisible_ms
+            stored = self._revive_log.put_ack(ack, revive_queue_id, over_ms)
+            if stored.status is not PutMessageStatus.PUT_OK:
+                return stored
+        return self._revive_log.put_check_point(point, revive_queue_id)

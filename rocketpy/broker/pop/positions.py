@@ -111,10 +111,11 @@ class PopPositions:
 
     def of(self, queue: GroupQueue, init_mode: int = INIT_MIN) -> int:
         """Where the next pop begins; nothing is changed."""
+        # In this order: what is ahead goes only when its offset is committed.
+        ahead = self._ahead.get(queue)
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
         if committed == NO_OFFSET:
             return self._first(queue, init_mode)
-        ahead = self._ahead.get(queue)
         return committed if ahead is None else max(committed, ahead.next_offset)
 
     def is_known(self, queue: GroupQueue) -> bool:
@@ -228,12 +229,13 @@ class PopPositions:
             return
         if not advances:
             offset = max(offset, ahead.next_offset)
-            del self._ahead[queue]
         topic, group, queue_id = queue
-        if self._offsets.has_reset(group, topic, queue_id):
-            return  # the next pop begins there, of this process or of the next
-        if offset > self._offsets.query(group, topic, queue_id):
+        # After a reset the next pop begins there, of this process or of the next.
+        is_reset = self._offsets.has_reset(group, topic, queue_id)
+        if not is_reset and offset > self._offsets.query(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, offset)
+        if not advances:  # not before: a pop on another thread asks for both (`of`)
+            del self._ahead[queue]
 
     def _first(self, queue: GroupQueue, init_mode: int) -> int:
         topic, _, queue_id = queue

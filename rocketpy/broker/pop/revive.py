@@ -8,7 +8,8 @@ back twice, and none stays away.
 
 A retry topic that takes nothing for long holds up those behind it for a while only: see `SetAside`.
 While one cannot be made (`topics.json` cannot be written), no delay level could deliver to it: the
-check point is stored anew, for half a minute later.
+check point is stored anew, for half a minute later. So is one whose messages cannot be read because
+the disk fails. Whatever else is the matter with one revive queue, the others go on.
 
 While a queue has `MAX_PENDING` check points in memory, further ones are passed over, by the tags in
 their queue entries alone; acks are still looked for, and when there is room again reading goes on
@@ -36,7 +37,7 @@ from rocketpy.broker.pop.revive_log import CHECK_POINT_LEAD_MS, ReviveLog, Timer
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.system_queue import SystemQueue
 from rocketpy.broker.topics import TopicTable
-from rocketpy.errors import BadBodyError, CorruptRecordError
+from rocketpy.errors import BadBodyError, CorruptRecordError, RocketPyError
 from rocketpy.proto.bodies.pop import CheckPoint, PopAck
 from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.pop import (
@@ -184,7 +185,18 @@ class Reviver:
         ):
             return True
         for queue_offset in point.offsets(acked=False):
-            message = self._read(point, queue_offset)
+            try:
+                message = self._read(point, queue_offset)
+            except (RocketPyError, OSError) as error:
+                if not self._put_off(point, revive_queue_id):
+                    return False
+                _log.error(
+                    "a popped message cannot be read, its check point is stored anew",
+                    topic=point.topic,
+                    queue_id=point.queue_id,
+                    error=str(error),
+                )
+                return True
             if message is not None:
                 topic = self._retry_topics.topic_of(point)
                 if topic is None:
@@ -195,7 +207,7 @@ class Reviver:
         return True
 
     def _put_off(self, point: CheckPoint, revive_queue_id: int) -> bool:
-        """Store a check point anew when its retry topic could not be made for long."""
+        """Store a check point anew when it could not be dealt with for long."""
         if not self._aside.fails_long(self._clock.monotonic_ms()):
             return False
         times = decimal(point.re_put_times) or 0
@@ -208,7 +220,12 @@ class Reviver:
         return stored.status is PutMessageStatus.PUT_OK
 
     def _read(self, point: CheckPoint, queue_offset: int) -> MessageExt | None:
-        """The message; None when retention deleted it, or it is damaged."""
+        """The message; None when retention deleted it, or it is damaged.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
         found = self._store.get_message(point.topic, point.queue_id, queue_offset, 1, 1)
         for record in found.buffers:
             try:
@@ -231,7 +248,13 @@ class Reviver:
             for name in (PROPERTY_FIRST_POP_TIME, PROPERTY_ORIGIN_GROUP):
                 properties.pop(name, None)  # as long as they were when it was sent
             copy.properties = encode_properties(properties)
-        stored = self._put.put(copy)
+        try:
+            stored = self._put.put(copy)
+        except Exception:
+            if self._aside.store(copy, self._clock.monotonic_ms()) is None:
+                raise  # its revive queue waits, and then it is tried again
+            _log.exception("a popped message cannot be stored", topic=topic)
+            return True
         if stored.status in NEVER_STORED:
             _log.error(
                 "a popped message cannot come back",
@@ -293,6 +316,11 @@ class ReviveQueue:
     def pending(self) -> int:
         """Check points in memory."""
         return len(self._points)
+
+    @property
+    def queue_id(self) -> int:
+        """Which of the revive topic's queues it is."""
+        return self._queue.queue_id
 
     def step(self) -> bool:
         """Read on and give back what is due; whether there is more to do at once."""
@@ -460,5 +488,12 @@ class ReviveService:
         """A bounded piece of work for each queue; see `rocketpy.runtime.service.Service.step`."""
         if not self._queues:
             self._queues = self._make_queues()
-        has_more = [queue.step() for queue in self._queues]
+        has_more = [self._step(queue) for queue in self._queues]
         return now_ms if any(has_more) else now_ms + self._interval_ms
+
+    def _step(self, queue: ReviveQueue) -> bool:
+        try:
+            return queue.step()
+        except Exception:  # noqa: BLE001 - one queue must not hold up the others
+            _log.exception("a revive queue fails, it is tried again", queue_id=queue.queue_id)
+            return False

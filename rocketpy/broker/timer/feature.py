@@ -19,8 +19,9 @@ from rocketpy.broker.operation.recall import RecallOperation
 from rocketpy.broker.processor.recall_message import RecallMessageProcessor
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.broker.timer.flush import TimerFlush
+from rocketpy.broker.timer.needed_store import Store
 from rocketpy.broker.timer.rates import CountRate
-from rocketpy.broker.timer.service import Store, TimerService
+from rocketpy.broker.timer.service import TimerService
 from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.lazy_dataclass import lazy_dataclass
 from rocketpy.proto import fastjson

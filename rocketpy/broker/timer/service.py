@@ -5,6 +5,7 @@ nothing waits it looks once a second, and the message that comes first wakes it.
 
 Invariants:
     - a message is never delivered before its moment;
+    - one whose delivery raises is tried again, and set aside or passed over after ten seconds;
     - the first undelivered slot and the queue offset get into the checkpoint when what was made
       of the messages before them is on disk: units in the log, deliveries in the commit log. A
       crash delivers twice rather than not at all;
@@ -15,7 +16,7 @@ Source: TimerMessageStore (enqueue, dequeue, doPut, TimerFlushService) (5.4.0).
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -26,6 +27,7 @@ from rocketpy.broker.internal_put import NEVER_STORED, InternalPut, copy_of
 from rocketpy.broker.operation.moment import decimal
 from rocketpy.broker.passed_over import PassedOver
 from rocketpy.broker.system_queue import SystemQueue
+from rocketpy.broker.timer.needed_store import Store
 from rocketpy.broker.timer.slot_reader import Due, SlotReader
 from rocketpy.broker.topic_counts import TopicCounts
 from rocketpy.errors import CorruptRecordError, StoreError
@@ -44,7 +46,7 @@ from rocketpy.proto.topic_names import TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.service import no_wake
-from rocketpy.store.results import GetMessageResult, MessageFilter, PutMessage, PutMessageStatus
+from rocketpy.store.results import PutMessage, PutMessageStatus
 from rocketpy.store.timer.log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerUnit
 from rocketpy.store.timer.state import TimerState
 
@@ -54,7 +56,7 @@ _POLL_MS: Final = 100
 _IDLE_MS: Final = 1_000  # while nothing waits; `TimerService.on_arrival` ends it
 _RETRY_MS: Final = 100
 _SHORT_MS: Final = 1_000
-"""After the timer's files could not be written."""
+"""After the timer's files could not be written, or a delivery failed."""
 _BATCH: Final = 32
 _MOST_WORK: Final = 64
 _READ_WORK: Final = 16
@@ -63,53 +65,6 @@ _MOST_SLOTS: Final = 100_000
 """Slots that one step looks over when there is nothing in them."""
 _QUIET_MS: Final = 10_000
 _LONG_MAX: Final = (1 << 63) - 1
-
-
-class Store(Protocol):
-    """What the timer needs of the message store."""
-
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        max_bytes: int,
-        filter: MessageFilter | None = None,  # noqa: A002 - as the store has it
-    ) -> GetMessageResult:
-        """Read messages of a queue."""
-        ...
-
-    def look_message(self, phy_offset: int) -> memoryview | None:
-        """Return the record at a physical offset."""
-        ...
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """First queue offset, -1 without a queue."""
-        ...
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset after the last message."""
-        ...
-
-    @property
-    def flushed_phy_offset(self) -> int:
-        """Up to where the commit log is on disk."""
-        ...
-
-    @property
-    def min_phy_offset(self) -> int:
-        """Where the commit log begins."""
-        ...
-
-    @property
-    def max_phy_offset(self) -> int:
-        """Where the commit log ends."""
-        ...
-
-    def flush_log(self) -> bool:
-        """Bring the commit log to disk."""
-        ...
 
 
 class TimerService:
@@ -250,7 +205,11 @@ class TimerService:
         wall_ms = self._clock.time_ms()
         with self._state.lock:
             self._clear_durable()
-            waits_ms = self._dequeue(wall_ms, now_ms)
+            try:
+                waits_ms = self._dequeue(wall_ms, now_ms)
+            except Exception:  # noqa: BLE001 - what comes must get into the wheel all the same
+                _log.exception("delivery of timed messages failed, it is tried again")
+                waits_ms = _SHORT_MS
             try:
                 waits_ms = min(waits_ms, self._enqueue(wall_ms, now_ms))
                 self._state.write()
@@ -379,7 +338,16 @@ class TimerService:
             due = reader.take(wall_ms)
             if due is not None:
                 work += 1
-                if not self._deliver_unit(reader, due, now_ms):
+                try:
+                    is_delivered = self._deliver_unit(reader, due, now_ms)
+                except Exception:
+                    if not self._aside.fails_long(now_ms):
+                        reader.give_back(due)  # it is tried again
+                        raise
+                    _log.exception("a timed message is passed over", phy_offset=due.unit.phy_offset)
+                    continue
+                if not is_delivered:
+                    reader.give_back(due)
                     return _RETRY_MS
             elif reader.read_on(wall_ms):
                 work += _READ_WORK
@@ -441,7 +409,6 @@ class TimerService:
         elif due.unit.is_rolled or not reader.is_recalled(stored):
             phy_end = self._deliver(stored, due.unit.write_ms, now_ms, is_rolled=due.unit.is_rolled)
         if phy_end is None:
-            reader.give_back(due)
             return False
         self.dequeued_count += 1
         if stored is not None:
@@ -479,7 +446,11 @@ class TimerService:
         message.queue_id = queue_id
         if len(message.properties) > MAX_PROPERTIES_BYTES:
             message.properties = encode_properties(bare)  # as long as they were when it was sent
-        result = self._put.put(message)
+        try:
+            result = self._put.put(message)
+        except Exception as error:  # noqa: BLE001 - as one that is refused
+            self._complain(now_ms, "a timed message cannot be stored", repr(error))
+            return self._aside.store(message, now_ms)
         if result.status is PutMessageStatus.PUT_OK:
             return result.phy_end
         if result.status in NEVER_STORED:

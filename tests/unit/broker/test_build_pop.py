@@ -45,7 +45,7 @@ class Kit(Parts):
                 offsets=self.offsets,
                 recent=self.recent,
                 order_file=self.order_file,
-                stats=FakeStats(),  # type: ignore[arg-type]
+                stats=FakeStats(),
                 config=self.config,
                 sync_flush=sync_flush,
                 clock=self.clock,

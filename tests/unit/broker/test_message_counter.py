@@ -83,3 +83,25 @@ def test_a_removal_waits_for_counts_that_another_thread_hands_on(
     assert stats._topic_put.keys() == []
     assert stats._group_get.keys() == []
     assert stats.day_totals() == DayTotals(1, 0, 0, 1, 0, 0)
+
+
+def test_what_is_counted_after_its_topic_or_group_was_deleted_is_in_the_totals_only() -> None:
+    """Who stores a message counts it a little later, and another thread may delete meanwhile."""
+    stats = BrokerStats(FakeClock())
+    topics, groups = {"T", "U"}, {"G", "H"}
+    tally = MessageCounter(
+        stats, topic_exists=topics.__contains__, group_exists=groups.__contains__
+    )
+    topics.remove("T")
+    stats.remove_topic("T")
+    groups.remove("G")
+    stats.remove_group("G")
+    tally.add("T", 1, 1)
+    tally.add("U", 1, 1)
+    for group in ("G", "H"):
+        for topic in ("T", "U"):
+            tally.inc_get(group, topic, 3, 300)
+    tally.hand_on()
+    assert stats._topic_put.keys() == ["U"]
+    assert stats._group_get.keys() == ["U@H"]
+    assert stats.day_totals() == DayTotals(2, 0, 0, 12, 0, 0)

@@ -223,3 +223,17 @@ def test_a_fault_of_who_waits_for_messages_leaves_no_service_asleep() -> None:
     parts.suspended_pulls.wake = None  # type: ignore[method-assign, assignment]
     put(parts, b"x", SCHEDULE_TOPIC)
     assert woken == ["DelayDelivery"]
+
+
+def test_a_message_that_is_counted_after_its_topic_was_deleted_brings_no_counter_back() -> None:
+    parts = opened()
+    parts.topics.put(TopicConfig("U", 1, 1))
+    for topic in ("T", "U"):
+        parts.message_counter.add(topic, 1, 100)
+    parts.topics.delete("T")
+    parts.stats.remove_topic("T")
+    for topic in ("T", "U", SCHEDULE_TOPIC):
+        parts.message_counter.add(topic, 1, 100)
+    parts.message_counter.hand_on()
+    assert sorted(parts.stats._topic_put.keys()) == sorted(["U", SCHEDULE_TOPIC])
+    assert parts.stats.day_totals().put_now == 4

@@ -226,3 +226,23 @@ def test_when_there_is_no_room_the_pull_is_answered_at_once() -> None:
     outcome = kit.pull()
     assert isinstance(outcome, PullResult)
     assert outcome.code == 19
+
+
+def test_a_topic_that_is_deleted_between_the_empty_read_and_the_suspension_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever deletes it on another thread finds no pull yet that could be told."""
+    kit = Kit()
+    kit.topics.on_delete = kit.pulls.topic_deleted
+    suspend = kit.suspended.suspend
+
+    def delete_before(pull: SuspendedPull, now_ms: int) -> bool:
+        kit.topics.delete("T")
+        return suspend(pull, now_ms)
+
+    monkeypatch.setattr(kit.suspended, "suspend", delete_before)
+    assert kit.pull() is None
+    assert len(kit.resumed) == 1
+    told = kit.pulls.go_on(kit.resumed[0])
+    assert isinstance(told, Refusal)
+    assert "not exist" in told.remark

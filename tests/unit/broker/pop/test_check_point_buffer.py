@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.pop.check_point_buffer import CheckPointBuffer
@@ -28,11 +30,20 @@ class Timer:
     def __init__(self) -> None:
         self.put: list[PutMessage] = []
         self.status = PutMessageStatus.PUT_OK
+        self.refused: dict[str, PutMessageStatus] = {}
+        self.too_far_count = 0
+        self.error: OSError | None = None
 
     def put_at(self, message: PutMessage, _properties: Any, _deliver_ms: int) -> PutMessageResult:
-        if self.status is PutMessageStatus.PUT_OK:
+        if self.error is not None:
+            raise self.error
+        status = self.refused.get(message.tags or "", self.status)
+        if self.too_far_count:
+            self.too_far_count -= 1
+            status = PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL
+        if status is PutMessageStatus.PUT_OK:
             self.put.append(message)
-        return PutMessageResult(self.status, phy_offset=0, size_bytes=100 * len(self.put))
+        return PutMessageResult(status, phy_offset=0, size_bytes=100 * len(self.put))
 
     def delivered_before_ms(self) -> int:
         return 1 << 62
@@ -99,15 +110,15 @@ def test_what_has_waited_long_enough_is_stored_with_its_acks() -> None:
     assert not kit.stored
     kit.clock.now_ms += 1
     kit.step()
-    assert kit.stored == [CHECK_POINT_TAG, BATCH_ACK_TAG]
-    point = CheckPoint.decode(kit.timer.put[0].body)
+    assert kit.stored == [BATCH_ACK_TAG, CHECK_POINT_TAG]
+    acked = PopAck.decode(kit.timer.put[0].body)
+    point = CheckPoint.decode(kit.timer.put[1].body)
     assert (key_of(point), point.bit_map, point.count) == (key, 0, 3)
-    acked = PopAck.decode(kit.timer.put[1].body)
     assert (key_of(acked), acked.offsets) == (key, [11])
     assert {message.queue_id for message in kit.timer.put} == {3}
     assert not kit.buffer.ack(key, [10]), "an ack that comes now is stored"
     assert kit.committed == 10, "the check point is not on disk"
-    kit.store.flushed_phy_offset = 100
+    kit.store.flushed_phy_offset = 200
     assert kit.committed == 13
 
 
@@ -167,7 +178,59 @@ def test_a_store_that_takes_nothing_is_asked_again() -> None:
     assert (len(kit.buffer), kit.committed) == (1, 10)
     kit.timer.status = PutMessageStatus.PUT_OK
     kit.step()
-    assert PopAck.decode(kit.timer.put[1].body).offsets == [12]
+    assert PopAck.decode(kit.timer.put[0].body).offsets == [12]
+    assert len(kit.buffer) == 0
+
+
+@pytest.mark.parametrize("refused", [BATCH_ACK_TAG, CHECK_POINT_TAG])
+def test_a_store_that_takes_one_of_both_is_asked_for_both_again(refused: str) -> None:
+    """An ack that was confirmed must not be forgotten between its check point and itself."""
+    kit = Kit()
+    key = kit.pop()
+    assert key is not None
+    kit.buffer.ack(key, [12])
+    kit.timer.refused[refused] = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+    kit.clock.now_ms += 10_000
+    assert kit.step() == 1_000
+    assert kit.buffer.ack(key, [10]), "it waits in memory again"
+    kit.timer.refused.clear()
+    kit.timer.put.clear()
+    kit.step()
+    assert kit.stored == [BATCH_ACK_TAG, CHECK_POINT_TAG]
+    assert PopAck.decode(kit.timer.put[0].body).offsets == [10, 12]
+    assert len(kit.buffer) == 0
+
+
+def test_a_put_that_raises_loses_no_check_point() -> None:
+    kit = Kit()
+    key = kit.pop()
+    assert key is not None
+    kit.buffer.ack(key, [12])
+    kit.timer.error = OSError(5, "Input/output error")
+    kit.clock.now_ms += 10_000
+    with pytest.raises(OSError, match="Input/output error"):
+        kit.step()
+    kit.timer.error = None
+    kit.step()
+    assert kit.stored == [BATCH_ACK_TAG, CHECK_POINT_TAG]
+    assert PopAck.decode(kit.timer.put[0].body).offsets == [12]
+
+
+def test_one_that_the_timer_does_not_reach_holds_up_no_other() -> None:
+    kit = Kit()
+    assert kit.pop(10) is not None
+    kit.clock.now_ms += 1
+    assert kit.pop(13) is not None
+    kit.timer.too_far_count = 1
+    kit.clock.now_ms += 10_000
+    assert kit.step() == 500
+    assert [CheckPoint.decode(each.body).start_offset for each in kit.timer.put] == [13]
+    kit.clock.now_ms += 9_999
+    kit.step()
+    assert len(kit.timer.put) == 1
+    kit.clock.now_ms += 1
+    kit.step()
+    assert [CheckPoint.decode(each.body).start_offset for each in kit.timer.put] == [13, 10]
     assert len(kit.buffer) == 0
 
 

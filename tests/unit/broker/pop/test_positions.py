@@ -1,5 +1,7 @@
 """Where pops begin, and when the committed offset follows."""
 
+import pytest
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
 from rocketpy.broker.pop.positions import PopPositions
@@ -126,3 +128,34 @@ def test_positions_that_are_all_committed_are_looked_at_once_a_second() -> None:
     assert kit.positions.step(310) == 1_310
     kit.positions.advance(QUEUE, 12, 200)
     assert len(wakes) == 2
+
+
+def test_a_pop_goes_on_behind_the_last_one_while_the_service_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are on two threads: else what was popped, and perhaps acked, would be popped again."""
+    kit = Kit()
+    kit.positions.begin(QUEUE, INIT_MIN)
+    kit.positions.advance(QUEUE, 9, 0)
+    commit, query, begins = kit.offsets.commit, kit.offsets.query, []
+
+    def pop_meanwhile(group: str, topic: str, queue_id: int, offset: int) -> bool:
+        begins.append(kit.positions.begin(QUEUE, INIT_MIN))
+        done = commit(group, topic, queue_id, offset)
+        begins.append(kit.positions.begin(QUEUE, INIT_MIN))
+        return done
+
+    def commit_meanwhile(group: str, topic: str, queue_id: int) -> int:
+        found = query(group, topic, queue_id)
+        monkeypatch.setattr(kit.offsets, "query", query)
+        kit.positions.settle()
+        return found
+
+    monkeypatch.setattr(kit.offsets, "commit", pop_meanwhile)
+    kit.positions.settle()
+    assert begins == [9, 9]
+    monkeypatch.undo()
+    kit.positions.advance(QUEUE, 12, 0)
+    monkeypatch.setattr(kit.offsets, "query", commit_meanwhile)
+    assert kit.positions.of(QUEUE) == 12
+    assert (kit.committed, len(kit.positions)) == (12, 0)

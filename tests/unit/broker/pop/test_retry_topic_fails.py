@@ -1,9 +1,12 @@
 """A retry topic that takes nothing for long holds up no other group's popped messages."""
 
+import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from rocketpy.broker.pop.revive import ReviveService
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -134,3 +137,79 @@ def test_one_that_cannot_be_made_holds_up_the_others_for_ten_seconds(
         assert await _all_of(g) == await _all_of(h) == [], "acked, and not kept anywhere"
 
     simulate(scenario, queues=1, reviveQueueNum="1")
+
+
+class BadDisk:
+    """A topic whose queue cannot be read, and retry topics whose puts raise, while it is bad."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.unreadable = self.raising = ""
+        get, put = MessageStore.get_message, MessageStore.put_message
+
+        def get_message(store: MessageStore, topic: str, *args: Any, **kwargs: Any) -> Any:
+            if topic == self.unreadable:
+                raise OSError(errno.EIO, "a bad sector in the file of a queue")
+            return get(store, topic, *args, **kwargs)
+
+        def put_message(store: MessageStore, message: PutMessage) -> PutMessageResult:
+            if self.raising and message.topic.startswith(self.raising):
+                raise ValueError("as told")
+            return put(store, message)
+
+        patch.setattr(MessageStore, "get_message", get_message)
+        patch.setattr(MessageStore, "put_message", put_message)
+
+    def fail(self, way: str) -> None:
+        self.unreadable = "U" if way == "read" else ""
+        self.raising = f"{RETRY_PREFIX}g" if way == "put" else ""
+
+
+@pytest.mark.parametrize("revive_queues", ["1", "8"])
+@pytest.mark.parametrize("way", ["read", "put"])
+def test_what_cannot_be_read_or_raises_holds_up_nobody_for_long(
+    monkeypatch: pytest.MonkeyPatch, way: str, revive_queues: str
+) -> None:
+    """Nor is it lost: it comes when the disk is well again."""
+    disk = BadDisk(monkeypatch)
+
+    async def scenario(cluster: SimCluster, g: Popper) -> None:
+        cluster.create_topic("U", 1)
+        h = Popper(cluster, "h", "10.0.9.2")
+        await send(cluster, 4)
+        async with cluster.client(group="p") as client:
+            for body in BODIES:
+                await client.producer().send("U", body)
+        for _ in BODIES:  # a check point each, in one revive queue after the other
+            for popper, topic in ((g, "U"), (h, "T")):
+                popped = await popper.pop(topic=topic, maxMsgNums=1, invisibleTime=1_000)
+                assert len(popped.messages) == 1
+        disk.fail(way)
+        await after(30)
+        assert await _all_of(h) == BODIES
+        await after(300)
+        disk.fail("")
+        await after(60)
+        back = (await g.pop(topic="U")).bodies
+        assert sorted(back) == BODIES
+        assert await _all_of(h) == [], "acked"
+
+    simulate(scenario, queues=1, reviveQueueNum=revive_queues, enablePopBufferMerge="false")
+
+
+def test_a_revive_queue_that_fails_holds_up_no_other() -> None:
+    stepped: list[int] = []
+
+    class Queue:
+        def __init__(self, queue_id: int) -> None:
+            self.queue_id = queue_id
+
+        def step(self) -> bool:
+            stepped.append(self.queue_id)
+            if self.queue_id == 1:
+                raise ValueError("as told")
+            return False
+
+    queues = [Queue(number) for number in range(3)]
+    service = ReviveService(lambda: queues, 1_000)  # type: ignore[arg-type, return-value]
+    assert service.step(5) == 1_005
+    assert stepped == [0, 1, 2]
