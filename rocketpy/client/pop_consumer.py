@@ -115,14 +115,15 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             await loop.began.wait()
 
     async def _finish(self) -> Coroutine[Any, Any, None]:
-        await self._stop_loops(list(self._loops))
         assert self._service is not None
+        self._halt()
+        await self._stop_loops(list(self._loops))
         await self._service.stop(to_s(self.config.stop_timeout))
         return self._settle_rest()
 
     async def _settle_rest(self) -> None:
         try:
-            if self._settling:
+            while self._settling:
                 await asyncio.wait(self._settling)
         finally:
             for task in self._settling:
@@ -139,6 +140,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     def _halt(self) -> None:
         assert self._service is not None
         self._service.halt()
+        for loop, _ in self._loops.values():
+            loop.leave()
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -218,6 +221,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         return None
 
     def _begin(self, queue: MessageQueue) -> None:
+        assert self._service is not None
+        if self._service.is_halted:
+            return
         loop = PopLoop(
             self._instance,
             queue,
@@ -242,17 +248,24 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             self._service.fail(error)
 
     async def _stop_loops(self, queues: list[MessageQueue]) -> None:
-        stopped = [self._loops.pop(queue) for queue in queues]
-        for loop, task in stopped:
-            task.cancel()
-            loop.began.set()  # a start that waits for it waits for nothing
-        if stopped:
-            await asyncio.wait([task for _, task in stopped])
+        ended: list[asyncio.Task[None]] = []
+        for loop, task in [self._loops.pop(queue) for queue in queues]:
+            if loop.leave():
+                self._instance.let_finish(task)
+            else:
+                task.cancel()
+                ended.append(task)
+        if ended:
+            await asyncio.wait(ended)
 
     # ---- messages
 
     def _deliver(self, messages: list[PoppedMessage]) -> None:
         assert self._service is not None
+        if self._service.is_halted:  # of a pop that waited when we left: for the next member
+            for message in messages:
+                self._settle(self._hand.nack(message, 0))
+            return
         self._stats.pulled(messages[0].topic, len(messages))
         self._service.deliver(messages)
 
