@@ -149,6 +149,7 @@ class Producer(Launching):
 
     async def flush(self) -> None:
         """Wait until every send in flight has its result; what `linger` gathers goes at once."""
+        self._check_loop()
         if self._gathering is not None:
             self._gathering.send_all()
         await self._window.flush()
