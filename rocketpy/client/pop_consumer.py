@@ -12,6 +12,7 @@ from rocketpy.client.config import PopConsumerConfig
 from rocketpy.client.consumer_health import job_failures, queue_failures
 from rocketpy.client.consumer_members import PopMember
 from rocketpy.client.durations import to_ms, to_s
+from rocketpy.client.group_check import check_group_exists
 from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth, QueueHealth
@@ -196,6 +197,10 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         """Ask the brokers of a topic, one after the other; None: keep what there is.
 
         A group whose mode nobody set (401) pops all brokers of the topic.
+
+        Raises:
+            SubscriptionGroupNotExistError: no broker lets it in.
+            RocketPyError: no broker says what to pop.
         """
         instance = self._instance
         queues = await instance.routes.subscribe_queues(topic)
@@ -214,6 +219,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             except RocketPyError as error:
                 failure = error
             else:
+                if assigned is None:  # it knows no member of the group
+                    queue = next(each for each in queues if each.broker_name == name)
+                    await check_group_exists(instance, self.group, queue)
                 whole = [MessageQueue(topic, each, -1) for each in names]
                 return whole if assigned == [] else assigned
         if failure is not None:
