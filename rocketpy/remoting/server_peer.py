@@ -57,6 +57,11 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def _reason(error: Exception) -> str:
+    """Return what an error says; a handshake that the other side cuts off says nothing."""
+    return str(error) or type(error).__name__
+
+
 class PeerContext(Protocol):
     """What a peer needs of its client."""
 
@@ -380,7 +385,7 @@ class ServerPeer:
             self._connect_failed(f"cannot connect to {self.address} within {timeout_ms} ms")
         except (OSError, UnicodeError) as error:
             # OSError includes ssl.SSLError; a host name no IDNA rule allows is a UnicodeError.
-            self._connect_failed(f"cannot connect to {self.address}: {error}")
+            self._connect_failed(f"cannot connect to {self.address}: {_reason(error)}")
         else:
             self._connected(connection)
         finally:
