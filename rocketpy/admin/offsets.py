@@ -10,6 +10,7 @@ from typing import Literal
 from rocketpy.admin.groups import group_lag
 from rocketpy.admin.results import OffsetMove
 from rocketpy.admin.servers import Servers
+from rocketpy.client.option_types import fits
 from rocketpy.errors import ClientError
 from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.topic import TopicStatsTable
@@ -50,9 +51,11 @@ async def reset_offset(
         Where it was and goes on, by queue.
 
     Raises:
+        TypeError, ValueError: `to` is none of these; nothing is reset.
         ClientError: an offset without a queue.
         SubscriptionGroupNotExistError: no such group.
     """
+    _check_target(to)
     if isinstance(to, int) and queue is None:
         raise ClientError("an offset belongs to one queue: name it")
     masters = await servers.topic_masters(topic)
@@ -75,6 +78,13 @@ async def reset_offset(
         )
         for each, offset in sorted(after.items())
     ]
+
+
+def _check_target(to: ResetTarget) -> None:
+    if fits(ResetTarget, to):
+        return
+    kind = ValueError if isinstance(to, str) else TypeError
+    raise kind(f'{to!r} is neither "earliest" nor "latest", a datetime or an offset')
 
 
 async def _reset_at(

@@ -22,6 +22,18 @@ _RECORD_OVERHEAD_BYTES = MIN_RECORD_BYTES + 2 * (V6_HOST_BYTES - V4_HOST_BYTES) 
 _result: Final[Callable[[tuple[Any, ...]], SendResult]] = partial(tuple.__new__, SendResult)
 
 
+def listed(bodies: Iterable[Any]) -> list[Any]:
+    """Return the bodies of a batch as a list.
+
+    Raises:
+        TypeError: it is one body, whose letters or bytes would be messages of their own.
+    """
+    if isinstance(bodies, str | bytes | bytearray | memoryview):
+        kind = type(bodies).__name__
+        raise TypeError(f"send_batch takes a list of bodies, not one {kind}: give [body]")
+    return list(bodies)
+
+
 def partly_sent(
     results: Sequence[SendResult], failed: int, total: int, error: RocketPyError
 ) -> PartlySentError:

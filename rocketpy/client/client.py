@@ -80,8 +80,9 @@ class Client(StartsAndCloses):
         """Start the timers; the first send or consumer connects.
 
         Raises:
-            ClosedError: it was closed; connect() makes another.
+            ClosedError: it was closed, or started in another event loop; connect() makes another.
         """
+        self._check_loop()
         if self._instance is not None:
             if not self._instance.is_running:
                 raise ClosedError("the client was closed: connect() again")
@@ -99,6 +100,7 @@ class Client(StartsAndCloses):
         self._instance = Instance(
             self.config, remoting, clock=self._clock, rng=self._rng, process_id=self._process_id
         )
+        self._loop = asyncio.get_running_loop()
         await self._instance.start()
 
     async def _close(self) -> None:
@@ -126,6 +128,7 @@ class Client(StartsAndCloses):
     def _keep(self, part: P) -> P:
         """Close a part with the client, unless it is closed before, and forgotten then."""
         self._parts.add(part)
+        part._loop = self._loop  # noqa: SLF001
         part._when_closed = lambda: self._parts.discard(part)  # noqa: SLF001
         return part
 
@@ -141,7 +144,7 @@ class Client(StartsAndCloses):
         Raises:
             ClosedError: the client is not started.
         """
-        instance = self._running()
+        instance = self._usable()
         kind = SurroundedProducer if config.middlewares else Producer
         producer = kind(instance, self._group(config.group), config)
         instance.add_producer(producer.group, producer)
@@ -158,7 +161,7 @@ class Client(StartsAndCloses):
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        return self._keep(Consumer(self._running(), self._group(config.group), config))
+        return self._keep(Consumer(self._usable(), self._group(config.group), config))
 
     @method_options(ResponderConfig)
     def responder(self, config: ResponderConfig) -> Consumer:
@@ -192,7 +195,7 @@ class Client(StartsAndCloses):
             serializer=config.reply_serializer or config.serializer,
             middlewares=config.reply_middlewares,
         )
-        consumer = self._keep(Consumer(self._running(), self._group(config.group), config))
+        consumer = self._keep(Consumer(self._usable(), self._group(config.group), config))
         consumer._answer = answering(producer.reply)  # noqa: SLF001
         consumer._closes_with_it = producer  # noqa: SLF001
         return consumer
@@ -206,7 +209,7 @@ class Client(StartsAndCloses):
         Raises:
             ClosedError: the client is not started.
         """
-        return self._keep(PullConsumer(self._running(), self._group(config.group), config))
+        return self._keep(PullConsumer(self._usable(), self._group(config.group), config))
 
     @method_options(PopConsumerConfig)
     def pop_consumer(self, config: PopConsumerConfig) -> PopConsumer:
@@ -219,7 +222,7 @@ class Client(StartsAndCloses):
             ClosedError: the client is not started.
             ConfigError: a name or setting is not usable.
         """
-        return self._keep(PopConsumer(self._running(), self._group(config.group), config))
+        return self._keep(PopConsumer(self._usable(), self._group(config.group), config))
 
     @property
     def client_id(self) -> str:
@@ -239,6 +242,10 @@ class Client(StartsAndCloses):
                 if not isinstance(part, Producer) and part.group in instance.consumers
             },
         )
+
+    def _usable(self) -> Instance:
+        self._check_loop()
+        return self._running()
 
     def _running(self) -> Instance:
         if self._instance is None or not self._instance.is_running:

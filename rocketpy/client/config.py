@@ -83,6 +83,7 @@ _MINIMUM: Final = {
     "max_in_hand": 1,
     "error_pause": 0.001,
 }
+_HIGHEST_LEVEL: Final = {"zlib": 9, "lz4": 16, "zstd": 22}
 
 
 class Checked:
@@ -201,7 +202,7 @@ class ProducerConfig(Checked):
         max_message_bytes: limit of a body before compression, and of a batch.
         compress_over_bytes: bodies of this size or more are compressed; 0 turns it off.
         compression: how.
-        compression_level: of zlib and zstd.
+        compression_level: up to 9 with zlib, 16 with lz4, 22 with zstd.
         max_in_flight: sends that may wait for their response.
         max_in_flight_bytes: the same, as body bytes.
         linger: how long a send may wait for others of its topic, to go with them as one batch to
@@ -254,6 +255,10 @@ class ProducerConfig(Checked):
         if 4 * to_s(self.linger) > to_s(self.timeout):
             reason = "a send may linger for a quarter of its timeout at most"
             raise ConfigError(reason, key="linger")
+        highest = _HIGHEST_LEVEL[self.compression]
+        if self.compression_level > highest:
+            reason = f"{self.compression_level} is more than {self.compression}'s {highest}"
+            raise ConfigError(reason, key="compression_level")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

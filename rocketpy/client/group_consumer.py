@@ -119,6 +119,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             ClientError: this client already has a consumer of the group.
             BrokerError: a broker does not take a condition it subscribes with.
         """
+        self._check_loop()
         if self._running:
             return
         instance = self._instance
@@ -213,6 +214,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         Raises:
             Exception: that failure.
         """
+        self._check_loop()
         await self._ended.wait()
         if self._failure is not None:
             raise self._failure
@@ -245,6 +247,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
 
     def __aiter__(self) -> MessageIterator[M]:
         """Begin a loop of its own; raises ClosedError before the start, or with a handler."""
+        self._check_loop()
         return MessageIterator(self._source())
 
     async def __anext__(self) -> M:
@@ -313,9 +316,11 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
                 async for messages in consumer.batches(max_messages=500):
                     await store([message.body for message in messages])
         """
+        self._check_loop()
         return BatchIterator(self._source(), checked_count(max_messages))
 
     async def _take(self, max_messages: int, timeout_s: float | None) -> list[M] | None:
+        self._check_loop()
         if self._taking is None:
             self._taking = BatchIterator(self._source(), BATCH)
         return await self._taking.take(checked_count(max_messages), timeout_s)

@@ -112,6 +112,7 @@ class Instance:
             "heartbeat", self._heartbeat_step, to_ms(config.heartbeat_interval)
         )
         self._jobs = [self._route_job, self._heartbeat_job]
+        self._finishing: OrderedSet[asyncio.Task[None]] = OrderedSet()
         ServerRequests(self.consumers.get, self.producers_of, self.requests).register(remoting)
         self.routes.on_change.append(self._route_changed)
 
@@ -131,7 +132,17 @@ class Instance:
         self.is_running = False
         for job in self._jobs:
             await job.stop()
+        finishing = list(self._finishing)
+        for task in finishing:
+            task.cancel()
+        if finishing:
+            await asyncio.wait(finishing)
         await self.remoting.close()
+
+    def let_finish(self, task: asyncio.Task[None]) -> None:
+        """Keep what a consumer that left has to finish, until the client closes at the latest."""
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
 
     @property
     def lasting_id(self) -> str:

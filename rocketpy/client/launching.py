@@ -7,7 +7,7 @@ from rocketpy.client.config import ProducerConfig
 from rocketpy.client.durations import to_s
 from rocketpy.client.gathering import Gathering, may_be_gathered
 from rocketpy.client.instance import Instance
-from rocketpy.client.life import Closes
+from rocketpy.client.life import Closes, running_loop
 from rocketpy.client.message import Message
 from rocketpy.client.oneway import OnewaySends
 from rocketpy.client.outgoing import (
@@ -92,6 +92,7 @@ class Launching(Closes):
     def _transport(self) -> SendTransport:
         transport = self._started
         if transport is None:
+            self._check_loop()
             if self._closed or not self._instance.is_running:
                 raise ClosedError("the producer's client is not started, or closed")
             transport = SendTransport(self._instance, self.group, self.config)
@@ -103,6 +104,8 @@ class Launching(Closes):
                 where = self.config.trace_topic
                 self._tracer = Tracer(self._instance, self.group, "PRODUCE", where)
                 self._ends.on_end = self._tracer.transaction_ended
+        elif running_loop() is not transport.loop:
+            self._check_loop()
         return transport
 
     def _start(

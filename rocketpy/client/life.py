@@ -1,10 +1,18 @@
-"""What has a life: it may start, and it closes; `async with` does both."""
+"""What has a life: it may start, and it closes; `async with` does both.
+
+All of it in one event loop: what waits is woken there, and nobody would wake it in another one.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+
+from rocketpy.errors import ClosedError
+
+running_loop: Final[Callable[[], asyncio.AbstractEventLoop | None]] = asyncio._get_running_loop  # noqa: SLF001 - None where none runs
+"""Return the event loop that runs on this thread, None without one."""
 
 
 class Closes(ABC):
@@ -14,6 +22,7 @@ class Closes(ABC):
     _closes_with_it: "Closes | None" = None
     _when_closed: Callable[[], None] | None = None
     _is_interrupted = False
+    _loop: asyncio.AbstractEventLoop | None = None
     group: str
 
     def __repr__(self) -> str:
@@ -42,7 +51,11 @@ class Closes(ABC):
 
         Whoever calls it, and however often: there is one close, and every call waits for its end.
         It goes on when a call is cancelled. What is closed, or never started, stays as it is.
+
+        Raises:
+            ClosedError: it began in another event loop.
         """
+        self._check_loop()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close_all())
             self._closing.add_done_callback(self._end)
@@ -55,8 +68,20 @@ class Closes(ABC):
 
     def _end(self, _closing: asyncio.Task[None]) -> None:
         self._closing = None
+        self._loop = None  # what is closed says that, wherever it is used
         if self._when_closed is not None:
             self._when_closed()
+
+    def _check_loop(self) -> None:
+        """Raise ClosedError in another event loop than the one in which it began."""
+        own, running = self._loop, running_loop()
+        if own is None or running is None or running is own:
+            return
+        state = "has ended" if own.is_closed() else "is another one"
+        raise ClosedError(
+            f"the client was started in an event loop that {state}: connect() and start a client "
+            "in each loop (each asyncio.run has one of its own), or use rocketpy.sync"
+        )
 
     @abstractmethod
     async def _close(self) -> None:

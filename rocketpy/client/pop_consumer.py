@@ -12,6 +12,7 @@ from rocketpy.client.config import PopConsumerConfig
 from rocketpy.client.consumer_health import job_failures, queue_failures
 from rocketpy.client.consumer_members import PopMember
 from rocketpy.client.durations import to_ms, to_s
+from rocketpy.client.group_check import check_group_exists
 from rocketpy.client.group_consumer import NOT_TO_ITERATE, GroupConsumer
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.health import ConsumerHealth, QueueHealth
@@ -115,14 +116,15 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             await loop.began.wait()
 
     async def _finish(self) -> Coroutine[Any, Any, None]:
-        await self._stop_loops(list(self._loops))
         assert self._service is not None
+        self._halt()
+        await self._stop_loops(list(self._loops))
         await self._service.stop(to_s(self.config.stop_timeout))
         return self._settle_rest()
 
     async def _settle_rest(self) -> None:
         try:
-            if self._settling:
+            while self._settling:
                 await asyncio.wait(self._settling)
         finally:
             for task in self._settling:
@@ -139,6 +141,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     def _halt(self) -> None:
         assert self._service is not None
         self._service.halt()
+        for loop, _ in self._loops.values():
+            loop.leave()
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -193,6 +197,10 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         """Ask the brokers of a topic, one after the other; None: keep what there is.
 
         A group whose mode nobody set (401) pops all brokers of the topic.
+
+        Raises:
+            SubscriptionGroupNotExistError: no broker lets it in.
+            RocketPyError: no broker says what to pop.
         """
         instance = self._instance
         queues = await instance.routes.subscribe_queues(topic)
@@ -211,6 +219,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             except RocketPyError as error:
                 failure = error
             else:
+                if assigned is None:  # it knows no member of the group
+                    queue = next(each for each in queues if each.broker_name == name)
+                    await check_group_exists(instance, self.group, queue)
                 whole = [MessageQueue(topic, each, -1) for each in names]
                 return whole if assigned == [] else assigned
         if failure is not None:
@@ -218,6 +229,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         return None
 
     def _begin(self, queue: MessageQueue) -> None:
+        assert self._service is not None
+        if self._service.is_halted:
+            return
         loop = PopLoop(
             self._instance,
             queue,
@@ -242,17 +256,24 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             self._service.fail(error)
 
     async def _stop_loops(self, queues: list[MessageQueue]) -> None:
-        stopped = [self._loops.pop(queue) for queue in queues]
-        for loop, task in stopped:
-            task.cancel()
-            loop.began.set()  # a start that waits for it waits for nothing
-        if stopped:
-            await asyncio.wait([task for _, task in stopped])
+        ended: list[asyncio.Task[None]] = []
+        for loop, task in [self._loops.pop(queue) for queue in queues]:
+            if loop.leave():
+                self._instance.let_finish(task)
+            else:
+                task.cancel()
+                ended.append(task)
+        if ended:
+            await asyncio.wait(ended)
 
     # ---- messages
 
     def _deliver(self, messages: list[PoppedMessage]) -> None:
         assert self._service is not None
+        if self._service.is_halted:  # of a pop that waited when we left: for the next member
+            for message in messages:
+                self._settle(self._hand.nack(message, 0))
+            return
         self._stats.pulled(messages[0].topic, len(messages))
         self._service.deliver(messages)
 

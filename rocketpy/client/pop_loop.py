@@ -48,7 +48,10 @@ class PopSettings:
 
 
 class PopLoop:
-    """Pops until it is cancelled.
+    """Pops until it is left, or cancelled.
+
+    A pop that waits at its broker cannot be called back: the next message is for it. So who leaves
+    a loop lets it end with that pop, and what it brings is delivered as ever.
 
     Args:
         instance: connections, routes, clock.
@@ -89,16 +92,33 @@ class PopLoop:
         self._deliver = deliver
         self._settle = settle
         self._requests = PopRequests(instance.remoting)
+        self._is_popping = False
+        self._left = asyncio.Event()
+
+    def leave(self) -> bool:
+        """Begin no other pop.
+
+        Returns:
+            Whether the broker holds a pop; `run` ends with its response then. Otherwise it may be
+            cancelled, and nothing is lost.
+        """
+        self._left.set()
+        self.began.set()  # a start that waits for it waits for nothing
+        return self._is_popping
 
     async def run(self) -> None:
         """Pop, again and again; failures are kept in `failure` and tried again."""
-        while True:
+        while not self._left.is_set():
             if not self._hand.has_room:
                 self.began.set()
             await self._hand.wait_for_room()
+            if self._left.is_set():
+                return
             try:
                 pause_ms = await self._pop()
             except RocketPyError as error:
+                if self._left.is_set():
+                    return
                 if self.failure is None:
                     logger.warning(
                         "%(queue)s cannot be popped, which is tried again: group=%(group)s "
@@ -117,7 +137,7 @@ class PopLoop:
                         {"queue": self.queue, "group": group},
                     )
                 self.failure = None
-            if pause_ms:
+            if pause_ms and not self._left.is_set():
                 await asyncio.sleep(pause_ms / 1000)
 
     async def _pop(self) -> int:
@@ -132,7 +152,11 @@ class PopLoop:
         # has its position, and that the broker is back.
         is_first = self.failure is not None or not self.began.is_set()
         poll_ms = 0 if is_first else self._settings.poll_ms
-        result = await self._requests.pop(address, self._header(subscription, poll_ms))
+        self._is_popping = True
+        try:
+            result = await self._requests.pop(address, self._header(subscription, poll_ms))
+        finally:
+            self._is_popping = False
         self.began.set()
         if result.status is PopStatus.FULL:
             return FULL_PAUSE_MS

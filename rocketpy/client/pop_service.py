@@ -67,6 +67,11 @@ class PopService:
                 for number in range(concurrency)
             ]
 
+    @property
+    def is_halted(self) -> bool:
+        """Whether nothing more is handed out."""
+        return self._stopped
+
     def deliver(self, messages: list[PoppedMessage]) -> None:
         """Take what a pop brought; wakes who waits for it."""
         if self._stopped:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Unpack
 
-from rocketpy.client.batch import partly_sent, split_batches
+from rocketpy.client.batch import listed, partly_sent, split_batches
 from rocketpy.client.durations import Duration
 from rocketpy.client.later import DELAYS
 from rocketpy.client.launching import Launching
@@ -149,6 +149,7 @@ class Producer(Launching):
 
     async def flush(self) -> None:
         """Wait until every send in flight has its result; what `linger` gathers goes at once."""
+        self._check_loop()
         if self._gathering is not None:
             self._gathering.send_all()
         await self._window.flush()
@@ -198,6 +199,7 @@ class Producer(Launching):
 
         Raises:
             IllegalMessageError: one of them breaks a limit; nothing was sent.
+            TypeError: `bodies` is one text, or bytes.
             PartlySentError: a request failed after others were stored; `outcomes` has a result or
                 an error for each message. The failed request's own error is its cause.
             RocketPyError: as `send`; no message is known to be stored.
@@ -210,7 +212,7 @@ class Producer(Launching):
         if self._namespace:
             topic, options = self._named(topic, options)
         check_send_topic(topic)
-        messages = self._built(list(bodies), own_topic, options)
+        messages = self._built(listed(bodies), own_topic, options)
         results: list[SendResult] = []
         for part in split_batches(messages, topic, self.config.max_message_bytes):
             try:

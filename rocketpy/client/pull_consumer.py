@@ -490,6 +490,7 @@ class PullConsumer(StartsAndCloses, Polls):
         return read_address(self._instance, queue)
 
     def _check_running(self) -> None:
+        self._check_loop()
         if not self._running:
             raise ClosedError("the pull consumer is not started, or closed")
 

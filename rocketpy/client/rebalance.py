@@ -8,10 +8,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 
+from rocketpy.client.group_check import check_group_exists
 from rocketpy.client.instance import Instance
 from rocketpy.client.process_queue import ProcessQueue
 from rocketpy.client.unserved import UnservedTopics
-from rocketpy.errors import NoRouteError, RocketPyError
+from rocketpy.errors import BrokerError, NoRouteError, RocketPyError
 from rocketpy.proto.allocation import Allocation, java_sorted, sorted_queues
 from rocketpy.proto.message_queue import MessageQueue
 
@@ -108,7 +109,7 @@ class Rebalancer:
         if self._allocate is None:
             mine = set(queues)
         else:
-            client_ids = await self._client_ids(topic)
+            client_ids = await self._client_ids(topic, queues[0])
             alone = client_ids == [self._instance.client_id]
             if self._instance.client_id not in client_ids:
                 self._instance.heartbeat_soon()
@@ -132,12 +133,16 @@ class Rebalancer:
             return Balance.OUTSIDE
         return Balance.COMPLETE if settled else Balance.WAITING
 
-    async def _client_ids(self, topic: str) -> list[str]:
+    async def _client_ids(self, topic: str, queue: MessageQueue) -> list[str]:
         addresses = self._instance.routes.brokers_of([topic])
         if not addresses:
             raise NoRouteError(f"no broker of topic {topic} is known")
         address = self._instance.rng.choice(addresses)
-        return java_sorted(await self._instance.api.consumer_ids(address, self._group))
+        try:
+            return java_sorted(await self._instance.api.consumer_ids(address, self._group))
+        except BrokerError:  # it knows no member: of a group that is not there it says no more
+            await check_group_exists(self._instance, self._group, queue)
+            raise
 
     def _is_over(self, queue: ProcessQueue) -> bool:
         """Tell whether a queue has to begin afresh, though it is ours."""

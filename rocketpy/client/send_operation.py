@@ -44,6 +44,7 @@ from rocketpy.errors import (
     BrokerError,
     ConnectError,
     FlowControlError,
+    IllegalMessageError,
     NoRouteError,
     RequestTimeoutError,
     RocketPyError,
@@ -371,7 +372,7 @@ class SendOperation:
         queue = self._queue
         broker = queue.broker_name if queue is not None else None
         elapsed_ms = self._transport.clock.monotonic_ms() - self._started_ms
-        is_answer = isinstance(error, BrokerError)
+        is_answer = isinstance(error, BrokerError | IllegalMessageError)  # no fault of the network
         self._transport.note_failure(broker, elapsed_ms, reachable=is_answer)
         trouble = self._had_trouble()
         trouble.remember(broker, error)

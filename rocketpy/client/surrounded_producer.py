@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Unpack, cast
 
+from rocketpy.client.batch import listed
 from rocketpy.client.config import ProducerConfig
 from rocketpy.client.durations import Duration
 from rocketpy.client.instance import Instance
@@ -134,7 +135,7 @@ class SurroundedProducer(Producer):
             batch = super(SurroundedProducer, self).send_batch
             return await batch(given.topic, given.body, **given.options)
 
-        sending = Sending(kind="batch", topic=topic, body=list(bodies), options=options)
+        sending = Sending(kind="batch", topic=topic, body=listed(bodies), options=options)
         return cast("list[SendResult]", await self._counted(sending, last))
 
     async def request(

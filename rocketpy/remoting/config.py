@@ -159,7 +159,7 @@ class RemotingClientConfig:
         reconnect_backoff_max_ms: what that time grows to at most.
         reconnect_backoff_factor: growth from one failed connect to the next.
         reconnect_backoff_jitter: each pause is changed by up to this share, either way.
-        max_frame_bytes: a longer frame closes its connection.
+        max_frame_bytes: a longer frame closes its connection; a longer request is not sent.
         write_buffer_high_water_mark: bytes waiting for one server before it counts as congested.
         write_buffer_low_water_mark: bytes waiting at which it no longer does.
         write_buffer_hard_limit_bytes: bytes waiting at which the connection is cut.

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Awaitable
 from typing import Protocol
 
-from rocketpy.errors import ClosedError, ConnectError, TooManyInFlightError
+from rocketpy.errors import ClosedError, ConnectError, IllegalMessageError, TooManyInFlightError
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command
 from rocketpy.proto.compiled_sends import compiled_sends
@@ -55,6 +55,11 @@ def split_address(address: str) -> tuple[str, int]:
     if not is_port or not _HOST.fullmatch(host):
         raise ConnectError(f"{address!r} is not an address (host:port)")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says; a handshake that the other side cuts off says nothing."""
+    return str(error) or type(error).__name__
 
 
 class PeerContext(Protocol):
@@ -214,6 +219,7 @@ class ServerPeer:
         self._config = context.config
         self._next_opaque = context.next_opaque
         self._max_in_flight = context.config.client_async_semaphore_value
+        self._max_frame_bytes = context.config.max_frame_bytes
         self._connection: ClientConnection | None = None
         self._waiting = InFlight(context.loop, address)
         self._waiting_count = 0
@@ -314,10 +320,8 @@ class ServerPeer:
             )
             return
         opaque = command.opaque = self._next_opaque()
-        if not connection.has_sent:
-            connection.has_sent = True
-            if self.uses_msgpack:
-                command.ext_fields[ROCKETPY_FIELD] = "1"
+        if not connection.has_sent and self.uses_msgpack:
+            command.ext_fields[ROCKETPY_FIELD] = "1"
         if connection.speaks_msgpack:
             if command.serialize_type == _JSON:
                 command.serialize_type = _MSGPACK
@@ -333,6 +337,12 @@ class ServerPeer:
         except Exception as error:  # noqa: BLE001 - user's hook or values: belongs to this call only
             pending.fail(error)
             return
+        if len(frame) > self._max_frame_bytes:
+            words = f"a request of {len(frame)} bytes exceeds the limit of a frame"
+            more = "max_frame_bytes here, maxFrameBytes of the server"
+            pending.fail(IllegalMessageError(f"{words}, {self._max_frame_bytes} bytes ({more})"))
+            return
+        connection.has_sent = True
         # Alone, a request leaves at once; among others it shares their write.
         is_alone = not in_flight and not channel.has_unwritten
         if not command.flag & _ONEWAY:
@@ -375,7 +385,7 @@ class ServerPeer:
             self._connect_failed(f"cannot connect to {self.address} within {timeout_ms} ms")
         except (OSError, UnicodeError) as error:
             # OSError includes ssl.SSLError; a host name no IDNA rule allows is a UnicodeError.
-            self._connect_failed(f"cannot connect to {self.address}: {error}")
+            self._connect_failed(f"cannot connect to {self.address}: {_reason(error)}")
         else:
             self._connected(connection)
         finally:

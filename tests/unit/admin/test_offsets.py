@@ -1,6 +1,7 @@
 """Groups that go on elsewhere: by time, by number, or where another group is."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,19 @@ async def test_a_reset_goes_to_every_broker_of_the_topic(
         await admin.reset_offset("g", "t", 4)
     with pytest.raises(ClientError, match="broker x does not serve topic t"):
         await admin.reset_offset("g", "t", 4, queue=MessageQueue("t", "x", 0))
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_what_is_no_target_is_refused_and_nothing_asked(
+    admin: Admin, remoting: FakeRemoting, *, dry_run: bool
+) -> None:
+    targets: list[Any] = ["yesterday", "Latest", "", None, 1.5, True, timedelta(days=1)]
+    for to in targets:
+        kind = ValueError if isinstance(to, str) else TypeError
+        with pytest.raises(kind, match="is neither") as refused:
+            await admin.reset_offset("g", "t", to, queue=QA, dry_run=dry_run)
+        assert repr(to) in str(refused.value)
+    assert remoting.asked == []
 
 
 async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -> None:

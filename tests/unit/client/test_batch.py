@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rocketpy.client.batch import partly_sent
+from rocketpy.client.middleware import Proceed, Sending, SendMiddleware
 from rocketpy.client.send_result import SendResult
 from rocketpy.errors import (
     ClientError,
@@ -18,6 +19,10 @@ from tests.unit.client.sim import Cluster, run_sim
 
 BATCH = 320
 BODIES = [bytes([48 + number]) * 900 for number in range(6)]
+
+
+async def passed_on(sending: Sending, proceed: Proceed) -> Any:
+    return await proceed(sending)
 
 
 def options_for_three_requests() -> dict[str, Any]:
@@ -56,6 +61,21 @@ def test_a_batch_that_fails_at_once_raises_as_any_send() -> None:
             with pytest.raises(MessageIllegalError):
                 await producer.send_batch("t", BODIES)
         assert len(cluster.of_code(BATCH)) == 1
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("layers", [[], [passed_on]], ids=["plain", "with a middleware"])
+def test_one_body_is_no_batch(layers: list[SendMiddleware]) -> None:
+    async def main(cluster: Cluster) -> None:
+        one_body: list[Any] = ["hello", b"hello", bytearray(b"hello"), memoryview(b"hello"), ""]
+        async with cluster.client() as client:
+            producer = client.producer(middlewares=layers)
+            for body in one_body:
+                with pytest.raises(TypeError, match=r"takes a list of bodies, not one \w+: give"):
+                    await producer.send_batch("t", body)
+            assert cluster.of_code(BATCH) == []
+            assert len(await producer.send_batch("t", iter(("a", b"b")))) == 2
 
     run_sim(main)
 

@@ -1,19 +1,28 @@
 """Closing: once, whoever asks and how often, in time, and nothing unfinished is taken for done."""
 
 import asyncio
-from typing import Any
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
 from rocketpy.client.client import Client
+from rocketpy.client.config import ClientConfig
 from rocketpy.client.life import Closes
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.pop_consumer import PopConsumer
+from rocketpy.client.producer import Producer
+from rocketpy.client.pull_consumer import PullConsumer
+from rocketpy.client.push_consumer import Consumer
 from rocketpy.errors import ClosedError
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.testing.sim_loop import SimLoop
 from tests.unit.client.sends import freeze
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, until
 
+T = TypeVar("T")
 QUEUE = MessageQueue("t", "broker-a", 0)
 STORE_OFFSET, UNREGISTER = 15, 35
 
@@ -258,3 +267,86 @@ def test_who_waits_for_the_end_is_told_of_a_fault_that_does_not_pass(kind: str) 
                 assert not consumer.health().ok
 
     run_sim(main)
+
+
+def in_its_loop(loop: SimLoop, work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.end_tasks()
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_client_of_another_event_loop_says_so_instead_of_hanging(*, is_ended: bool) -> None:
+    client = Client(ClientConfig("10.0.0.1:9876"))
+
+    async def begin() -> tuple[Producer, Consumer, PopConsumer, PullConsumer]:
+        await client.start()
+        producer, pull_consumer = client.producer(), client.pull_consumer()
+        assert producer.send_nowait("t", b"x").cancel()
+        await pull_consumer.start()
+        return producer, client.consumer("t"), client.pop_consumer("t"), pull_consumer
+
+    first, second = SimLoop(1), SimLoop(2)  # type: ignore[abstract] # as in run_simulation
+    producer, consumer, pop_consumer, pull_consumer = in_its_loop(first, begin())
+    if is_ended:
+        first.close()
+    uses: list[Callable[[], Any]] = [
+        lambda: producer.send("t", b"x"),
+        lambda: producer.send_nowait("t", b"x"),
+        lambda: producer.send_batch("t", [b"x"]),
+        producer.ready,
+        producer.flush,
+        producer.close,
+        consumer.start,
+        consumer.getone,
+        consumer.batches,
+        consumer.wait_closed,
+        lambda: aiter(consumer),
+        pop_consumer.getone,
+        pop_consumer.close,
+        pull_consumer.poll,
+        pull_consumer.close,
+        client.producer,
+        lambda: client.consumer("t"),
+        lambda: client.pop_consumer("t"),
+        client.pull_consumer,
+        client.start,
+        client.close,
+    ]
+
+    async def call(use: Callable[[], Any]) -> None:
+        outcome = use()
+        if inspect.isawaitable(outcome):
+            await asyncio.wait_for(outcome, 1)
+
+    async def misuse() -> None:
+        for use in uses:
+            with pytest.raises(ClosedError, match=r"in an event loop that .*: connect\(\)") as told:
+                await call(use)
+            assert ("has ended" in str(told.value)) is is_ended
+            assert not told.value.retriable
+        assert "running" in repr(client)
+
+    in_its_loop(second, misuse())
+    for loop in (first, second):
+        loop.close()
+
+
+def test_what_was_closed_in_its_loop_may_be_closed_in_another_one() -> None:
+    client = Client(ClientConfig("10.0.0.1:9876"))
+
+    async def whole() -> Producer:
+        async with client:
+            return client.producer()
+
+    async def again(producer: Producer) -> None:
+        await producer.close()
+        await client.close()
+        with pytest.raises(ClosedError, match="closed"):
+            await client.start()
+
+    first, second = SimLoop(1), SimLoop(2)  # type: ignore[abstract] # as in run_simulation
+    in_its_loop(second, again(in_its_loop(first, whole())))
+    for loop in (first, second):
+        loop.close()

@@ -218,3 +218,63 @@ def test_a_value_that_cannot_be_used_is_refused_and_named(options: dict[str, obj
             assert refused.value.key in options
 
     run_sim(main)
+
+
+@pytest.mark.parametrize("how", ["close", "stop"])
+def test_what_a_waiting_pop_brings_after_the_consumer_left_goes_to_the_next_member(
+    how: str,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client, cluster.client() as other:
+            consumer = client.pop_consumer("t", group="g", start="earliest", invisible_time=600)
+            await consumer.start()
+            await pass_time(1)  # a pop waits at the broker
+            if how == "close":
+                await consumer.close()
+                assert cluster.members("g") == []
+            else:
+                consumer.stop()
+            fill(cluster, 4)
+            async with other.pop_consumer("t", group="g", invisible_time=600) as second:
+                got = {received.body for _ in range(4) if (received := await second.getone(8))}
+                assert got == {b"0", b"1", b"2", b"3"}
+                await pass_time(1)
+                assert consumer.in_hand == 0
+                cluster.requests.clear()
+                await pass_time(60)
+                assert len(cluster.of_code(POP)) < 6, "only one member pops"
+            if how == "stop":
+                await consumer.close()
+
+    run_sim(main, queues=1)
+
+
+def test_a_pop_of_a_queue_that_is_given_up_still_brings_its_messages() -> None:
+    async def main(cluster: Cluster) -> None:
+        assign(cluster, {FIRST, SECOND})
+        async with cluster.client() as client:
+            async with client.pop_consumer(
+                "t", group="g", invisible_time=600, rebalance_interval=1, pop_wait=25
+            ) as consumer:
+                await pass_time(1)
+                assign(cluster, {SECOND})
+                await until(lambda: consumer.assignment == [SECOND])
+                cluster.put("t", b"late", FIRST.queue_id)
+                received = await consumer.getone(8)
+                assert received is not None
+                assert received.body == b"late"
+
+    run_sim(main)
+
+
+def test_a_client_that_closes_waits_for_no_pop_of_a_consumer_that_left() -> None:
+    async def main(cluster: Cluster) -> None:
+        client = cluster.client()
+        await client.start()
+        async with client.pop_consumer("t", group="g", pop_wait=100):
+            await pass_time(1)
+        began_ms = cluster.elapsed_ms
+        await client.close()
+        assert cluster.elapsed_ms - began_ms < 2_000
+
+    run_sim(main)

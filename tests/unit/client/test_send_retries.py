@@ -9,12 +9,14 @@ from rocketpy.client.send_result import SendResult
 from rocketpy.errors import (
     BrokerError,
     ConnectError,
+    IllegalMessageError,
     NoNameServerError,
     NoRouteError,
     RequestTimeoutError,
     SystemFaultError,
 )
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.remoting.config import RemotingClientConfig
 from tests.unit.client.sends import SEND, Sends, first_on, freeze, warm
 from tests.unit.client.sim import BROKER_A, BROKER_B, Cluster, pass_time, run_sim
 
@@ -378,5 +380,25 @@ def test_without_retries_nothing_is_repeated_that_may_have_arrived(answer: Any) 
             with pytest.raises((RequestTimeoutError, BrokerError)):
                 await sending
             assert len(cluster.of_code(SEND)) == refused + 1
+
+    run_sim(main, brokers=2)
+
+
+def test_a_request_larger_than_a_frame_is_no_reason_to_try_again() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client(remoting=RemotingClientConfig(max_frame_bytes=10_000)) as client:
+            producer = client.producer(compress_over_bytes=0)
+            await warm(producer, cluster)
+            for send in (producer.send, producer.send_nowait):
+                cluster.requests.clear()
+                with pytest.raises(IllegalMessageError, match="exceeds the limit of a frame"):
+                    await send("t", bytes(20_000))
+                assert len(cluster.requests) == 1, "it is tried once, and no route is asked for"
+            with pytest.raises(IllegalMessageError):
+                await producer.send_batch("t", [bytes(6_000)] * 2)
+            producer.send_oneway("t", bytes(20_000))
+            await producer.flush()
+            assert producer.lost_oneway == 1
+            assert (await producer.send("t", bytes(9_000))).queue.topic == "t"
 
     run_sim(main, brokers=2)

@@ -44,6 +44,9 @@ CONNECT: list[dict[str, Any]] = [
 PRODUCER: list[dict[str, Any]] = [
     {"timeout": "3"}, {"timeout": float("nan")}, {"timeout": float("inf")},
     {"retries": 2.0}, {"retries": True}, {"latency_fault": "no"}, {"trace": 1},
+    {"compression_level": 10}, {"compression_level": 99}, {"compression_level": -1},
+    {"compression": "lz4", "compression_level": 17},
+    {"compression": "zstd", "compression_level": 23},
     {"compression": "gzip"}, {"flow_control_retry": "sometimes"},
     {"compression": b"zlib"}, {"compression": ["zlib"]}, {"serializer": "json"},
     {"serializer": None}, {"tx_checker": "commit"}, {"trace_topic": None}, {"group": 5},

@@ -9,6 +9,7 @@ from rocketpy.errors import (
     ClosedError,
     ConnectError,
     ConnectionLostError,
+    IllegalMessageError,
     RequestTimeoutError,
     TooManyInFlightError,
 )
@@ -193,6 +194,24 @@ def test_calls_that_wait_are_bounded() -> None:
         assert (await client.invoke(ADDRESS, make_request(LATER), 3_000)).remark == "later"
 
     run(case)
+
+
+def test_a_request_larger_than_a_frame_is_not_sent_and_costs_nobody_the_connection() -> None:
+    async def case(world: World) -> list[int]:
+        server = await world.serve(max_frame_bytes=1_000)
+        client = world.client(max_frame_bytes=1_000)
+        with pytest.raises(IllegalMessageError, match=r"1000 bytes \(max_frame_bytes here") as told:
+            await client.invoke(ADDRESS, make_request(ECHO, None, bytes(1_000)), 3_000)
+        assert not told.value.retriable
+        slow = client.invoke_future(ADDRESS, make_request(LATER), 3_000)
+        with pytest.raises(IllegalMessageError):
+            await client.invoke_oneway(ADDRESS, make_request(ECHO, None, bytes(1_000)), 3_000)
+        assert (await slow).remark == "later"
+        response = await client.invoke(ADDRESS, make_request(ECHO, None, bytes(700)), 3_000)
+        assert server.connection_count == 1
+        return [len(response.body), response.serialize_type]
+
+    assert run(case) == [700, 2], "the offer of MSGPACK went with the first request that was sent"
 
 
 def test_a_server_that_goes_away_gets_the_call_again_on_a_new_connection_once() -> None:

@@ -85,6 +85,25 @@ def test_failed_connect_fails_all_and_the_pause_grows_to_its_limit() -> None:
     assert pauses == sorted(pauses)
 
 
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [(ConnectionResetError(), "ConnectionResetError"), (OSError(111, "refused"), "refused")],
+)
+async def test_a_failed_connect_has_a_reason(failure: OSError, words: str) -> None:
+    class NoNetwork:
+        async def connect(self, *_: Any, **__: Any) -> None:
+            raise failure
+
+    context = FakeContext()
+    context.network = NoNetwork()
+    peer = make_peer(context)
+    waiting = call(peer, context)
+    await peer._connect()
+    assert isinstance(waiting.error, ConnectError)
+    assert str(waiting.error).startswith("cannot connect to 10.0.0.1:10911: ")
+    assert str(waiting.error).endswith(words)
+
+
 def test_calls_in_the_pause_fail_at_once_and_say_why() -> None:
     context = FakeContext(reconnect_backoff_jitter=0.0)
     peer = make_peer(context)
