@@ -95,6 +95,7 @@ __all__ = [
     "SystemFaultError",
     "TooManyInFlightError",
     "TopicNotExistError",
+    "TopicNotWritableError",
     "UnreadableBodyError",
 ]
 
@@ -316,6 +317,12 @@ class NoRouteError(ClientError):
     """No broker serves the topic now; it may be new, or its brokers may be down."""
 
     retriable = True
+
+
+class TopicNotWritableError(NoRouteError):
+    """The topic takes no messages: its permission forbids it; an operator can change that."""
+
+    retriable = False
 
 
 class ConnectError(ClientError):

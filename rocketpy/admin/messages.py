@@ -112,7 +112,7 @@ async def messages_by_key(
     begin_ms: int = 0,
     end_ms: int = _LONG_MAX,
 ) -> list[MessageExt]:
-    """Return messages with a key (12), oldest first.
+    """Return messages with a key (12), oldest first; those of one broker as it stored them.
 
     Args:
         topic: where to look.
@@ -186,7 +186,10 @@ async def _query(
     for response in responses:
         if response.code != ResponseCode.QUERY_NOT_FOUND:
             found += decode_messages(checked(response).body)
-    return sorted(found, key=lambda each: each.store_timestamp_ms)
+    # A broker stores many messages in one millisecond: their places in its log are their order.
+    return sorted(
+        found, key=lambda each: (each.store_timestamp_ms, each.store_host, each.phy_offset)
+    )
 
 
 async def message_at(servers: Servers, queue: MessageQueue, offset: int) -> MessageExt:

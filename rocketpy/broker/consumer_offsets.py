@@ -251,9 +251,13 @@ class ConsumerOffsets:
             return dict(self._table.queues.get((topic, group), {}))
 
     def topics_of_group(self, group: str) -> set[str]:
-        """Topics that the group has committed an offset of."""
+        """Topics that the group has committed an offset of, or will read from a reset one.
+
+        Apache's broker leaves the latter out: such a group seems to have read all there is.
+        """
         with self._lock:
-            return {topic for topic, owner in self._table.queues if owner == group}
+            known = (*self._table.queues, *self.resets.queues)
+            return {topic for topic, owner in known if owner == group}
 
     def groups_of_topic(self, topic: str) -> set[str]:
         """Groups that have committed an offset of the topic."""

@@ -133,7 +133,7 @@ def command(ctx: click.Context, *, namesrv: str | None, context: str | None) -> 
     if namesrv and context and given(ctx, "context"):
         raise click.UsageError("-n and --context both name a cluster")
     if ctx.invoked_subcommand in _ASK_NOBODY and (given(ctx, "namesrv") or given(ctx, "context")):
-        words = f"{ctx.invoked_subcommand} asks no cluster; a broker's own -n comes after its name"
+        words = f"{ctx.invoked_subcommand} asks no cluster; an -n of its own comes after its name"
         raise click.UsageError(words)
 
 

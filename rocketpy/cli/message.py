@@ -18,10 +18,10 @@ from rocketpy.terminal.common import (
     run,
 )
 from rocketpy.terminal.completion import topic_names
-from rocketpy.terminal.render import message_row, printable, show
+from rocketpy.terminal.render import iso, message_row, printable, show
 
 _COLUMNS = ("broker", "queue", "offset", "tag", "keys", "stored", "msg_id", "body")
-_TRACE_COLUMNS = ("kind", "time_ms", "group", "cost_ms", "success", "msg_id")
+_TRACE_COLUMNS = ("kind", "time", "group", "cost_ms", "success", "msg_id")
 _LONG_MAX = (1 << 63) - 1
 
 
@@ -145,7 +145,10 @@ def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
         async with rocketpy_admin.connect(namesrv) as admin:
             return await admin.trace(message_id, topic=topic)
 
-    rows = [{"kind": record.kind, **asdict(record)} for record in run(work())]
+    rows = [
+        {"kind": record.kind, "time": iso(record.time_ms), **asdict(record)}
+        for record in run(work())
+    ]
     if output == "json":
         show(rows, output)
     else:

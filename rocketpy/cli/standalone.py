@@ -3,8 +3,9 @@
 Below the data directory, ``store`` is the broker's and ``namesrv`` the name server's.
 """
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import click
 
 from rocketpy.cli.broker import broker_classes, build_broker, load_config
 from rocketpy.cli.daemon import collect_seldom, common_options, report_configuration, run_server
+from rocketpy.errors import StartError
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.live_settings import load_with_live_file
@@ -49,10 +51,12 @@ class Standalone:
             StartError: a port is taken.
             StoreError: the store directory cannot be used.
         """
-        await self._namesrv.start()
+        with _ports_as_options("--namesrv-port"):
+            await self._namesrv.start()
         broker = build_broker(self._broker_config, namesrv_addr=self._namesrv.address)
         try:
-            await broker.start()
+            with _ports_as_options("--port"):
+                await broker.start()
         except BaseException:
             await self._namesrv.stop()
             raise
@@ -72,6 +76,15 @@ class Standalone:
             "broker": self._broker.address,
             "sends": self._broker.send_path,
         }
+
+
+@contextlib.contextmanager
+def _ports_as_options(option: str) -> Iterator[None]:
+    """Have the error of a port that is taken name the option that changes it."""
+    try:
+        yield
+    except StartError as error:
+        raise StartError(str(error).replace("change listenPort", f"change {option}")) from error
 
 
 def split_overrides(overrides: Sequence[str]) -> tuple[list[str], list[str]]:

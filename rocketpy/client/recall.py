@@ -3,8 +3,15 @@
 Source: DefaultMQProducerImpl.recallMessage (5.4.0).
 """
 
+import contextlib
+
 from rocketpy.client.instance import Instance
-from rocketpy.errors import BadBodyError, IllegalMessageError, NoRouteError
+from rocketpy.errors import (
+    BadBodyError,
+    IllegalMessageError,
+    NoRouteError,
+    TopicNotWritableError,
+)
 from rocketpy.proto.headers.send import RecallMessageRequestHeader
 from rocketpy.proto.recall_handle import decode_recall_handle
 
@@ -21,7 +28,8 @@ async def recall_message(instance: Instance, group: str, topic: str, handle: str
         raise IllegalMessageError(str(error)) from None
     if wanted.topic != topic:
         raise IllegalMessageError(f"the handle is of topic {wanted.topic}, not {topic}")
-    await instance.routes.publish_queues(topic)
+    with contextlib.suppress(TopicNotWritableError):  # what a topic has may be taken back
+        await instance.routes.publish_queues(topic)
     address = instance.routes.master_address(wanted.broker_name)
     if address is None:
         raise NoRouteError(f"broker {wanted.broker_name} has no master")

@@ -14,6 +14,7 @@ from rocketpy.errors import (
     NoRouteError,
     RocketPyError,
     TopicNotExistError,
+    TopicNotWritableError,
     own_copy,
 )
 from rocketpy.proto.allocation import sorted_queues
@@ -21,7 +22,7 @@ from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.codes import RequestCode
 from rocketpy.proto.headers.namesrv import GetRouteInfoRequestHeader
 from rocketpy.proto.message_queue import MessageQueue
-from rocketpy.proto.perm import is_readable, is_writeable
+from rocketpy.proto.perm import is_readable, is_writeable, perm_to_string
 from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -90,6 +91,17 @@ def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, .
     )
 
 
+def _why_closed(topic: str, route: TopicRouteData) -> NoRouteError:
+    """Return why a topic that is served has no queue to write to."""
+    perms = sorted({perm_to_string(queue.perm) for queue in route.queue_datas})
+    if any(is_writeable(queue.perm) for queue in route.queue_datas):
+        return NoRouteError(f"topic {topic} has no queue to write to: no master serves it now")
+    return TopicNotWritableError(
+        f"topic {topic} takes no messages: its permission is {', '.join(perms) or 'not known'}, "
+        "which does not allow to write to any queue"
+    )
+
+
 class RouteTable:
     """Routes by topic, and broker addresses by name.
 
@@ -104,6 +116,7 @@ class RouteTable:
         self._routes: dict[str, TopicRouteData] = {}
         self._publish: dict[str, tuple[MessageQueue, ...]] = {}
         self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
+        self._closed: dict[str, NoRouteError] = {}  # why a topic that is served takes no message
         self._brokers: dict[str, dict[int, str]] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._wanted: set[str] = set()
@@ -117,6 +130,7 @@ class RouteTable:
         """Return the writable queues; of an unknown topic, those it will be created with.
 
         Raises:
+            TopicNotWritableError: the topic's permission forbids to write to any of its queues.
             NoRouteError: nobody serves the topic and nobody would create it.
             NoNameServerError: no name server answers.
         """
@@ -125,6 +139,8 @@ class RouteTable:
             return queues
         await self.refresh(topic)
         queues = self._publish.get(topic)
+        if not queues and (closed := self._closed.get(topic)) is not None:
+            raise own_copy(closed)
         if not queues:
             queues = await self._queues_to_create(topic)
         if not queues:
@@ -228,15 +244,19 @@ class RouteTable:
 
     async def _fetch_and_store(self, topic: str) -> None:
         route = await self._fetch(topic)
-        if route is not None and route != self._routes.get(topic):
+        if route is None:
+            self._closed.pop(topic, None)  # deleted: a message may create it anew
+        elif route != self._routes.get(topic):
             self._store(topic, route)
+        elif not publish_queues(topic, route):  # as it was before it was gone for a while
+            self._remember_writable(topic, (), route)
 
     def _store(self, topic: str, route: TopicRouteData) -> None:
         # Both may fail, and then nothing changes.
         writable, readable = publish_queues(topic, route), subscribe_queues(topic, route)
         self._routes[topic] = route
         self._remember_brokers(route)
-        self._publish[topic] = writable
+        self._remember_writable(topic, writable, route)
         self._subscribe[topic] = readable
         logger.info(
             "route of %(topic)s changed: %(count)d queues",
@@ -244,6 +264,15 @@ class RouteTable:
         )
         for listener in self.on_change:
             listener(topic)
+
+    def _remember_writable(
+        self, topic: str, queues: tuple[MessageQueue, ...], route: TopicRouteData
+    ) -> None:
+        self._publish[topic] = queues
+        if queues:
+            self._closed.pop(topic, None)
+        else:
+            self._closed[topic] = _why_closed(topic, route)
 
     def _remember_brokers(self, route: TopicRouteData) -> None:
         for broker in route.broker_datas:

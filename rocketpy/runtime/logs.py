@@ -8,6 +8,7 @@ for machines. The library on its own never configures logging.
 import contextlib
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
@@ -66,16 +67,44 @@ def configure(
     logging.getLogger("asyncio").setLevel(max(number, logging.WARNING))
 
 
+class _GoingThrough:
+    """How many are in `through_logging` now."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+
+
+_going_through: Final = _GoingThrough()
+
+
 @contextlib.contextmanager
 def through_logging() -> Iterator[None]:
     """Send the servers' events to `logging` for a while: for programs that run them beside others.
 
     Nothing is printed then, and a test runner shows them with the test that failed. A process that
-    has configured structlog itself keeps its way.
+    has configured structlog itself keeps its way. Several may go on at once, on any threads: what
+    they say is put back by the last.
     """
-    if structlog.is_configured():
+    with _going_through.lock:
+        if not _going_through.count and structlog.is_configured():
+            is_ours = False
+        else:
+            is_ours = True
+            _going_through.count += 1
+            if _going_through.count == 1:
+                _configure_through_logging()
+    try:
         yield
-        return
+    finally:
+        if is_ours:
+            with _going_through.lock:
+                _going_through.count -= 1
+                if not _going_through.count:
+                    structlog.reset_defaults()
+
+
+def _configure_through_logging() -> None:
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -85,10 +114,6 @@ def through_logging() -> Iterator[None]:
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    try:
-        yield
-    finally:
-        structlog.reset_defaults()
 
 
 def _renderers(log_format: LogFormat, *, colours: bool) -> "list[Processor]":

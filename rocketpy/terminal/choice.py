@@ -16,6 +16,7 @@ from rocketpy.terminal import contexts
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+NAMESRV_ADDR: Final = "NAMESRV_ADDR"
 METAVAR: Final = "HOST:PORT[;HOST:PORT...]"
 _VARIABLES: Final = {
     "access_key": "ROCKETPY_ACCESS_KEY",
@@ -52,6 +53,13 @@ class NamesrvOption(click.Option):
         if cluster.secret_key:
             _lend(ctx.find_root(), cluster)
         return cluster.namesrv, ParameterSource.DEFAULT_MAP
+
+
+def lend_namesrv(ctx: click.Context, namesrv: str) -> None:
+    """Have the environment name these name servers until the command ends."""
+    before = os.environ.get(NAMESRV_ADDR)
+    ctx.call_on_close(lambda: _set(NAMESRV_ADDR, before))
+    _set(NAMESRV_ADDR, namesrv)
 
 
 def _lend(root: click.Context, cluster: contexts.Cluster) -> None:

@@ -6,6 +6,7 @@ fixtures hand out. Nothing is simulated: sockets, files and protocol are those o
 """
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -24,6 +25,7 @@ from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.remoting.config import RemotingServerConfig
 from rocketpy.runtime.clock import Clock, SystemClock
 from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.logs import through_logging
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.faults import FaultyNetwork
 
@@ -43,6 +45,8 @@ SMALL_STORE: Mapping[str, str] = {
 
 class LocalCluster:
     """A name server and brokers on the running loop.
+
+    What they log goes to `logging` while it runs, unless the process has configured structlog.
 
     Args:
         directory: store directories are made below it.
@@ -71,6 +75,7 @@ class LocalCluster:
         self._name_server: NameServer | None = None
         self.brokers: list[Broker] = []
         self._networks: list[FaultyNetwork] = []
+        self._logs = contextlib.ExitStack()
 
     @property
     def namesrv(self) -> str:
@@ -86,6 +91,14 @@ class LocalCluster:
 
     async def start(self) -> None:
         """Start the name server, then the brokers, and wait until they are registered."""
+        self._logs.enter_context(through_logging())
+        try:
+            await self._start()
+        except BaseException:
+            self._logs.close()
+            raise
+
+    async def _start(self) -> None:
         keys = [f"{k}={v}" for k, v in self._properties.items() if k.startswith("tls.server.")]
         loaded = load(Sources(overrides=tuple(keys)), [RemotingServerConfig])
         tls = loaded.get(RemotingServerConfig).tls
@@ -102,12 +115,13 @@ class LocalCluster:
 
     async def stop(self) -> None:
         """Stop everything; the store directories stay."""
-        while self.brokers:
-            self._networks.pop().heal()
-            await self.brokers.pop().stop()
-        if self._name_server is not None:
-            await self._name_server.stop()
-            self._name_server = None
+        with self._logs:
+            while self.brokers:
+                self._networks.pop().heal()
+                await self.brokers.pop().stop()
+            if self._name_server is not None:
+                await self._name_server.stop()
+                self._name_server = None
 
     async def restart_broker(self, number: int = 0) -> Broker:
         """Stop one broker cleanly and start it again on the same port and store, without faults."""

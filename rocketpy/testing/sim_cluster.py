@@ -36,6 +36,7 @@ from rocketpy.remoting.client import RemotingClient
 from rocketpy.remoting.config import RemotingClientConfig, RemotingServerConfig
 from rocketpy.runtime.clock import Clock
 from rocketpy.runtime.config import Sources, load
+from rocketpy.runtime.logs import through_logging
 from rocketpy.runtime.service import LoopService, Service
 from rocketpy.store.config import MessageStoreConfig
 from rocketpy.testing.sim_files import ProcessEndedError, SimFiles
@@ -304,6 +305,8 @@ def run_simulation(
 ) -> T:
     """Run a scenario on a fresh cluster and return its result.
 
+    What the servers log goes to `logging`, unless the process has configured structlog.
+
     Args:
         scenario: gets the started cluster; a day of virtual time at most.
         seed: decides everything that is not decided by the scenario.
@@ -320,8 +323,9 @@ def run_simulation(
         await cluster.stop()
         return result
 
-    try:
-        return loop.run_until_complete(main())
-    finally:
-        loop.end_tasks()
-        loop.close()
+    with through_logging():
+        try:
+            return loop.run_until_complete(main())
+        finally:
+            loop.end_tasks()
+            loop.close()

@@ -12,7 +12,7 @@ from rocketpy.proto.properties import (
 )
 from rocketpy.proto.topic_names import DLQ_PREFIX
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
-from rocketpy.spark.jobs.session import plain_errors, spark_session
+from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
 from rocketpy.spark.jobs.shell import (
     deal_options,
     main,
@@ -142,6 +142,7 @@ def command(  # noqa: PLR0913 - an option each
     next --requeue, so choose with --where or --from. Each copy has the id it had, and says in its
     property REQUEUED_FROM which letter it is. Every group of the origin topic gets it.
     """
+    need_extra()  # options are looked at by what needs pyarrow
     progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
     of_reader, of_sink = deal_options(options, namesrv)

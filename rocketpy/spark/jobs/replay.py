@@ -10,7 +10,7 @@ import click
 
 from rocketpy.errors import JobError
 from rocketpy.spark.jobs.rows import collected, time_options, topic_frame
-from rocketpy.spark.jobs.session import plain_errors, spark_session
+from rocketpy.spark.jobs.session import need_extra, plain_errors, spark_session
 from rocketpy.spark.jobs.shell import (
     deal_options,
     main,
@@ -197,6 +197,7 @@ def command(  # noqa: PLR0913 - an option each
     At least once: a task that is repeated sends again, with the same property _spark_id. What the
     topic holds is fixed when the job begins: sending to the same topic comes to an end.
     """
+    need_extra()  # options are looked at by what needs pyarrow
     progress = progress_for(output)
     settings, options = split_conf(key_values(conf, "--conf"))
     to_servers = to_namesrv or namesrv

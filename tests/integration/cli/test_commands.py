@@ -350,5 +350,6 @@ def test_the_trace_of_a_message(cli: Cli, rocketpy_cluster: ClusterThread) -> No
     cli("message", "trace", "k2", code=1)
     assert "nobody recorded anything of k2" in cli.err
     assert (row["kind"], row["group"], row["msg_id"]) == ("Pub", "senders", sent.msg_id)
+    assert row["time"].endswith("Z")
     assert sent.msg_id in cli("message", "trace", sent.msg_id)
     cli("message", "trace", "nobody", code=1)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
 import rocketpy
 import rocketpy.sync
@@ -104,6 +105,18 @@ async def test_a_cluster_on_the_running_loop(tmp_path: Path) -> None:
         assert {each.queue.broker_name for each in results} == {"broker-a", "broker-b"}
         assert cluster.message_count("t") == 8
         assert len(cluster.broker_addresses) == 2
+
+
+async def test_what_clusters_log_goes_where_logs_go(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("INFO")
+    async with LocalCluster(tmp_path / "one"):
+        async with LocalCluster(tmp_path / "two"):
+            pass
+    assert capsys.readouterr() == ("", "")
+    assert any("broker started" in each.getMessage() for each in caplog.records)
+    assert not structlog.is_configured()
 
 
 def test_a_cluster_in_a_thread_survives_a_restart_of_its_broker(tmp_path: Path) -> None:

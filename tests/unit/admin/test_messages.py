@@ -114,6 +114,16 @@ async def test_either_id_will_do(admin: Admin, remoting: FakeRemoting) -> None:
         await admin.message_by_id("t", "nonsense")
 
 
+async def test_messages_of_one_millisecond_come_as_they_were_stored(
+    admin: Admin, remoting: FakeRemoting
+) -> None:
+    newest_first = b"".join(record(each, stored_ms=7) for each in (3, 2, 1))
+    remoting.response(RequestCode.QUERY_MESSAGE, at=A, body=newest_first)
+    remoting.response(RequestCode.QUERY_MESSAGE, 22, at=B)
+    found = await admin.messages_by_key("t", "k")
+    assert [each.queue_offset for each in found] == [1, 2, 3]
+
+
 async def test_keys_are_exact_and_sorted_by_time(admin: Admin, remoting: FakeRemoting) -> None:
     remoting.response(RequestCode.QUERY_MESSAGE, at=A, body=record(1, keys="a k", stored_ms=9))
     body = record(2, keys="k", stored_ms=5) + record(3, keys="kk")

@@ -1,9 +1,14 @@
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from rocketpy.cli.main import command
-from rocketpy.cli.standalone import split_overrides
+from rocketpy.cli.standalone import Standalone, split_overrides
+from rocketpy.errors import StartError
+from rocketpy.namesrv.config import NamesrvConfig
+from rocketpy.namesrv.server import NameServer
+from rocketpy.runtime.config import ConfigSet
 
 
 def test_each_server_gets_the_keys_it_knows() -> None:
@@ -60,3 +65,15 @@ def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
     )
     assert result.exit_code != 0
     assert "did you mean flushDiskType?" in str(result.exception)
+
+
+async def test_a_port_that_is_taken_is_told_with_the_option_that_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def taken(_: object) -> None:
+        raise StartError("port 9876 is taken: stop who listens there or change listenPort")
+
+    monkeypatch.setattr(NameServer, "start", taken)
+    namesrv = ConfigSet.of(NamesrvConfig(data_dir=str(tmp_path)))
+    with pytest.raises(StartError, match="or change --namesrv-port"):
+        await Standalone(namesrv, ConfigSet.of()).start()

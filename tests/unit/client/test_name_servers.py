@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 
 from rocketpy.client.name_servers import NameServers, parse_addresses
-from rocketpy.errors import ConnectError, NoNameServerError, RequestTimeoutError
+from rocketpy.errors import (
+    ConnectError,
+    NameServerAddressError,
+    NoNameServerError,
+    RequestTimeoutError,
+)
 from rocketpy.proto.command import RemotingCommand, make_response
 
 
 class FakeRemoting:
-    def __init__(self, **ends: Exception | None) -> None:
+    def __init__(self, **ends: Exception | int | None) -> None:
         self.ends = {f"{name}:9876": end for name, end in ends.items()}
         self.asked: list[tuple[str, int]] = []
 
@@ -22,9 +27,9 @@ class FakeRemoting:
         await asyncio.sleep(0)
         self.asked.append((address[0], timeout_ms))
         end = self.ends[address]
-        if end is not None:
+        if isinstance(end, Exception):
             raise end
-        return make_response(command)
+        return make_response(command, end or 0)
 
 
 def servers(remoting: FakeRemoting, timeout_ms: int = 3000) -> NameServers:
@@ -61,3 +66,10 @@ async def test_when_none_answers_the_error_tells_about_each() -> None:
         await servers(remoting).invoke(105, {})
     with pytest.raises(NoNameServerError, match="no name server given"):
         await NameServers((), FakeRemoting(), random.Random(1), 1).invoke(105, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [105, 106, 206, 224])
+async def test_a_broker_is_told_from_a_name_server_by_what_it_does_not_support(code: int) -> None:
+    with pytest.raises(NameServerAddressError, match="a:9876 is no name server"):
+        await servers(FakeRemoting(a=3)).invoke(code, {})
+    assert (await servers(FakeRemoting(a=3, b=None)).invoke(code, {})).code == 0

@@ -9,7 +9,14 @@ import pytest
 
 from rocketpy.client.name_servers import NameServers
 from rocketpy.client.route_table import RouteTable, publish_queues, subscribe_queues
-from rocketpy.errors import BadBodyError, BrokerError, ConnectError, NoNameServerError, NoRouteError
+from rocketpy.errors import (
+    BadBodyError,
+    BrokerError,
+    ConnectError,
+    NoNameServerError,
+    NoRouteError,
+    TopicNotWritableError,
+)
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
@@ -201,6 +208,55 @@ async def test_nobody_to_write_to_is_said() -> None:
     with pytest.raises(NoRouteError):
         await kit.table.publish_queues("new")
     assert await kit.table.subscribe_queues("new") == ()
+
+
+async def test_a_topic_that_takes_no_messages_is_not_created_anew() -> None:
+    kit = Kit()
+    kit.remoting.routes = {"TBW102": route("a", queues=8), "t": route("a", perm=READ_ONLY)}
+    for _ in range(2):
+        with pytest.raises(TopicNotWritableError, match="topic t takes no messages") as failure:
+            await kit.table.publish_queues("t")
+        assert not failure.value.retriable
+    assert "TBW102" not in kit.remoting.asked
+    assert kit.changed == ["t"], "told once"
+    kit.remoting.routes["t"] = route("a", queues=1)
+    assert len(await kit.table.publish_queues("t")) == 1, "an operator changed it back"
+
+
+async def test_a_writable_topic_that_becomes_read_only_is_refused_with_its_next_route() -> None:
+    kit = Kit()
+    kit.remoting.routes = {"TBW102": route("a", queues=8), "t": route("a")}
+    assert len(await kit.table.publish_queues("t")) == 2
+    kit.remoting.routes["t"] = route("a", perm=READ_ONLY)
+    await kit.table.refresh_all()
+    with pytest.raises(TopicNotWritableError):
+        await kit.table.publish_queues("t")
+
+
+async def test_a_read_only_topic_that_was_deleted_may_be_created_and_come_back_as_it_was() -> None:
+    kit = Kit()
+    read_only = route("a", perm=READ_ONLY)
+    kit.remoting.routes = {"TBW102": route("a", queues=8), "t": read_only}
+    with pytest.raises(TopicNotWritableError):
+        await kit.table.publish_queues("t")
+    kit.remoting.routes["t"] = NO_TOPIC
+    assert len(await kit.table.publish_queues("t")) == 4
+    kit.remoting.routes["t"] = read_only
+    await kit.table.refresh("t")
+    with pytest.raises(TopicNotWritableError):
+        await kit.table.publish_queues("t")
+
+
+async def test_a_topic_without_a_master_waits_for_one_and_goes_nowhere_else() -> None:
+    kit = Kit()
+    without = route("a")
+    without.broker_datas[0].broker_addrs = {1: "a:2"}
+    kit.remoting.routes = {"TBW102": route("b", queues=8), "t": without}
+    with pytest.raises(NoRouteError, match="no master") as failure:
+        await kit.table.publish_queues("t")
+    assert failure.value.retriable
+    kit.remoting.routes["t"] = route("a")
+    assert ids(await kit.table.publish_queues("t")) == [("a", 0), ("a", 1)]
 
 
 async def test_a_refresh_of_all_tries_all_and_raises_the_last_failure() -> None:

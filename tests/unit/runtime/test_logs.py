@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 import logging
@@ -68,6 +69,17 @@ def test_events_may_go_through_logging_for_a_while(
         structlog.get_logger("daemon").debug("hidden")
     assert [record.getMessage() for record in caplog.records] == ["event='ready' port=9876"]
     assert capsys.readouterr() == ("", "")
+    assert not structlog.is_configured()
+
+
+def test_one_that_ends_leaves_the_other_s_way(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(logs.through_logging())
+    second.enter_context(logs.through_logging())
+    first.close()
+    structlog.get_logger("daemon").info("of the second")
+    second.close()
+    assert capsys.readouterr().out == ""
     assert not structlog.is_configured()
 
 

@@ -1,5 +1,6 @@
 """A scenario of the whole system runs in virtual time and repeats; the docs' example is one."""
 
+import logging
 import re
 from pathlib import Path
 
@@ -57,3 +58,15 @@ def test_an_hour_of_idling_takes_no_time_and_breaks_nothing() -> None:
         return list(cluster.loop.errors)
 
     assert run_simulation(scenario, brokers=2) == []
+
+
+def test_what_the_servers_log_goes_where_logs_go(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario(_: SimCluster) -> None:
+        return None
+
+    caplog.set_level(logging.INFO)
+    run_simulation(scenario)
+    assert capsys.readouterr() == ("", "")
+    assert any("broker started" in each.getMessage() for each in caplog.records)

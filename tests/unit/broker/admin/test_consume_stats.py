@@ -35,6 +35,18 @@ def test_progress_of_a_group(kit: Kit) -> None:
     assert table[MessageQueue("U", "b", 0)]["consumerOffset"] == 3
 
 
+def test_a_group_that_is_reset_before_its_first_commit_is_behind(kit: Kit) -> None:
+    admin = filled(kit)
+    kit.offsets.assign_reset("fresh", "T", 0, 2)
+    table = loads(ask(admin.of_group, {"consumerGroup": "fresh"}).body)["offsetTable"]
+    assert [(each.queue_id, row["consumerOffset"]) for each, row in sorted(table.items())] == [
+        (0, 2),
+        (1, 0),
+    ]
+    kit.offsets.take_reset("fresh", "T", 0)
+    assert loads(ask(admin.of_group, {"consumerGroup": "fresh"}).body)["offsetTable"] == {}
+
+
 def test_progress_in_chosen_topics(kit: Kit) -> None:
     admin = filled(kit)
     for ext in ({"topic": "U"}, {"topicList": "U;Nope;"}):

@@ -1,0 +1,67 @@
+"""What the guide says of SQL92 conditions is so."""
+
+import re
+
+import pytest
+
+from rocketpy.errors import ExpressionError
+from rocketpy.sql92.condition import compile_condition
+from tests.docs.snippets import GUIDE
+
+SECTION = (
+    (GUIDE / "consuming.md")
+    .read_text(encoding="utf-8")
+    .partition("### What a condition may be\n")[2]
+    .partition("\n## ")[0]
+)
+ROWS = [line.split("|")[1] for line in SECTION.splitlines() if line.startswith("| `")]
+CONDITIONS = [each for row in ROWS for each in re.findall(r"`([^`]+)`", row)]
+[REFUSED] = [line for line in SECTION.splitlines() if line.startswith("- Refused")]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition_of_the_table_is_one(condition: str) -> None:
+    assert compile_condition(condition).ignored_from is None
+
+
+def test_what_it_says_is_refused_is_no_whole_condition() -> None:
+    found = re.findall(r"`([^`]+)`", REFUSED.partition(" Apache ignores")[0])
+    assert len(found) == 8
+    for text in found:
+        try:
+            ignored_from = compile_condition(text).ignored_from
+        except ExpressionError:
+            continue
+        assert ignored_from is not None, text
+
+
+@pytest.mark.parametrize(
+    ("condition", "takes"),
+    [
+        ("amount > 100", True),
+        ("amount BETWEEN 150 AND 150", True),
+        ("amount = 150 AND amount = '150'", True),
+        ("paid = true", True),
+        ("TAGS = 'a' AND KEYS = 'k'", True),
+        ("region = 'EU'", False),
+        ("region > 1 OR region <= 1", False),
+        ("name = 'it''s' /* said */", True),
+        ("none = 'a'", False),
+        ("none <> 'a'", False),
+        ("none NOT IN ('a')", False),
+        ("none NOT CONTAINS 'a'", False),
+        ("NOT (none = 'a')", False),
+        ("none IS NULL", True),
+        ("region = 'eu' OR region = 'us' AND amount < 0", True),
+    ],
+)
+def test_what_it_takes(condition: str, takes: bool) -> None:
+    headers = {"amount": "150", "region": "eu", "name": "it's", "paid": "true"}
+    found = compile_condition(condition)
+    assert found.matches({**headers, "TAGS": "a", "KEYS": "k"}) is takes
+    assert found.ignored_from is None
+
+
+def test_not_binds_closer_than_a_comparison() -> None:
+    with pytest.raises(ExpressionError):
+        compile_condition("NOT amount > 1")

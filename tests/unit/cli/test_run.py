@@ -1,0 +1,59 @@
+"""Whose name servers an app asks that `rocketpy run` runs."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from rocketpy.cli.main import command
+from rocketpy.terminal.contexts import Cluster, Contexts, save
+
+APP = """
+import rocketpy
+from rocketpy.client.name_servers import find_addresses
+
+
+class Shown(rocketpy.App):
+    def run(self) -> None:
+        print(*find_addresses(self.client.config.name_servers))
+
+
+{name} = Shown({given})
+"""
+
+
+@pytest.fixture(autouse=True)
+def apps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apps_of_a_run.py").write_text(
+        APP.format(name="app", given="") + APP.format(name="own", given="'own:1'")
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(click, "get_app_dir", lambda name: str(tmp_path / name))
+    save(Contexts({"closed": Cluster("closed:1", access_key="shop", secret_key="x")}, "closed"))
+    for name in ("NAMESRV_ADDR", "ROCKETPY_CONTEXT", "ROCKETPY_ACCESS_KEY", "ROCKETPY_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def run(*words: str, app: str = "app", **environ: str) -> Result:
+    sys.modules.pop("apps_of_a_run", None)
+    return CliRunner().invoke(command, ("run", f"apps_of_a_run:{app}", *words), env=environ)
+
+
+def test_an_app_that_names_none_asks_those_of_the_command() -> None:
+    assert run().output == "127.0.0.1:9876\n", "as all other commands do"
+    assert run(NAMESRV_ADDR="env:1").output == "env:1\n"
+    assert run("-n", "given:1;given:2", NAMESRV_ADDR="env:1").output == "given:1 given:2\n"
+    assert "NAMESRV_ADDR" not in os.environ, "it is lent for as long as the app runs"
+
+
+def test_an_app_that_names_some_asks_those() -> None:
+    assert run("-n", "given:1", app="own").output == "own:1\n"
+
+
+def test_no_context_is_lent_to_an_app() -> None:
+    assert run().output == "127.0.0.1:9876\n", "the context in use does not count"
+    assert run(ROCKETPY_CONTEXT="closed").output == "127.0.0.1:9876\n"
