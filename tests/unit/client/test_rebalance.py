@@ -180,7 +180,11 @@ def test_members_that_subscribe_differently_are_told_so_once(caplog: Any) -> Non
 
     with caplog.at_level("WARNING", "rocketpy.client.instance"):
         run_sim(main)
-    told = [each for each in caplog.records if "subscribe differently" in each.getMessage()]
+    told = [
+        each
+        for each in caplog.records
+        if each.name == "rocketpy.client.instance" and "subscribe differently" in each.getMessage()
+    ]
     assert len(told) == 2, "each client, once"
 
 
