@@ -1,10 +1,28 @@
-"""What proves a line of the design documents has to run: docs/SEEDS.md names no skipped test."""
+"""For all tests: logging is left as it was, and docs/SEEDS.md names no skipped test."""
+
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from tests.docs.seeds import skipped_tests
 
 _skipped: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _structlog_as_it_was() -> Iterator[None]:
+    """Put back how structlog was configured.
+
+    Clusters under test let a configured structlog be, and `structlog.testing.capture_logs` leaves
+    it configured: what one test captured would decide where the next one's servers print.
+    """
+    before = structlog.get_config() if structlog.is_configured() else None
+    yield
+    if before is not None:
+        structlog.configure(**before)
+    elif structlog.is_configured():
+        structlog.reset_defaults()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

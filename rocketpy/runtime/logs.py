@@ -23,6 +23,9 @@ LogFormat = Literal["console", "json"]
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
+_FRAMES_OF_STRUCTLOG: Final = 4
+"""`BoundLogger`'s method, its two ways to the logger, and the one who logged."""
+
 
 def configure(
     *, level: str = "info", log_format: LogFormat = "console", stream: TextIO | None = None
@@ -110,10 +113,24 @@ def _configure_through_logging() -> None:
             structlog.stdlib.filter_by_level,
             structlog.processors.format_exc_info,
             structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
+            _of_the_caller,
         ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        # structlog's own factory would change the class of all loggers of the program.
+        logger_factory=logging.getLogger,
         wrapper_class=structlog.stdlib.BoundLogger,
     )
+
+
+def _of_the_caller(
+    logger: logging.Logger, _name: str, text: str
+) -> tuple[tuple[str], dict[str, int]]:
+    """Have `logging` name the line that logged, not the one of structlog that passed it on.
+
+    Loggers made since a program asked for structlog's own factory see to that themselves.
+    """
+    if type(logger).findCaller is logging.Logger.findCaller:
+        return (text,), {"stacklevel": _FRAMES_OF_STRUCTLOG}
+    return (text,), {}
 
 
 def _renderers(log_format: LogFormat, *, colours: bool) -> "list[Processor]":

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from rocketpy.cli.main import command
 from rocketpy.runtime.logs import through_logging
@@ -30,7 +29,6 @@ EVERY = [
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]:
     directory = tmp_path_factory.mktemp("guide")
-    structlog.reset_defaults()  # `capture_logs` of other tests leaves it configured, to print
     with through_logging(), ClusterThread(directory, properties=SETTINGS) as running:
         yield running
 

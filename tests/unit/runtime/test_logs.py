@@ -13,11 +13,11 @@ from rocketpy.runtime import logs
 @pytest.fixture(autouse=True)
 def restore_logging() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    handlers, level, made_as = root.handlers[:], root.level, logging.getLoggerClass()
     yield
+    logging.setLoggerClass(made_as)
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def test_events_and_library_lines_end_in_the_same_json() -> None:
@@ -64,12 +64,28 @@ def test_events_may_go_through_logging_for_a_while(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO)
-    with logs.through_logging():
-        structlog.get_logger("daemon").info("ready", port=9876)
-        structlog.get_logger("daemon").debug("hidden")
-    assert [record.getMessage() for record in caplog.records] == ["event='ready' port=9876"]
+    # One logger was made before structlog made its own class the one of all, one after.
+    classes = (logging.Logger, type(structlog.stdlib.LoggerFactory()("made with structlog's")))
+    for number, made_as in enumerate(classes):
+        before = logging.getLoggerClass()
+        logging.setLoggerClass(made_as)
+        name = f"daemon.{number}"
+        with logs.through_logging():
+            structlog.get_logger(name).info("ready", port=9876)
+            structlog.get_logger(name).debug("hidden")
+        logging.setLoggerClass(before)
+    assert {record.getMessage() for record in caplog.records} == {"event='ready' port=9876"}
+    assert [record.pathname for record in caplog.records] == [__file__] * 2
     assert capsys.readouterr() == ("", "")
     assert not structlog.is_configured()
+
+
+def test_the_class_of_loggers_stays_the_program_s_own() -> None:
+    before = logging.getLoggerClass()
+    with logs.through_logging():
+        structlog.get_logger("daemon").info("ready")
+        assert logging.getLoggerClass() is before
+    assert logging.getLoggerClass() is before
 
 
 def test_one_that_ends_leaves_the_other_s_way(capsys: pytest.CaptureFixture[str]) -> None:
