@@ -25,6 +25,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 _FRAMES_OF_STRUCTLOG: Final = 4
 """`BoundLogger`'s method, its two ways to the logger, and the one who logged."""
+_key_values: Final = structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True)
 
 
 def configure(
@@ -112,8 +113,7 @@ def _configure_through_logging() -> None:
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
-            _of_the_caller,
+            _as_text,
         ],
         # structlog's own factory would change the class of all loggers of the program.
         logger_factory=logging.getLogger,
@@ -121,13 +121,14 @@ def _configure_through_logging() -> None:
     )
 
 
-def _of_the_caller(
-    logger: logging.Logger, _name: str, text: str
+def _as_text(
+    logger: logging.Logger, name: str, event: "EventDict"
 ) -> tuple[tuple[str], dict[str, int]]:
     """Have `logging` name the line that logged, not the one of structlog that passed it on.
 
     Loggers made since a program asked for structlog's own factory see to that themselves.
     """
+    text = _key_values(logger, name, event)
     if type(logger).findCaller is logging.Logger.findCaller:
         return (text,), {"stacklevel": _FRAMES_OF_STRUCTLOG}
     return (text,), {}

@@ -65,8 +65,8 @@ def test_events_may_go_through_logging_for_a_while(
 ) -> None:
     caplog.set_level(logging.INFO)
     # One logger was made before structlog made its own class the one of all, one after.
-    classes = (logging.Logger, type(structlog.stdlib.LoggerFactory()("made with structlog's")))
-    for number, made_as in enumerate(classes):
+    of_structlog: type[logging.Logger] = type(structlog.stdlib.LoggerFactory()("made by it"))
+    for number, made_as in enumerate((logging.Logger, of_structlog)):
         before = logging.getLoggerClass()
         logging.setLoggerClass(made_as)
         name = f"daemon.{number}"
