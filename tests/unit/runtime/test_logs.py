@@ -66,7 +66,8 @@ def test_events_may_go_through_logging_for_a_while(
     caplog.set_level(logging.INFO)
     # One logger was made before structlog made its own class the one of all, one after.
     of_structlog: type[logging.Logger] = type(structlog.stdlib.LoggerFactory()("made by it"))
-    for number, made_as in enumerate((logging.Logger, of_structlog)):
+    classes: list[type[logging.Logger]] = [logging.Logger, of_structlog]
+    for number, made_as in enumerate(classes):
         before = logging.getLoggerClass()
         logging.setLoggerClass(made_as)
         name = f"daemon.{number}"
