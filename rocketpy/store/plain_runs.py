@@ -111,8 +111,12 @@ def plain_run(
     """
     view, base, file_end = file
     places, sizes = columns_of(window)
-    ends = list(map(add, places, sizes))
-    if places[0] < base or min(sizes) <= 0 or not all(map(le, ends, places[1:])):
+    ends = tuple(map(add, places, sizes))
+    if places[0] < base or min(sizes) <= 0:
+        return None
+    # As mostly in a batch: compared at once, where a look at each pair costs as much as the rest.
+    is_joined = ends[:-1] == places[1:]
+    if not is_joined and not all(map(le, ends, places[1:])):
         return None
     size_bytes = sum(sizes)
     if size_bytes > most_bytes or ends[-1] > file_end:
@@ -122,10 +126,13 @@ def plain_run(
         if not count:
             return None
         places, ends, size_bytes = places[:count], ends[:count], totals[count - 1]
+    if may_join and is_joined:
+        records = [view[places[0] - base : ends[-1] - base]]
+        return _new(PlainRun, (places, records, size_bytes))  # without the frame of a call
     starts: Sequence[int] = places
-    if may_join and len(places) > 1 and ends[0] == places[1]:  # as mostly in a batch
+    if may_join and len(places) > 1 and ends[0] == places[1]:
         is_apart = list(map(ne, ends, places[1:]))
         starts = (places[0], *compress(places[1:], is_apart))
-        ends = [*compress(ends, is_apart), ends[-1]]
+        ends = (*compress(ends, is_apart), ends[-1])
     records = [view[start - base : end - base] for start, end in zip(starts, ends, strict=True)]
-    return _new(PlainRun, (places, records, size_bytes))  # without the frame of a call
+    return _new(PlainRun, (places, records, size_bytes))

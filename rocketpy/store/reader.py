@@ -361,22 +361,31 @@ class MessageReader:
         recent_from: int,
         may_join: bool,
     ) -> GetMessageResult | None:
-        """Read as many messages as are wanted, if all of them are as they usually are.
+        """Read what there is of what is wanted, if all of it is as it usually is.
 
         Recent, whole, written or checked in this life of the broker, none of them damaged: what is
         to be known of each is known then. None for all others: `Selection` looks at them.
         """
         log, (most, most_bytes) = self._log, limit
         window = self._ahead.window(queue, queue_offset, self._scan_count * ENTRY_BYTES)
-        if window is None or not 0 < most * ENTRY_BYTES <= len(window):
+        if window is None or most < 1:
             return None
         first: int = ENTRY.unpack_from(window)[0]
         if first < recent_from or first < log.verified_from or log.damaged:
             return None
         self._expect(first)
+        if len(window) > most * ENTRY_BYTES:
+            window = window[: most * ENTRY_BYTES]
         file = log.written_part(first)
-        run = plain_run(window[: most * ENTRY_BYTES], most_bytes, file, may_join=may_join)
-        if run is None or len(run.places) != most:
+        run = plain_run(window, most_bytes, file, may_join=may_join)
+        if run is None:
             return None
-        following = queue_offset + most
-        return GetMessageResult(_FOUND, following, *ends, run.records, most, run.size_bytes)
+        count = len(run.places)
+        if count * ENTRY_BYTES < len(window):
+            # The next one is in another file, unless it would be too much.
+            size: int = ENTRY.unpack_from(window, count * ENTRY_BYTES)[1]
+            if run.size_bytes + size <= most_bytes:
+                return None
+        return GetMessageResult(
+            _FOUND, queue_offset + count, *ends, run.records, count, run.size_bytes
+        )
