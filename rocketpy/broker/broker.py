@@ -18,6 +18,7 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
+from rocketpy.broker.processor.known_pulls import KnownPulls
 from rocketpy.broker.processor.plain_sends import ServesPlainSends, compiled_sends, send_path
 from rocketpy.broker.processor.pull_runs import PullRuns
 from rocketpy.broker.request_table import Guard, RequestTable
@@ -260,6 +261,10 @@ class Broker:
         sends = self._compiled_path(config, pulls)
         if sends is not None and self.send_path == "compiled":
             server.set_byte_handler(sends, sends.look_ahead)
+        elif pulls is not None:
+            known = KnownPulls(pulls, config.max_frame_bytes)
+            pulls.answer = known.answer
+            server.set_byte_handler(known)
         self._servers.append(server)
         return server
 

@@ -131,6 +131,34 @@ class MessageReader:
         self.count_plain(count > 0, count == 0, count, self._clock.monotonic_ms() - begin_ms)
         return result
 
+    def get_usual(
+        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
+    ) -> GetMessageResult | None:
+        """Do what `get` does, without counting, for messages that are as usual and all taken.
+
+        Args:
+            topic: of the queue.
+            queue_id: of the queue.
+            queue_offset: of the first entry.
+            limit: what `plain_limit` says.
+
+        Returns:
+            Some messages; None when there is none, or one of them needs a look: `get` is to be
+            asked then.
+
+        Raises:
+            OSError: the disk failed.
+            ResourceShortError: no descriptor.
+        """
+        queue = self._table.get(topic, queue_id)
+        if queue is None:
+            return None
+        low, high = ends = queue.min_offset, queue.max_offset
+        if not low <= queue_offset < high:
+            return None
+        recent_from = self._log.offsets.appended - self._recent_bytes
+        return self._usual(queue, queue_offset, ends, limit, recent_from, may_join=True)
+
     def plain_limit(self, max_count: int, max_bytes: int) -> tuple[int, int]:
         """Return how many messages, and bytes of them, a read takes that `begin_plain` begins."""
         return ReadLimit(max_count, max_bytes).within(self._recent)
@@ -316,7 +344,9 @@ class MessageReader:
         low, high = ends
         recent_from = self._log.offsets.appended - self._recent_bytes
         if message_filter is None:
-            found = self._usual(queue, queue_offset, ends, limits[0], recent_from, may_join)
+            found = self._usual(
+                queue, queue_offset, ends, limits[0], recent_from, may_join=may_join
+            )
             if found is not None:
                 return found
         selection = Selection(self._log, self._proven, *limits, recent_from)
@@ -357,8 +387,9 @@ class MessageReader:
         queue: ConsumeQueue,
         queue_offset: int,
         ends: tuple[int, int],
-        limit: ReadLimit,
+        limit: tuple[int, int],
         recent_from: int,
+        *,
         may_join: bool,
     ) -> GetMessageResult | None:
         """Read what there is of what is wanted, if all of it is as it usually is.

@@ -1,4 +1,6 @@
-"""What the compiled path asks Python about each pull, and tells it of each.
+"""What those who serve pulls in passing ask about each, and tell of each.
+
+That is the compiled path, and without it `known_pulls`, which asks less often and for plainer ones.
 
 A pull that finds nothing yet waits as any other does (`PullOperation.wait_plain`); once it is woken
 it is served as if it had come then, as long as what it was allowed by still holds.
@@ -31,7 +33,7 @@ from rocketpy.remoting.channel import Channel
 from rocketpy.sql92.condition import Condition
 from rocketpy.store.known_place import KnownPlace, ReadSources
 from rocketpy.store.plain_runs import PlainPart
-from rocketpy.store.results import GetMessageStatus
+from rocketpy.store.results import GetMessageResult, GetMessageStatus
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +73,12 @@ class ReadsPlain(Protocol):
         checks: bool,
     ) -> PlainPart | None:
         """Return where a read begins, for who takes its records, and checks them where needed."""
+        ...
+
+    def get_usual(
+        self, topic: str, queue_id: int, queue_offset: int, limit: tuple[int, int]
+    ) -> GetMessageResult | None:
+        """Read messages that are as usual; None for all others, also when there is none."""
         ...
 
     def end_plain(self, part: PlainPart, next_offset: int, count: int) -> bool:
@@ -195,7 +203,7 @@ class PullRuns:
         resets: offsets that wait to be delivered.
         sources: what reads look at.
         now_ms: returns the monotonic time.
-        answer: the compiled path's answer to a pull that waited; None while there is no such path.
+        answer: their answer to a pull that waited; None while there is nobody.
     """
 
     def __init__(self, processor: PullMessageProcessor, reader: ReadsPlain) -> None:
@@ -230,17 +238,11 @@ class PullRuns:
         Returns:
             None when the request is to go the ordinary way, which also says what is wrong with it.
         """
-        wanted = known.wanted
         known.place = None
         try:
-            standing = self.checks.standing().number
-            if known.standing != standing:
-                known.standing = 0
-                if not known.allow(self.checks.check(wanted), standing):
-                    return None
-            group, topic, queue_id = wanted[0], wanted[1], wanted[2]
-            if self._has_reset(group, topic, queue_id):
+            if not self._allows(known):
                 return None
+            topic, queue_id = known.topic, known.queue_id
             part = self._reader.begin_plain(
                 topic,
                 queue_id,
@@ -255,6 +257,40 @@ class PullRuns:
         except (RocketPyError, OSError, PullRefused):
             return None
         return part
+
+    def read(self, known: KnownPull, queue_offset: int) -> GetMessageResult | None:
+        """Check a pull of all messages, whatever their tags, and read for it.
+
+        Args:
+            known: what it asks for.
+            queue_offset: where.
+
+        Returns:
+            Some messages; None when there is none, or something is not as it usually is: whoever
+            reads for any pull knows what to do then.
+        """
+        try:
+            if not self._allows(known):
+                return None
+            if known.condition is not None or known.codes is not None:
+                known.condition = None  # large, and asked for each time
+                return None
+            return self._reader.get_usual(known.topic, known.queue_id, queue_offset, known.limit)
+        except (RocketPyError, OSError, PullRefused):
+            return None
+
+    def _allows(self, known: KnownPull) -> bool:
+        """Check a pull, unless that was done; False when the ordinary way is to do it.
+
+        Raises:
+            PullRefused: it may not pull.
+        """
+        standing = self.checks.standing().number
+        if known.standing != standing:
+            known.standing = 0
+            if not known.allow(self.checks.check(known.wanted), standing):
+                return False
+        return not self._has_reset(known.group, known.topic, known.queue_id)
 
     def ends(self, part: PlainPart, next_offset: int, count: int) -> bool:
         """Say whether a pull that was begun is whole.

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -307,6 +308,49 @@ def test_many_records_matched_at_once_are_read_as_they_are_one_by_one(
         assert seen(at_once) == seen(single)
     assert used.runs
     assert max(used.runs) <= 256
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_usual_messages_are_read_together_as_they_are_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With limits, damage, another life, old messages and ends of files in between."""
+    rng = random.Random(seed)
+    kit = Kit(
+        max_transfer_count_on_message_in_memory=rng.choice([1, 9, 32]),
+        max_transfer_bytes_on_message_in_memory=rng.choice([2_000, 20_000, 1 << 20]),
+        mapped_file_size_commit_log=rng.choice([16_384, 1 << 20]),
+        mapped_file_size_consume_queue=rng.choice([400, 1 << 20]),
+    )
+    store = kit.open()
+    for number in range(500):
+        body = b"x" * rng.choice([9, 9, rng.randrange(200)])
+        store.put_message(message(body, queue_id=rng.choice([0, 0, 0, 1])))
+        if number == 200:
+            store._table.flush()
+    total = store.max_offset(TOPIC, 0)
+    entries = [store.queue_entries(TOPIC, 0, at, 1)[0] for at in range(total)]
+    if seed % 4 == 1:
+        store._log.verified_from = entries[total // 2][0]
+    store = with_little_memory(store, rng.choice([1 << 30, 40_000]))
+    usual = 0
+    for step in range(2):
+        for offset in [*range(-1, total, 5), *range(total - 12, total + 2)]:
+            count, size = rng.choice([1, 10, 32, 1_000]), rng.choice([100, 900, 9_000, 1 << 30])
+            together = store.get_message(TOPIC, 0, offset, count, size)
+            limit = store.reader.plain_limit(count, size)
+            alone = store.reader.get_usual(TOPIC, 0, offset, limit)
+            with monkeypatch.context() as patched:
+                patched.setattr(MessageReader, "_usual", lambda *_, **__: None)
+                single = store.get_message(TOPIC, 0, offset, count, size)
+            assert seen(together) == seen(single)
+            if alone is not None:
+                usual += 1
+                assert b"".join(alone.buffers) == b"".join(single.buffers)
+                assert replace(alone, buffers=[]) == replace(single, buffers=[])
+        assert usual > 20 or step
+        store._log.report_damage(rng.choice(entries)[0], "a test says so")
+    assert store.reader.get_usual("other", 0, 0, (32, 1_000)) is None
 
 
 def test_a_queue_whose_entries_are_out_of_order_is_read_entry_by_entry() -> None:

@@ -1,11 +1,15 @@
-"""Pulls through one broker in two ways: with and without the compiled path."""
+"""Pulls through one broker in three ways: the ordinary one, known ones, and the compiled path."""
 
+import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.processor.plain_sends import is_compiled
+from rocketpy.broker.processor.pull_runs import PullRuns
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.tags import tags_code
@@ -147,23 +151,59 @@ def pull_outcome_of(
     return run_simulation(scenario, properties=properties)
 
 
+class NothingKnown:
+    """In place of `KnownPulls`: the ordinary way is the reference."""
+
+    def __init__(self, _runs: PullRuns, _max_frame_bytes: int) -> None:
+        pass
+
+    def __call__(self, _channel: object, _data: bytes) -> tuple[int, bytes]:
+        """Serve nothing."""
+        return 0, b""
+
+    def answer(self, *_: object) -> None:
+        """Nobody waits here."""
+        raise AssertionError("nothing waits that was not served")
+
+
+@contextlib.contextmanager
+def ordinary_pulls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let brokers that are started now serve every pull the ordinary way."""
+    with monkeypatch.context() as patched:
+        patched.setenv("ROCKETPY_PURE", "1")
+        patched.setattr("rocketpy.broker.broker.KnownPulls", NothingKnown)
+        yield
+
+
+@contextlib.contextmanager
+def known_pulls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let brokers that are started now serve pulls in Python, known ones as such."""
+    with monkeypatch.context() as patched:
+        patched.setenv("ROCKETPY_PURE", "1")
+        yield
+
+
 def pulled_both_ways(
-    monkeypatch: Any,
+    monkeypatch: pytest.MonkeyPatch,
     segments: Sequence[Sequence[bytes]],
     properties: dict[str, str] | None = None,
     prepare: Callable[[Broker], None] = lambda broker: fill(broker, 1),
 ) -> tuple[PullOutcome, PullOutcome]:
-    """Return what Python makes of frames, and what the compiled path does."""
-    monkeypatch.setenv("ROCKETPY_PURE", "1")
-    pure = pull_outcome_of(segments, properties, prepare)
-    monkeypatch.delenv("ROCKETPY_PURE")
+    """Return what the ordinary way makes of frames, and what the compiled path does.
+
+    What Python makes of known pulls is compared here.
+    """
+    with ordinary_pulls(monkeypatch):
+        pure = pull_outcome_of(segments, properties, prepare)
+    with known_pulls(monkeypatch):
+        assert_same_pulls(pure, pull_outcome_of(segments, properties, prepare))
     assert is_compiled()
     return pure, pull_outcome_of(segments, properties, prepare)
 
 
-def assert_same_pulls(pure: PullOutcome, compiled: PullOutcome) -> None:
+def assert_same_pulls(ordinary: PullOutcome, other: PullOutcome) -> None:
     """Fail with the first thing that differs."""
-    assert pure.served_bytes == 0
-    for number, (one, other) in enumerate(zip(pure.responses, compiled.responses, strict=True)):
-        assert one == other, f"responses of connection {number}"
-    assert pure._replace(served_bytes=0) == compiled._replace(served_bytes=0)
+    assert ordinary.served_bytes == 0
+    for number, (one, two) in enumerate(zip(ordinary.responses, other.responses, strict=True)):
+        assert one == two, f"responses of connection {number}"
+    assert ordinary._replace(served_bytes=0) == other._replace(served_bytes=0)

@@ -24,6 +24,8 @@ from tests.unit.broker.processor.plain_pull_kit import (
     TAGS,
     TOPIC,
     heartbeat,
+    known_pulls,
+    ordinary_pulls,
 )
 from tests.unit.broker.processor.plain_send_kit import UNIQ_KEY, count_served
 from tests.unit.remoting.fakes import FakeTransport
@@ -166,15 +168,17 @@ def waited(scenario: Any, properties: dict[str, str] | None = None) -> Waited:
 def both_wait(
     monkeypatch: pytest.MonkeyPatch, scenario: Any, properties: dict[str, str] | None = None
 ) -> Waited:
-    """Return what is left, which is the same both ways."""
-    monkeypatch.setenv("ROCKETPY_PURE", "1")
-    pure = waited(scenario, properties)
-    monkeypatch.delenv("ROCKETPY_PURE")
+    """Return what is left, which is the same all ways."""
+    with ordinary_pulls(monkeypatch):
+        pure = waited(scenario, properties)
+    with known_pulls(monkeypatch):
+        known = waited(scenario, properties)
     compiled = waited(scenario, properties)
-    for number, (one, other) in enumerate(zip(pure.responses, compiled.responses, strict=True)):
-        assert one == other, f"responses of connection {number}"
+    each = zip(pure.responses, known.responses, compiled.responses, strict=True)
+    for number, (ordinary, *others) in enumerate(each):
+        assert others == [ordinary, ordinary], f"responses of connection {number}"
     assert pure.served_bytes == 0
-    assert pure == compiled._replace(served_bytes=0)
+    assert pure == known._replace(served_bytes=0) == compiled._replace(served_bytes=0)
     return compiled
 
 

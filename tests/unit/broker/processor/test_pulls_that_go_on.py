@@ -22,6 +22,8 @@ from tests.unit.broker.processor.plain_pull_kit import (
     TOPIC,
     fill,
     heartbeat,
+    known_pulls,
+    ordinary_pulls,
 )
 from tests.unit.remoting.fakes import FakeTransport
 
@@ -178,14 +180,15 @@ def test_what_changes_between_two_pulls(
 ) -> None:
     changes = list(CHANGES.values()) if name == "all" else [CHANGES[name]]
     begun = count_begun(monkeypatch)
-    monkeypatch.setenv("ROCKETPY_PURE", "1")
-    pure = consumed(seed, changes, SMALL, 0.15)
+    with ordinary_pulls(monkeypatch):
+        pure = consumed(seed, changes, SMALL, 0.15)
+    with known_pulls(monkeypatch):
+        known = consumed(seed, changes, SMALL, 0.15)
     assert not begun
-    monkeypatch.delenv("ROCKETPY_PURE")
     compiled = consumed(seed, changes, SMALL, 0.15)
-    for number, (one, other) in enumerate(zip(pure[0], compiled[0], strict=True)):
-        assert one == other, f"answer {number}"
-    assert pure[1:] == compiled[1:]
+    for number, answers in enumerate(zip(pure[0], known[0], compiled[0], strict=True)):
+        assert answers[0] == answers[1] == answers[2], f"answer {number}"
+    assert pure[1:] == known[1:] == compiled[1:]
     answered = sum(1 for answer in compiled[0] if answer.body)
     assert answered > 50
     assert len(begun) < 0.9 * answered, "few go on where they were"
@@ -247,16 +250,17 @@ def test_what_changes_while_pulls_wait(
     each = CHANGES | {"nothing": nothing}
     changes = list(CHANGES.values()) if name == "all" else [each[name]]
     begun = count_begun(monkeypatch)
-    monkeypatch.setenv("ROCKETPY_PURE", "1")
     properties = {} if name == "nothing" else SMALL
-    pure = consumed_as_it_comes(seed, changes, properties)
+    with ordinary_pulls(monkeypatch):
+        pure = consumed_as_it_comes(seed, changes, properties)
+    with known_pulls(monkeypatch):
+        known = consumed_as_it_comes(seed, changes, properties)
     assert not begun
-    monkeypatch.delenv("ROCKETPY_PURE")
     compiled = consumed_as_it_comes(seed, changes, properties)
-    assert pure[0].keys() == compiled[0].keys()
+    assert pure[0].keys() == known[0].keys() == compiled[0].keys()
     for number, answer in pure[0].items():
-        assert answer == compiled[0][number], f"answer {number}"
-    assert pure[1:] == compiled[1:]
+        assert answer == known[0][number] == compiled[0][number], f"answer {number}"
+    assert pure[1:] == known[1:] == compiled[1:]
     answered = sum(1 for answer in pure[0].values() if answer.body)
     assert answered > 50
     if name == "nothing":  # what waited goes on where it was
