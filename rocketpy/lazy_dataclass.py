@@ -2,16 +2,41 @@
 
 `dataclasses.dataclass` writes each method as text and compiles it while its module is imported,
 0.2 to 5 ms a class, whether it is ever called or not; a broker has 200 such classes. Here a class
-has its fields and slots at once, and each method that `dataclass` makes from its first call on.
+has its slots at once, each method that `dataclass` makes from its first call on, and its `Field`
+objects once somebody looks at them: to find them takes 0.2 ms a class.
 The first few objects are filled in without a method: many classes have no more in a process.
 """
 
-from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
-from typing import Any, Final, NoReturn, TypeVar, dataclass_transform
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import (
+    KW_ONLY,
+    MISSING,
+    Field,
+    FrozenInstanceError,
+    InitVar,
+    dataclass,
+    field,
+    fields,
+    replace,
+)
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    dataclass_transform,
+    get_origin,
+)
 
 _C = TypeVar("_C")
-_FEW: Final = 2
+_FIELDS: Final = "__dataclass_fields__"
+_PARAMETERS: Final = "__dataclass_params__"
+_NOT_TAKEN_OVER: Final = frozenset({"__dict__", "__weakref__"})
+_asking: Final = threading.RLock()
+FEW: Final = 5
 """So many objects are filled in before `__init__` is made: that costs as much as 50 of them."""
 
 
@@ -32,13 +57,19 @@ def lazy_dataclass(
     )
 
     def make(cls: type[_C]) -> type[_C]:
-        made: Any = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
+        parts = _parts_of(cls, kw_only=kw_only)
+        made: Any
+        if parts is None:
+            made = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
+            parts = [_part_of(each) for each in fields(made)]
+        else:
+            made = _with_slots(cls, parts, kw_only=kw_only)
         own = vars(cls)
         for name in names:
             if name not in own:
                 setattr(made, name, _at_first_call(made, name, frozen=frozen))
         if "__init__" not in own:
-            made.__init__ = _at_first_objects(made, made.__init__)
+            made.__init__ = _at_first_objects(parts, made.__init__)
         if frozen:
             made.__setattr__, made.__delattr__ = _refuse_change, _refuse_change
             made.__getstate__, made.__setstate__ = _state, _set_state
@@ -48,6 +79,82 @@ def lazy_dataclass(
         return done
 
     return make
+
+
+class _Part(NamedTuple):
+    """What an object's first filling in needs of a field."""
+
+    name: str
+    default: Any
+    default_factory: Any
+    init: bool
+    kw_only: bool
+
+
+def _part_of(of: Any) -> _Part:  # noqa: ANN401 - a `Field`, whose types say less
+    return _Part(of.name, of.default, of.default_factory, of.init, of.kw_only)
+
+
+def _parts_of(cls: type, *, kw_only: bool) -> list[_Part] | None:
+    """Return the fields of a class that is to be one; None when `dataclass` is to find them.
+
+    That is where one of its bases has fields, and for what few classes have.
+    """
+    own = vars(cls)
+    annotations: dict[str, object] | None = own.get("__annotations__")
+    if annotations is None or any(hasattr(base, _FIELDS) for base in cls.__bases__):
+        return None
+    parts = []
+    for name, hint in annotations.items():
+        if isinstance(hint, str | InitVar) or hint is InitVar or hint is KW_ONLY:
+            return None
+        if hint is ClassVar or get_origin(hint) is ClassVar:
+            continue
+        value = own.get(name, MISSING)
+        if isinstance(value, Field):
+            is_by_name = kw_only if value.kw_only is MISSING else value.kw_only
+            part = _Part(name, value.default, value.default_factory, value.init, is_by_name)
+        else:
+            part = _Part(name, value, MISSING, True, kw_only)
+        parts.append(part)
+    return parts
+
+
+def _with_slots(cls: type, parts: Sequence[_Part], *, kw_only: bool) -> Any:  # noqa: ANN401
+    """Return a class like one, with a slot for each field; its `Field` objects come when asked for.
+
+    As with ``dataclass(slots=True)`` it is another class than the one that was given.
+    """
+    body = {name: value for name, value in vars(cls).items() if name not in _NOT_TAKEN_OVER}
+    for part in parts:
+        body.pop(part.name, None)
+    body["__slots__"] = tuple(part.name for part in parts)
+    body["__match_args__"] = tuple(part.name for part in parts if part.init and not part.kw_only)
+    body[_FIELDS] = _WhenAskedFor(_FIELDS, cls, kw_only=kw_only)
+    body[_PARAMETERS] = _WhenAskedFor(_PARAMETERS, cls, kw_only=kw_only)
+    body["__replace__"] = _replaced
+    made = type(cls)(cls.__name__, cls.__bases__, body)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+class _WhenAskedFor:
+    """An attribute that `dataclass` gives a class, until it is looked at."""
+
+    def __init__(self, name: str, like: type, *, kw_only: bool) -> None:
+        self._name, self._like, self._kw_only = name, like, kw_only
+
+    def __get__(self, _instance: object, owner: type) -> object:
+        like = self._like
+        with _asking:  # `dataclass` would find the fields of a class once only
+            if _PARAMETERS not in vars(like):
+                dataclass(init=False, repr=False, eq=False, kw_only=self._kw_only)(like)
+            for name in (_FIELDS, _PARAMETERS):
+                for base in owner.__mro__:  # a class derived from the one that has it may ask first
+                    if isinstance(vars(base).get(name), _WhenAskedFor):
+                        setattr(base, name, vars(like)[name])
+                        break
+        return vars(like)[self._name]
 
 
 def _at_first_call(cls: type, name: str, *, frozen: bool) -> Callable[..., object]:
@@ -61,34 +168,34 @@ def _at_first_call(cls: type, name: str, *, frozen: bool) -> Callable[..., objec
     return first
 
 
-def _at_first_objects(cls: type, make: Callable[..., object]) -> Callable[..., None]:
+def _at_first_objects(parts: Sequence[_Part], make: Callable[..., object]) -> Callable[..., None]:
     """Return what stands in for `__init__` until a class has a few objects, then makes it."""
-    left = _FEW
+    left = FEW
 
     def first(self: object, *args: object, **named: object) -> None:
         nonlocal left
         left -= 1
         # Whoever calls it as it cannot be called is told so by the method itself.
-        if left < 0 or not _filled_in(cls, self, args, named):
+        if left < 0 or not _filled_in(parts, self, args, named):
             make(self, *args, **named)
 
     return first
 
 
 def _filled_in(
-    cls: Any,  # noqa: ANN401 - a dataclass
-    self: Any,  # noqa: ANN401
+    parts: Sequence[_Part],
+    self: Any,  # noqa: ANN401 - a dataclass
     args: tuple[object, ...],
     named: dict[str, object],
 ) -> bool:
     """Give a new object the fields that `__init__` would; False: it takes no such arguments."""
-    by_place = [each.name for each in fields(cls) if each.init and not each.kw_only]
+    by_place = [each.name for each in parts if each.init and not each.kw_only]
     given = dict(zip(by_place, args, strict=False))
     if len(args) > len(by_place) or not given.keys().isdisjoint(named):
         return False
     given |= named
     values: dict[str, object] = {}
-    for each in fields(cls):
+    for each in parts:
         if each.init and each.name in given:
             values[each.name] = given.pop(each.name)
         elif each.default_factory is not MISSING:
@@ -129,6 +236,10 @@ def _method(cls: Any, name: str, *, frozen: bool) -> Callable[..., object]:  # n
 def _refuse_change(self: object, name: str, value: object = None) -> NoReturn:  # noqa: ARG001 - called by Python
     msg = f"cannot change field {name!r} of {type(self).__name__}"
     raise FrozenInstanceError(msg)
+
+
+def _replaced(self: Any, /, **changes: object) -> object:  # noqa: ANN401 - a dataclass
+    return replace(self, **changes)
 
 
 def _state(self: Any) -> list[Any]:  # noqa: ANN401 - a dataclass

@@ -124,7 +124,6 @@ def run_server(server: Server, addresses: Callable[[], Mapping[str, str]]) -> in
     """
     from rocketpy.remoting.event_loop import new_event_loop  # noqa: PLC0415 - --help is quick
 
-    give_back_big_blocks()
     _logger.info("descriptors", limit=raise_descriptor_limit())
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_serve(server, addresses))
@@ -137,6 +136,7 @@ async def _serve(server: Server, addresses: Callable[[], Mapping[str, str]]) -> 
     if not stopping.is_set():
         _logger.info("ready", **addresses(), ms=_process_age_ms())
         _notify_systemd("READY=1")
+    give_back_big_blocks()
     # What exists now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()

@@ -1,6 +1,5 @@
 """How the C library's heap gives memory back, for daemons."""
 
-import ctypes
 from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1
@@ -19,6 +18,8 @@ def give_back_big_blocks() -> bool:
     By itself glibc puts them into the heap once it has seen a few: one small block behind them then
     keeps hundreds of MiB from the system after a burst is over.
     """
+    import ctypes  # noqa: PLC0415 - 2 ms, and servers are ready before that
+
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
