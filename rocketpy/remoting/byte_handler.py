@@ -45,7 +45,8 @@ def offer(
     if not data or table.byte_handler is None:
         return False, data, b""
     is_long = len(data) >= _LONG_READ_BYTES
-    if is_long:
+    looks_on = table.look_ahead is not None
+    if is_long and looks_on:
         turn.look()
     try:
         served_bytes, response = table.byte_handler(channel, data)
@@ -54,6 +55,8 @@ def offer(
         _log.exception("byte handler failed peer=%s", channel.remote_address)
         channel.abort("byte handler failed")
         return True, b"", b""
+    if not served_bytes and not looks_on:  # a look at the first frame takes no time
+        return False, data, b""
     if response:
         channel.write(response)
     if is_long or served_bytes < len(data):
