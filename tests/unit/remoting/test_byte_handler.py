@@ -249,20 +249,28 @@ def test_so_do_short_reads_of_which_the_handler_leaves_some() -> None:
     assert remarks(rig) == [None, *["toy", None] * 2, None]
 
 
+def at_once(_channel: Channel, command: RemotingCommand) -> bytes:
+    return encode_command(make_response(command))
+
+
+def knows_nothing(_data: bytes) -> int:
+    return 0
+
+
 def test_reads_of_which_it_serves_nothing_take_no_turn_if_it_does_not_look_on() -> None:
-    """A frame of megabytes comes in many reads of one turn, and none of them costs anything."""
-    toy = Costly()
-    rig = toy.rig = opened(toy)
+    """Large frames take a while to come, and that is nobody's cost."""
+    rig = opened(Toy())
+    rig.owner.table.register(3, at_once, None)
     rig.loop.run()
-    rig.owner.table.look_ahead = None
-    large = make_request(2, None, bytes(1 << 20))
-    large.opaque = 1
-    data = encode_command(large)
-    for at in range(0, len(data), 1 << 16):
-        rig.connection.data_received(data[at : at + (1 << 16)])
+    large = encode_command(make_request(3, None, bytes(1 << 19)))
+    for _ in range(5):
+        rig.connection.data_received(large)
         rig.owner.clock.now += 20
-        assert rig.transport.is_reading
-    for opaque in (2, 3, 4):
-        rig.connection.data_received(frame(opaque))
-        assert rig.transport.is_reading
-    assert remarks(rig) == [None] * 5
+    assert rig.transport.is_reading
+    assert remarks(rig) == [None] * 6
+    rig.owner.table.look_ahead = knows_nothing
+    for _ in range(2):
+        rig.connection.data_received(large)
+        rig.owner.clock.now += 20
+    rig.connection.data_received(large)
+    assert not rig.transport.is_reading
