@@ -28,12 +28,10 @@ class Toy:
 
     def __call__(self, channel: Channel, data: bytes) -> tuple[int, bytes]:
         self.offered.append(data)
-        served_bytes = 0
-        response = b""
-        while data.startswith(TOY_FRAME, served_bytes):
-            served_bytes += len(TOY_FRAME)
-            response += TOY_RESPONSE
-        return served_bytes, response
+        count = 0
+        while data.startswith(TOY_FRAME, count * len(TOY_FRAME)):
+            count += 1
+        return count * len(TOY_FRAME), count * TOY_RESPONSE
 
 
 def frame(opaque: int) -> bytes:
