@@ -226,9 +226,12 @@ class SendOperation:
     def _out_of_time(self) -> None:
         """End with the last attempt's error."""
         error = self._trouble and self._trouble.error
-        self._finish_error(
-            error or RequestTimeoutError(f"sending to {self._topic} ran out of time")
-        )
+        if error is None:
+            text = f"sending to {self._topic} ran out of time"
+            if self._state is State.ROUTING:
+                text += ": no name server has said yet who serves the topic; nothing was sent"
+            error = RequestTimeoutError(text)
+        self._finish_error(error)
 
     def _pause(self, error: RocketPyError) -> None:
         """Nobody can be reached now: look again in a while, once more just before the end."""

@@ -39,6 +39,8 @@ _GUESSES: Final = {
     b"GE": "HTTP",
     b"PO": "HTTP",
     b"HE": "HTTP",
+    b"HT": "HTTP",
+    b"SS": "SSH",
     b"PR": "PROXY",
     b"PRI ": "gRPC, or other HTTP/2",
 }

@@ -64,7 +64,13 @@ def test_a_frame_that_is_too_long_is_refused_before_it_arrives(reader):
 
 
 @pytest.mark.parametrize(
-    ("data", "guess"), [(b"GET / HTTP/1.1", "HTTP"), (b"\x16\x03\x01\0\xc8\x01", "TLS")]
+    ("data", "guess"),
+    [
+        (b"GET / HTTP/1.1", "HTTP"),
+        (b"HTTP/1.1 400 Bad Request", "HTTP"),
+        (b"SSH-2.0-x", "SSH"),
+        (b"\x16\x03\x01\0\xc8\x01", "TLS"),
+    ],
 )
 def test_what_else_it_looks_like_is_said(reader, data, guess):
     assert reader.feed(data + bytes(100)) == []
