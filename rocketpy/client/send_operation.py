@@ -225,7 +225,7 @@ class SendOperation:
 
     def _out_of_time(self) -> None:
         """End with the last attempt's error."""
-        error = self._trouble and self._trouble.error
+        error = None if self._trouble is None else self._trouble.error
         if error is None:
             text = f"sending to {self._topic} ran out of time"
             if self._state is State.ROUTING:
