@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from rocketpy.broker.processor.pull_runs import KnownPull, PlainRead, PullRuns
 from rocketpy.errors import BadHeaderError, HeaderFieldError
 from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.json_header import decode_json_header
 from rocketpy.remoting.channel import Channel
@@ -37,8 +38,6 @@ _split: Final = re.compile(rb'"((?:queue|commit)Offset":"|opaque":)(\d+)').split
 _NAMES: Final = (b'queueOffset":"', b'commitOffset":"', b'opaque":')
 _PARTS: Final = 10
 """Three numbers, the names before them, and the texts around these pairs."""
-_MOST_OFFSET_DIGITS: Final = 18
-_MOST_OPAQUE_DIGITS: Final = 9
 _SHORT_DIGITS: Final = 8
 _ZERO: Final = ord("0")
 
@@ -255,9 +254,9 @@ def _are_numbers(parts: Sequence[bytes], numbers: _Numbers) -> bool:
     """Whether digits that stand for numbers can be read without a further look."""
     queue_offset, commit_offset, opaque = map(parts.__getitem__, numbers)
     return (
-        len(queue_offset) <= _MOST_OFFSET_DIGITS
-        and len(commit_offset) <= _MOST_OFFSET_DIGITS
-        and len(opaque) <= _MOST_OPAQUE_DIGITS
+        len(queue_offset) <= SAFE_LONG_DIGITS
+        and len(commit_offset) <= SAFE_LONG_DIGITS
+        and len(opaque) <= SAFE_INT_DIGITS
         and (opaque[0] != _ZERO or len(opaque) == 1)  # else it is no JSON
     )
 

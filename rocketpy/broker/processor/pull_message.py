@@ -25,6 +25,7 @@ from rocketpy.broker.processor.resumption import Resumption, Work
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_response
+from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
 from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketpy.remoting.channel import Channel
@@ -34,8 +35,6 @@ _LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
 _new: Final = tuple.__new__
 _INTS: Final = itemgetter("queueId", "maxMsgNums", "sysFlag")
 _LONGS: Final = itemgetter("queueOffset", "commitOffset", "suspendTimeoutMillis", "subVersion")
-_SAFE_INT_DIGITS: Final = 9
-_SAFE_LONG_DIGITS: Final = 18
 
 
 class PullMessageProcessor:
@@ -141,8 +140,8 @@ def _read_usual(code: int, ext_fields: Mapping[str, str]) -> PullRequest | None:
     try:
         ints, longs = (*_INTS(ext_fields), max_bytes), _LONGS(ext_fields)
         if (
-            len(max(ints, key=len)) > _SAFE_INT_DIGITS
-            or len(max(longs, key=len)) > _SAFE_LONG_DIGITS
+            len(max(ints, key=len)) > SAFE_INT_DIGITS
+            or len(max(longs, key=len)) > SAFE_LONG_DIGITS
             or not "".join(ints + longs).isdecimal()
         ):
             return None

@@ -79,8 +79,13 @@ _PARSERS: Final[dict[str, Callable[[str, str], Any]]] = {
 }
 
 
-_SAFE_DIGITS: Final[dict[Callable[[str, str], Any], int]] = {parse_int32: 9, parse_int64: 18}
-"""So many digits without a sign always fit."""
+SAFE_INT_DIGITS: Final = 9
+SAFE_LONG_DIGITS: Final = 18
+"""So many digits without a sign always fit a Java int, or a long."""
+_SAFE_DIGITS: Final[dict[Callable[[str, str], Any], int]] = {
+    parse_int32: SAFE_INT_DIGITS,
+    parse_int64: SAFE_LONG_DIGITS,
+}
 
 
 class HeaderField(NamedTuple):
