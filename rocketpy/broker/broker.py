@@ -18,7 +18,6 @@ import structlog
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.parts import BrokerParts
-from rocketpy.broker.processor.known_pulls import KnownPulls
 from rocketpy.broker.processor.plain_sends import ServesPlainSends, compiled_sends, send_path
 from rocketpy.broker.processor.pull_runs import PullRuns
 from rocketpy.broker.request_table import Guard, RequestTable
@@ -262,6 +261,9 @@ class Broker:
         if sends is not None and self.send_path == "compiled":
             server.set_byte_handler(sends, sends.look_ahead)
         elif pulls is not None:
+            # Not loaded where the compiled path does the same.
+            from rocketpy.broker.processor.known_pulls import KnownPulls  # noqa: PLC0415
+
             known = KnownPulls(pulls, config.max_frame_bytes)
             pulls.answer = known.answer
             server.set_byte_handler(known)

@@ -45,8 +45,8 @@ def offer(
     if not data or table.byte_handler is None:
         return False, data, b""
     is_long = len(data) >= _LONG_READ_BYTES
-    looks_on = table.look_ahead is not None
-    if is_long and looks_on:
+    look_ahead = table.look_ahead
+    if is_long and look_ahead is not None:
         turn.look()
     try:
         served_bytes, response = table.byte_handler(channel, data)
@@ -55,7 +55,7 @@ def offer(
         _log.exception("byte handler failed peer=%s", channel.remote_address)
         channel.abort("byte handler failed")
         return True, b"", b""
-    if not served_bytes and not looks_on:  # a look at the first frame takes no time
+    if not served_bytes and look_ahead is None:  # a look at the first frame takes no time
         return False, data, b""
     if response:
         channel.write(response)
@@ -64,9 +64,9 @@ def offer(
     if served_bytes == len(data):  # as mostly
         return True, b"", b""
     data = data[served_bytes:]
-    if not offers_left or table.look_ahead is None:
+    if not offers_left or look_ahead is None:
         return served_bytes > 0, data, b""
-    following = table.look_ahead(data)
+    following = look_ahead(data)
     if not following:
         return served_bytes > 0, data, b""
     return served_bytes > 0, data[:following], data[following:]

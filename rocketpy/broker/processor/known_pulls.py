@@ -21,6 +21,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from rocketpy.broker.processor.pull_response import JSON
 from rocketpy.broker.processor.pull_runs import KnownPull, PlainRead, PullRuns
 from rocketpy.errors import BadHeaderError, HeaderFieldError
 from rocketpy.proto.codes import RequestCode
@@ -30,7 +31,6 @@ from rocketpy.proto.json_header import decode_json_header
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.transport import Buffer
 
-_JSON: Final = 0
 _PREFIX: Final = struct.Struct(">iI")
 _CODES: Final = (int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE))
 _BEGINS: Final = tuple(b'{"code":%d,' % code for code in _CODES)
@@ -102,7 +102,7 @@ class KnownPulls:
 
     def answer(self, known: KnownPull, queue_offset: int, opaque: int, kind: int) -> bytes | None:
         """Return the response to a pull that waited; see `pull_runs.AnswersPull`."""
-        if kind != _JSON or not self._lock.acquire(blocking=False):
+        if kind != JSON or not self._lock.acquire(blocking=False):
             return None
         frames: list[Buffer] = []
         reads: list[PlainRead] = []
@@ -149,7 +149,7 @@ class KnownPulls:
                         commit_offset,
                         known.suspend_ms,
                         opaque,
-                        _JSON,
+                        JSON,
                         channel,
                     )
                     if response is None:
@@ -236,17 +236,13 @@ class KnownPulls:
         found = self._runs.read(known, queue_offset)
         if found is None:
             return 0
-        size_bytes = found.size_bytes
-        before, between, behind, last, end = known.heads[1]
-        header = b"%b%d%b%d%b%d%b%d%b" % (
-            *(before, found.max_offset, between, found.min_offset, behind),
-            *(found.next_begin_offset, last, opaque, end),
-        )
+        count, size_bytes = found.count, found.size_bytes
+        offsets = found.max_offset, found.min_offset, found.next_begin_offset
         if not known.commits:
             commit_offset = -1
-        reads.append((known, found.next_begin_offset, commit_offset, found.count, size_bytes))
-        size = len(header)
-        frames += (_PREFIX.pack(4 + size + size_bytes, size), header, *found.buffers)
+        reads.append((known, found.next_begin_offset, commit_offset, count, size_bytes))
+        frames.append(self._runs.head(known, offsets, opaque, JSON, count, size_bytes))
+        frames += found.buffers
         return size_bytes
 
 

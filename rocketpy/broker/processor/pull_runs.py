@@ -314,7 +314,7 @@ class PullRuns:
         count: int,
         size_bytes: int,
     ) -> bytes:
-        """Return a response up to its records, when its header is none in JSON.
+        """Return a response up to its records; the compiled path writes those in JSON itself.
 
         Args:
             known: what was asked for.

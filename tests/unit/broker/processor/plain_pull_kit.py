@@ -171,7 +171,7 @@ def ordinary_pulls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let brokers that are started now serve every pull the ordinary way."""
     with monkeypatch.context() as patched:
         patched.setenv("ROCKETPY_PURE", "1")
-        patched.setattr("rocketpy.broker.broker.KnownPulls", NothingKnown)
+        patched.setattr("rocketpy.broker.processor.known_pulls.KnownPulls", NothingKnown)
         yield
 
 
