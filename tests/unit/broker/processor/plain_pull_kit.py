@@ -1,15 +1,13 @@
 """Pulls through one broker in three ways: the ordinary one, known ones, and the compiled path."""
 
-import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
 from rocketpy.broker.broker import Broker
 from rocketpy.broker.processor.plain_sends import is_compiled
-from rocketpy.broker.processor.pull_runs import PullRuns
 from rocketpy.proto.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketpy.proto.subscription import build_subscription
 from rocketpy.proto.tags import tags_code
@@ -17,6 +15,7 @@ from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.frames import binary_frame, frame, msgpack_frame
 from tests.unit.broker.processor.plain_send_kit import count_served, feed
+from tests.unit.broker.processor.ways import known_pulls, ordinary_pulls
 
 TOPIC, SPARSE, QUEUES = "pulled", "sparse", 3
 TAGS = ("", "red", "green", "blue")
@@ -149,38 +148,6 @@ def pull_outcome_of(
         )
 
     return run_simulation(scenario, properties=properties)
-
-
-class NothingKnown:
-    """In place of `KnownPulls`: the ordinary way is the reference."""
-
-    def __init__(self, _runs: PullRuns, _max_frame_bytes: int) -> None:
-        pass
-
-    def __call__(self, _channel: object, _data: bytes) -> tuple[int, bytes]:
-        """Serve nothing."""
-        return 0, b""
-
-    def answer(self, *_: object) -> None:
-        """Nobody waits here."""
-        raise AssertionError("nothing waits that was not served")
-
-
-@contextlib.contextmanager
-def ordinary_pulls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let brokers that are started now serve every pull the ordinary way."""
-    with monkeypatch.context() as patched:
-        patched.setenv("ROCKETPY_PURE", "1")
-        patched.setattr("rocketpy.broker.processor.known_pulls.KnownPulls", NothingKnown)
-        yield
-
-
-@contextlib.contextmanager
-def known_pulls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let brokers that are started now serve pulls in Python, known ones as such."""
-    with monkeypatch.context() as patched:
-        patched.setenv("ROCKETPY_PURE", "1")
-        yield
 
 
 def pulled_both_ways(

@@ -15,6 +15,7 @@ from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 from tests.unit.broker.processor.delay_frames import some_delayed
 from tests.unit.broker.processor.frames import binary_frame, ext_of, frame, msgpack_frame
 from tests.unit.broker.processor.transaction_frames import some_half
+from tests.unit.broker.processor.ways import ordinary_pulls
 from tests.unit.remoting.fakes import FakeTransport
 
 TOPICS = ("first", "second", "%RETRY%group", "multi")
@@ -305,9 +306,8 @@ def both_ways(
     between: Callable[[SimCluster, int], None] = lambda _cluster, _number: None,
 ) -> tuple[Outcome, Outcome]:
     """Return what Python makes of frames, and what the compiled path does."""
-    monkeypatch.setenv("ROCKETPY_PURE", "1")
-    pure = outcome_of(segments, properties, prepare, later_s, between)
-    monkeypatch.delenv("ROCKETPY_PURE")
+    with ordinary_pulls(monkeypatch):
+        pure = outcome_of(segments, properties, prepare, later_s, between)
     assert is_compiled()
     return pure, outcome_of(segments, properties, prepare, later_s, between)
 

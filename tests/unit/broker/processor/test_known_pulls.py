@@ -18,7 +18,7 @@ from rocketpy.broker.processor.known_pulls import KnownPulls
 from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.frame import CommandReader
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
-from tests.unit.broker.processor import plain_pull_kit
+from tests.unit.broker.processor import plain_pull_kit, ways
 from tests.unit.broker.processor.frames import binary_frame, frame
 from tests.unit.broker.processor.plain_pull_kit import (
     QUEUES,
@@ -28,7 +28,6 @@ from tests.unit.broker.processor.plain_pull_kit import (
     assert_same_pulls,
     fill,
     heartbeat,
-    ordinary_pulls,
     pull_outcome_of,
     some_pull,
 )
@@ -80,9 +79,9 @@ def pulled(
     def prepared(broker: Broker) -> None:
         prepare(broker, 1)
 
-    with ordinary_pulls(monkeypatch):
+    with ways.ordinary_pulls(monkeypatch):
         ordinary = pull_outcome_of(segments, properties, prepared)
-    with plain_pull_kit.known_pulls(monkeypatch):
+    with ways.known_pulls(monkeypatch):
         known = pull_outcome_of(segments, properties, prepared)
     assert_same_pulls(ordinary, known)
     return known
@@ -295,7 +294,7 @@ def test_a_pull_that_waited_is_answered_where_it_was_known(
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.1)
         return CommandReader().feed(b"".join(transport.writes))
 
-    with plain_pull_kit.known_pulls(monkeypatch):
+    with ways.known_pulls(monkeypatch):
         responses = run_simulation(scenario)
     [response] = [each for each in responses if each.is_response]
     assert (response.code, response.opaque) == (0, 7)

@@ -25,6 +25,7 @@ from tests.unit.broker.processor.transaction_frames import (
     some_end,
     some_half,
 )
+from tests.unit.broker.processor.ways import ordinary_pulls
 
 pytestmark = pytest.mark.skipif(
     not is_compiled(), reason="the compiled path is not installed, or switched off"
@@ -60,8 +61,8 @@ def pure_outcome(
     prepare: Prepare = unprepared,
 ) -> Outcome:
     """What Python makes of frames: the responses tell which ends may follow."""
-    monkeypatch.setenv("ROCKETPY_PURE", "1")
-    return outcome_of(segments, properties, prepare)
+    with ordinary_pulls(monkeypatch):
+        return outcome_of(segments, properties, prepare)
 
 
 def with_ends(
@@ -194,7 +195,6 @@ def test_ends_that_are_left_to_python(
 def test_what_cannot_be_written_is_open_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever fails between claim and write costs the connection, and nothing is decided."""
     answer = answers_to_halves(monkeypatch)[-1]
-    monkeypatch.delenv("ROCKETPY_PURE")
 
     def fail_at_the_end(cluster: SimCluster) -> None:
         direct = cluster.brokers[0].broker.parts.store.direct

@@ -24,10 +24,9 @@ from tests.unit.broker.processor.plain_pull_kit import (
     TAGS,
     TOPIC,
     heartbeat,
-    known_pulls,
-    ordinary_pulls,
 )
 from tests.unit.broker.processor.plain_send_kit import UNIQ_KEY, count_served
+from tests.unit.broker.processor.ways import known_pulls, ordinary_pulls
 from tests.unit.remoting.fakes import FakeTransport
 
 pytestmark = pytest.mark.skipif(

@@ -22,9 +22,8 @@ from tests.unit.broker.processor.plain_pull_kit import (
     TOPIC,
     fill,
     heartbeat,
-    known_pulls,
-    ordinary_pulls,
 )
+from tests.unit.broker.processor.ways import known_pulls, ordinary_pulls
 from tests.unit.remoting.fakes import FakeTransport
 
 needs_compiled = pytest.mark.skipif(
