@@ -16,6 +16,8 @@ _HEADS_LIMIT: Final = 1_024
 """Each client begins a new one each millisecond, and soon leaves it."""
 _SHORTEST: Final = 5
 """Characters of a key that are taken apart: one before the last four tells how many there are."""
+_MAX_PAIR: Final = 127 * 31 + 127
+"""What two characters of ASCII add to a hash at most."""
 
 # 31**0, 31**1, ... reduced to 32 bits; sums of products stay exact Python integers.
 _POWERS: Final[tuple[int, ...]] = tuple(pow(31, n, 1 << 32) for n in range(256))
@@ -121,7 +123,13 @@ class IndexKeyHasher:
         try:
             befores = {head: heads[head[:-2]] + high[head[-2:]] for head in samples}
             if len(befores) == 1:
-                (before,) = befores.values()
+                before = befores.popitem()[1] & _MASK
+                # As `hash` does it, decided once for all of them.
+                if before < _SIGN - _MAX_PAIR:
+                    return [before + low[key[-2:]] for key in keys]
+                if _SIGN < before < _MASK - _MAX_PAIR:
+                    negated = _MASK + 1 - before
+                    return [negated - low[key[-2:]] for key in keys]
                 sums = [before + low[key[-2:]] for key in keys]
             else:
                 sums = [befores[key[:-2]] + low[key[-2:]] for key in keys]

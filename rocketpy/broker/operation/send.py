@@ -221,6 +221,31 @@ class SendOperation:
         )  # fmt: skip
         return self._store_one(policy, message, queue_id, uniq_key)
 
+    def send_plain_batch(  # noqa: PLR0913, PLR0917 - as `send_plain`
+        self,
+        policy: TopicSendPolicy,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        born_host: bytes,
+        _flag: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        reconsume_times: int,
+    ) -> Sent | Refusal | None:
+        """Store a batch for a topic that was sent to before; arguments as of `send_plain`.
+
+        Returns:
+            None when the long way, `send`, is to say what is wrong with it: nothing was done.
+        """
+        if not 0 <= queue_id < policy.queue_limit:
+            return None
+        return self._send_batch(
+            policy, topic, queue_id, body, properties, born_host, sys_flag, born_timestamp_ms,
+            reconsume_times,
+        )  # fmt: skip
+
     def is_ordinary(
         self,
         policy: TopicSendPolicy,
@@ -254,8 +279,13 @@ class SendOperation:
             return self._admission.bad_queue(request, policy)
         if queue_id < 0:
             queue_id = self._rng.randrange(policy.write_queue_nums or 1)
-        send = self._send_batch if request.is_batch else self._send_single
-        sent = send(request, policy, queue_id)
+        if request.is_batch:
+            sent = self._send_batch(
+                policy, topic, queue_id, request.body, request.properties, request.born_host,
+                request.sys_flag, request.born_timestamp_ms, request.reconsume_times,
+            )  # fmt: skip
+        else:
+            sent = self._send_single(request, policy, queue_id)
         if is_new and isinstance(sent, Sent):
             return sent._replace(is_new_topic=True)
         return sent
@@ -376,19 +406,27 @@ class SendOperation:
         remark = f"topic[{topic}] was deleted while the message was stored"
         return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
 
-    def _send_batch(
-        self, request: SendRequest, policy: TopicSendPolicy, queue_id: int
+    def _send_batch(  # noqa: PLR0913, PLR0917 - values in hand; a request object costs too much
+        self,
+        policy: TopicSendPolicy,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        born_host: bytes,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        reconsume_times: int,
     ) -> Sent | Refusal:
-        topic = request.topic
-        refused = self._admission.admit_batch(topic, request.sys_flag, len(request.body))
+        refused = self._admission.admit_batch(topic, sys_flag, len(body))
         if refused is not None:
             return refused
-        own = parse_properties(request.properties)
+        own = parse_properties(properties)
         refused = refuse_in_batch(own)
         if refused is not None:
             return refused
         try:
-            messages = self._batch_messages(request.body)
+            messages = self._batch_messages(body)
         except BadBodyError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
         if isinstance(messages, Refusal):
@@ -401,10 +439,10 @@ class SendOperation:
                 topic,
                 queue_id,
                 messages,
-                request.born_host,
-                request.sys_flag | policy.sys_flag,
-                request.born_timestamp_ms,
-                request.reconsume_times,
+                born_host,
+                sys_flag | policy.sys_flag,
+                born_timestamp_ms,
+                reconsume_times,
                 waits,
             )
         )

@@ -21,6 +21,7 @@ from rocketpy.broker.processor.plain_sends import PlainSendRules
 from rocketpy.broker.processor.send_response import SendResponses
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request
+from rocketpy.proto.headers.base import SAFE_INT_DIGITS
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Response, flow_control
@@ -64,6 +65,7 @@ class SendMessageProcessor:
         self._known = operation.known
         self._operation = operation
         self._send_plain = operation.send_plain
+        self._send_plain_batch = operation.send_plain_batch
         self._store_host = b""
         self._config = config
         self._responses = SendResponses(b"", region_id="", trace_on=True)
@@ -128,12 +130,16 @@ class SendMessageProcessor:
             HeaderFieldError: a header field is missing or wrong.
         """
         plain = self._plain(channel, request)
-        if plain is None:
-            return self._process_any(channel, request)
-        sent = self._send_plain(*plain)
+        if plain is not None:
+            sent = self._send_plain(*plain)
+        else:
+            plain = self._plain_batch(channel, request)
+            if plain is None:
+                return self._process_any(channel, request)
+            sent = self._send_plain_batch(*plain)
         if type(sent) is Sent:
             phy_offset, queue_id, queue_offset, uniq_key, durable_at, *_ = sent
-            if not durable_at and not request.flag & _ONEWAY:
+            if not durable_at and not request.flag & _ONEWAY and not sent.phy_offsets:
                 return self._responses.frame(
                     request, _SUCCESS, phy_offset, queue_id, queue_offset, uniq_key
                 )
@@ -184,21 +190,43 @@ class SendMessageProcessor:
 
     def _plain(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
         """Return what `SendOperation.send_plain` gets; None for what takes the long way."""
+        if request.code != _SEND_V2:
+            return None
+        ext = request.ext_fields
+        if "m" in ext and ext["m"] == "true":
+            return None
+        return self._values(channel, request)
+
+    def _plain_batch(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
+        """Return what `SendOperation.send_plain_batch` gets; None for what takes the long way.
+
+        A single message's header is read in part, a batch's as a whole: what is not used must be
+        right, too.
+        """
+        ext = request.ext_fields
+        if request.code != _SEND_BATCH or "a" not in ext or "c" not in ext:
+            return None
+        nums, limit = ext.get("d", ""), ext.get("l", "0")
+        if not (nums + limit).isdecimal() or max(len(nums), len(limit)) > SAFE_INT_DIGITS:
+            return None
+        return self._values(channel, request) if nums and limit else None
+
+    def _values(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
+        """Return what is read of a header in short; None when something is unusual about it."""
         ext = request.ext_fields
         try:
             topic = ext["b"]
             policy = self._known[topic]
-            queue_id, flag, sys_flag = int(ext["e"]), int(ext["h"]), int(ext["f"])
-            born_ms, reconsume_times = int(ext["g"]), int(ext["j"]) if "j" in ext else 0
-            properties = ext["i"].encode()
+            queue_id, flag, sys_flag, born_ms = ext["e"], ext["h"], ext["f"], ext["g"]
+            times = ext.get("j", "0")
+            if not (queue_id + flag + sys_flag + born_ms + times).replace("-", "").isdecimal():
+                return None  # `int` takes more than Java does
+            return (
+                policy, topic, int(queue_id), request.body, ext["i"].encode(),
+                channel.remote_host_bytes, int(flag), int(sys_flag), int(born_ms), int(times),
+            ) if policy.is_simple else None  # fmt: skip
         except (KeyError, ValueError):
             return None
-        if not policy.is_simple or request.code != _SEND_V2 or ("m" in ext and ext["m"] == "true"):
-            return None
-        return (
-            policy, topic, queue_id, request.body, properties, channel.remote_host_bytes, flag,
-            sys_flag, born_ms, reconsume_times,
-        )  # fmt: skip
 
     def _process_any(self, channel: Channel, request: RemotingCommand) -> Response:
         header = _header(request)
@@ -234,11 +262,15 @@ class SendMessageProcessor:
                 busy = flow_control(channel, request, sent.remark)
                 return self._responses.refusal(request, busy.code, busy.remark or "")
             return self._responses.refusal(request, sent.code, sent.remark)
-        if sent.phy_offsets or sent.recall_handle:
+        if sent.phy_offsets:
+            frame = self._responses.batch_frame(
+                request, sent.phy_offsets, sent.queue_id, sent.queue_offset, sent.uniq_key
+            )
+        elif sent.recall_handle:
             frame = self._responses.general(
                 request,
                 _SUCCESS,
-                self._responses.msg_ids(sent.phy_offsets or (sent.phy_offset,)),
+                self._responses.msg_id(sent.phy_offset),
                 sent.queue_id,
                 sent.queue_offset,
                 sent.uniq_key,

@@ -50,7 +50,15 @@ class SendResponses:
         trace_on: value of TRACE_ON.
     """
 
-    __slots__ = ("_binary_tail", "_ids", "_json", "_msgpack_ext", "_region", "_trace")
+    __slots__ = (
+        "_batch_json",
+        "_binary_tail",
+        "_ids",
+        "_json",
+        "_msgpack_ext",
+        "_region",
+        "_trace",
+    )
 
     def __init__(self, store_host: bytes, *, region_id: str, trace_on: bool) -> None:
         self._ids = store_host.hex().upper()
@@ -71,6 +79,7 @@ class SendResponses:
             + str(RPC_VERSION).encode()
             + b"}"
         )
+        self._batch_json = self._json.replace(self._ids.encode() + b"%016X", b"%b")
         self._binary_tail = (
             _entry("MSG_REGION", region_id.encode())
             + _entry("TRACE_ON", self._trace.encode())
@@ -184,6 +193,30 @@ class SendResponses:
             request, code, self.msg_id(phy_offset), queue_id, queue_offset, transaction_id
         )
 
+    def batch_frame(
+        self,
+        request: RemotingCommand,
+        phy_offsets: Sequence[int],
+        queue_id: int,
+        queue_offset: int,
+        transaction_id: str,
+    ) -> bytes:
+        """The whole answer to a stored batch, whose id is a list of ids.
+
+        Args:
+            request: gives the opaque and the header type.
+            phy_offsets: of its records.
+            queue_id: where it went.
+            queue_offset: where its first message went.
+            transaction_id: the batch's UNIQ_KEY.
+        """
+        ids, key = self.msg_ids(phy_offsets), transaction_id.encode()
+        if request.serialize_type != _JSON or not key.isalnum():
+            return self.general(request, 0, ids, queue_id, queue_offset, transaction_id)
+        header = self._batch_json % (0, ids.encode(), queue_id, queue_offset, key, request.opaque)
+        size = len(header)
+        return _PREFIX.pack(size + 4, size) + header
+
     def _msgpack(
         self,
         opaque: int,
@@ -221,10 +254,7 @@ class SendResponses:
         *,
         recall_handle: str = "",
     ) -> bytes:
-        """The same response by the general encoder.
-
-        Also for batches, whose id is a list of ids, and for what can be called back.
-        """
+        """The same response by the general encoder; also for what can be called back."""
         ext_fields = {
             "MSG_REGION": self._region,
             "TRACE_ON": self._trace,

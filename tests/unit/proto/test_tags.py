@@ -1,5 +1,7 @@
 """Java's hash of tags and index keys; its values are in the golden tests."""
 
+import pytest
+
 from rocketpy.proto import tags
 
 
@@ -60,3 +62,16 @@ def test_the_smallest_hash_becomes_zero():
     key = "0123456789abcdef"
     assert hasher.hash(topic, key) == 0
     assert hasher.hash_run(topic, [key, key]) == [0, 0]
+
+
+@pytest.mark.parametrize("edge", [0, 1 << 31, 1 << 32])
+@pytest.mark.parametrize("distance", [-8128, -4200, -4064, -2000, -1, 0, 1, 2000])
+def test_a_run_whose_hashes_cross_the_sign(edge: int, distance: int) -> None:
+    hasher = tags.IndexKeyHasher()
+    keys = [f"0123456789ab{n:04x}" for n in range(64)] + ["0123456789ab00~~", "0123456789ab00\0\0"]
+    for key in keys:
+        hasher.hash("T", key)
+    _, heads = hasher._heads
+    heads["0123456789ab"] = (edge + distance) % (1 << 32)
+    hasher._high_pairs["00"] = 0
+    assert hasher.hash_run("T", keys) == [hasher.hash("T", key) for key in keys]

@@ -1,14 +1,16 @@
-"""The plain send reads its header fields by hand: they must be what the header class reads."""
+"""Plain sends are read by hand: their header fields must be what the header class reads."""
 
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.send_request import Sent
 from rocketpy.broker.processor.send_message import SendMessageProcessor
+from rocketpy.errors import HeaderFieldError
 from rocketpy.proto.headers.send import SendMessageRequestHeaderV2
 from tests.unit.broker.fakes import FakeChannel, request
 
@@ -49,9 +51,36 @@ class Operation:
         self.plain = given
         return None  # and so the long way follows
 
+    def send_plain_batch(self, *given: Any) -> Sent | None:
+        self.plain = given
+        return None
+
     def send(self, whole: Any) -> Sent:
         self.whole = whole
         return Sent(0, 0, 0, "id")
+
+
+ODD = st.sampled_from(("5", "-5", "1_0", " 5", "5 ", "+5", "", "-", "1-2", "\u0663", "9" * 25))
+"""What may stand for a number: `int` takes some of it that Java does not."""
+
+
+def given_to(operation: Operation, code: int, ext: dict[str, str]) -> None:
+    processor = SendMessageProcessor(operation, BrokerConfig())  # type: ignore[arg-type]
+    channel: Any = FakeChannel()
+    processor.process(channel, request(code, ext, b"body"))
+    whole = operation.whole
+    if operation.plain:
+        assert operation.plain[1:] == (
+            whole.topic,
+            whole.queue_id,
+            b"body",
+            whole.properties,
+            channel.remote_host_bytes,
+            whole.flag,
+            whole.sys_flag,
+            whole.born_timestamp_ms,
+            whole.reconsume_times,
+        )
 
 
 @given(HEADERS)
@@ -59,22 +88,48 @@ def test_the_short_way_reads_what_the_header_class_reads(
     header: SendMessageRequestHeaderV2,
 ) -> None:
     operation = Operation()
-    processor = SendMessageProcessor(operation, BrokerConfig())  # type: ignore[arg-type]
-    channel: Any = FakeChannel()
-    processor.process(channel, request(310, header.to_ext(), b"body"))
+    given_to(operation, 310, header.to_ext())
     whole = operation.whole
     assert (whole.topic, whole.queue_id, whole.flag) == ("T", header.queue_id, header.flag)
-    if header.properties is None:
-        assert not operation.plain
-        return
-    assert operation.plain[1:] == (
-        whole.topic,
-        whole.queue_id,
-        b"body",
-        whole.properties,
-        channel.remote_host_bytes,
-        whole.flag,
-        whole.sys_flag,
-        whole.born_timestamp_ms,
-        whole.reconsume_times,
-    )
+    assert bool(operation.plain) == (header.properties is not None)
+
+
+@given(HEADERS)
+def test_the_short_way_of_batches_reads_what_the_header_class_reads(
+    header: SendMessageRequestHeaderV2,
+) -> None:
+    operation = Operation()
+    given_to(operation, 320, header.to_ext())
+    assert operation.whole.is_batch
+    assert (operation.whole.topic, operation.whole.queue_id) == ("T", header.queue_id)
+    nums = [header.default_topic_queue_nums, header.max_reconsume_times or 0]
+    is_usual = header.properties is not None and all(0 <= each < 10**9 for each in nums)
+    assert bool(operation.plain) == is_usual
+
+
+@given(HEADERS, st.sampled_from("efghjdl"), ODD, st.sampled_from((310, 320)))
+def test_a_number_that_java_cannot_read_does_not_take_the_short_way(
+    header: SendMessageRequestHeaderV2, field: str, text: str, code: int
+) -> None:
+    operation = Operation()
+    ext = header.to_ext() | {field: text}
+    # In a single message's header what is not used is not looked at when it is plain.
+    is_looked_at = code == 320 or field not in "dl"
+    try:
+        SendMessageRequestHeaderV2.from_ext(ext)
+    except HeaderFieldError as error:
+        with pytest.raises(HeaderFieldError):
+            given_to(operation, code, ext)
+        if is_looked_at and "fit" not in str(error):
+            assert not operation.plain
+    else:
+        given_to(operation, code, ext)
+
+
+@pytest.mark.parametrize("field", ["a", "b", "c", "d", "e", "f", "g", "h"])
+def test_a_batch_without_a_required_field_is_refused(field: str) -> None:
+    ext = dict(zip("abcdefgh", ("p", "T", "TBW102", "4", "0", "0", "0", "0"), strict=True))
+    given_to(Operation(), 320, ext)
+    del ext[field]
+    with pytest.raises(HeaderFieldError):
+        given_to(Operation(), 320, ext)

@@ -41,6 +41,21 @@ def test_a_batch_lists_its_ids() -> None:
     )
 
 
+@pytest.mark.parametrize("serialize_type", [0, 1, 2])
+@pytest.mark.parametrize("store_host", [V4, V6], ids=["v4", "v6"])
+@pytest.mark.parametrize("transaction_id", IDS)
+def test_the_template_of_batches(
+    serialize_type: int, store_host: bytes, transaction_id: str
+) -> None:
+    responses = SendResponses(store_host, region_id='50%-ä"', trace_on=True)
+    command = request(320, serialize_type=serialize_type, opaque=-7)
+    offsets = (1 << 40, 0, 255)
+    short = decoded(responses.batch_frame(command, offsets, 12, 1 << 50, transaction_id))
+    ids = responses.msg_ids(offsets)
+    assert short == decoded(responses.general(command, 0, ids, 12, 1 << 50, transaction_id))
+    assert short.ext_fields["msgId"] == ",".join(map(responses.msg_id, offsets))
+
+
 def test_a_refusal_has_fields_too() -> None:
     refusal = SendResponses(V4, region_id="r", trace_on=False).refusal(request(310), 13, "no")
     assert (refusal.code, refusal.remark, refusal.opaque) == (13, "no", 42)
