@@ -65,6 +65,7 @@ class ConsumeQueue:
         "_tail_start",
         "flushed_offset",
         "is_deleted",
+        "life",
         "max_offset",
         "max_phy_end",
         "min_offset",
@@ -96,6 +97,8 @@ class ConsumeQueue:
         """
         self.topic: str = topic
         self.queue_id: int = queue_id
+        self.life: object = object()
+        """Under this may be kept what was read of its entries; another one once it began anew."""
         self._disk = QueueFiles(directory, file_bytes, files, space.names)
         self._space = space
         self._buffer = bytearray()
@@ -439,6 +442,7 @@ class ConsumeQueue:
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries; the next one put is this one."""
         self._disk.remove_all()
+        self.life = object()
         self.next_offset = self.max_offset = self.min_offset = queue_offset
         self.flushed_offset = queue_offset
         self.max_phy_end = 0

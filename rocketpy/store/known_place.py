@@ -51,7 +51,7 @@ class ReadSources(NamedTuple):
         log_files: of the commit log.
         offsets: how far the log goes.
         damaged: physical offsets of records that are known to be damaged.
-        kept_reads: entries that were read from queue files, by queue.
+        kept_reads: entries that were read from queue files, by `ConsumeQueue.life`.
         scan_count: entries that one read looks at, at most.
         recent_bytes: how far before its end the log is read from memory.
     """
@@ -59,6 +59,6 @@ class ReadSources(NamedTuple):
     log_files: MappedFileQueue
     offsets: StoreOffsets
     damaged: AbstractSet[int]
-    kept_reads: Mapping[ConsumeQueue, tuple[KeptRead, ...]]
+    kept_reads: Mapping[object, tuple[KeptRead, ...]]
     scan_count: int
     recent_bytes: int

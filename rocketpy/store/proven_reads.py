@@ -24,30 +24,32 @@ class ProvenReads:
         self._max_queues = max_queues
         self._max_ranges = max_ranges
         self._lock = threading.Lock()
-        self._ranges: collections.OrderedDict[ConsumeQueue, list[tuple[int, int]]] = (
+        self._ranges: collections.OrderedDict[object, list[tuple[int, int]]] = (
             collections.OrderedDict()
         )
 
     def covers(self, queue: ConsumeQueue, start: int, end: int) -> bool:
         """Whether every message from one queue offset to before another was found intact."""
-        return any(first <= start and end <= last for first, last in self._ranges.get(queue, ()))
+        return any(
+            first <= start and end <= last for first, last in self._ranges.get(queue.life, ())
+        )
 
     def end_behind(self, queue: ConsumeQueue, start: int) -> int:
         """Return before which offset every message from `start` on was found intact."""
-        ranges = self._ranges.get(queue, ())
+        ranges = self._ranges.get(queue.life, ())
         return max((last for first, last in ranges if first <= start < last), default=start)
 
     def add(self, queue: ConsumeQueue, start: int, end: int) -> None:
         """Note that those messages are intact; of too many ranges the smallest is forgotten."""
         with self._lock:
             apart: list[tuple[int, int]] = []
-            for first, last in self._ranges.pop(queue, ()):
+            for first, last in self._ranges.pop(queue.life, ()):
                 if start <= last and first <= end:
                     start, end = min(start, first), max(end, last)
                 else:
                     apart.append((first, last))
             if len(apart) >= self._max_ranges:
                 apart.remove(min(apart, key=lambda each: each[1] - each[0]))
-            self._ranges[queue] = [*apart, (start, end)]
+            self._ranges[queue.life] = [*apart, (start, end)]
             if len(self._ranges) > self._max_queues:
                 self._ranges.popitem(last=False)

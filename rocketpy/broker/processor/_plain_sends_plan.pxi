@@ -400,9 +400,14 @@ cdef bint plan_send(
     cdef Text properties = ext(header, c"i")[0]
     cdef int64_t queue_id = 0, flag = 0
     send.is_oneway = header.flag == ONEWAY
-    if (header.flag != 0 and not send.is_oneway) or (batch.at != NULL and batch.escaped):
+    if header.flag != 0 and not send.is_oneway:
         return False
-    send.is_batch = header.code == batch_code or (batch.at != NULL and equals(batch, b"true", 4))
+    send.is_batch = header.code == batch_code
+    if batch.at != NULL:
+        if equals(batch, b"true", 4):
+            send.is_batch = True
+        elif not equals(batch, b"false", 5):  # true in other letters is true, too
+            return False
     send.reconsume_times = send.half.size = send.level = 0
     send.is_half = False
     if (

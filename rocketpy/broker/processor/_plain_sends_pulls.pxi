@@ -437,7 +437,7 @@ cdef class Pulls:
         start = first
         if queue_offset >= start:
             return tail, (queue_offset - start) * QUEUE_ENTRY_BYTES
-        for first, memory, end in self.kept_reads.get(queue, ()):
+        for first, memory, end in self.kept_reads.get(queue.life, ()):
             start = first
             at = (queue_offset - start) * QUEUE_ENTRY_BYTES
             if 0 <= at < <int64_t>end:

@@ -43,7 +43,7 @@ _ZERO: Final = ord("0")
 
 _MOST_HEADER_BYTES: Final = 1_024
 _MOST_KNOWN: Final = 4_096
-"""About a kilobyte each."""
+"""At most three kilobytes each."""
 _MOST_MISSED: Final = 16 * _MOST_KNOWN
 """So many pulls that were not known, and could not be learned, before all are learned anew."""
 _MOST_PULLS: Final = 64
@@ -166,6 +166,8 @@ class KnownPulls:
 
     def _known_of(self, parts: Sequence[bytes]) -> _Known | None:
         """Return what a header says that was split at its numbers; None for the ordinary way."""
+        if len(parts) != _PARTS:
+            return None
         key = (*parts[::3], *parts[1::3])
         try:
             known = self._known[key]
@@ -193,12 +195,12 @@ class KnownPulls:
 
     def _learn(self, parts: Sequence[bytes]) -> _Known | None:
         """Find out what headers of this kind say; None when they are to go the ordinary way."""
-        if len(parts) != _PARTS:
-            return None
         try:
             numbers = _Numbers(*(3 * parts[1::3].index(name) + 2 for name in _NAMES))
         except ValueError:
             return None
+        if not parts[numbers.opaque + 1].startswith((b",", b"}")):
+            return None  # a fraction: whether it is a whole number depends on the digits before it
         others = list(parts)
         for number, at in enumerate(numbers):
             others[at] = b"%d" % (int(parts[at][:_SHORT_DIGITS]) + 1 + number)

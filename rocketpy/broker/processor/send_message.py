@@ -21,7 +21,7 @@ from rocketpy.broker.processor.plain_sends import PlainSendRules
 from rocketpy.broker.processor.send_response import SendResponses
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, encode_command, make_request
-from rocketpy.proto.headers.base import SAFE_INT_DIGITS
+from rocketpy.proto.headers.base import SAFE_INT_DIGITS, SAFE_LONG_DIGITS
 from rocketpy.proto.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketpy.remoting.channel import Channel
 from rocketpy.remoting.dispatch import Response, flow_control
@@ -32,6 +32,10 @@ _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _RESPONSE: Final = 1
 _ONEWAY: Final = 2
 _SUCCESS: Final = 0
+_BATCH_FIELDS: Final = frozenset("abcdefgh")
+"""Required in a batch's header."""
+_BATCH_INTS: Final = "defhjl"
+"""Its fields that are a Java int."""
 _MOST_RUN_BYTES: Final = 256 * 1024
 """Of bodies: a run of large messages must not hold up other connections."""
 _MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
@@ -193,23 +197,25 @@ class SendMessageProcessor:
         if request.code != _SEND_V2:
             return None
         ext = request.ext_fields
-        if "m" in ext and ext["m"] == "true":
+        if "m" in ext and ext["m"] != "false":  # true in other letters is true, too
             return None
         return self._values(channel, request)
 
     def _plain_batch(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
         """Return what `SendOperation.send_plain_batch` gets; None for what takes the long way.
 
-        A single message's header is read in part, a batch's as a whole: what is not used must be
-        right, too.
+        A single message's header is read in part, a batch's as a whole: what is not used, or not
+        stored, must be right, too.
         """
         ext = request.ext_fields
-        if request.code != _SEND_BATCH or "a" not in ext or "c" not in ext:
+        if request.code != _SEND_BATCH or not ext.keys() >= _BATCH_FIELDS:
             return None
-        nums, limit = ext.get("d", ""), ext.get("l", "0")
-        if not (nums + limit).isdecimal() or max(len(nums), len(limit)) > SAFE_INT_DIGITS:
+        small = [ext[name] for name in _BATCH_INTS if name in ext]
+        if not all(small) or not "".join(small).isdecimal():
             return None
-        return self._values(channel, request) if nums and limit else None
+        if max(map(len, small)) > SAFE_INT_DIGITS or len(ext["g"]) > SAFE_LONG_DIGITS:
+            return None
+        return self._values(channel, request)
 
     def _values(self, channel: Channel, request: RemotingCommand) -> PlainSend | None:
         """Return what is read of a header in short; None when something is unusual about it."""

@@ -1,5 +1,6 @@
 """What was found intact is known as ranges, few a queue, for a bounded number of queues."""
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -9,7 +10,7 @@ from rocketpy.store.proven_reads import ProvenReads
 
 
 def queue() -> ConsumeQueue:
-    return cast("ConsumeQueue", object())
+    return cast("ConsumeQueue", SimpleNamespace(life=object()))
 
 
 @pytest.mark.parametrize(

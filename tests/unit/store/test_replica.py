@@ -13,6 +13,7 @@ from rocketpy.errors import (
 )
 from rocketpy.store import queue_space
 from rocketpy.store.message_store import MessageStore
+from rocketpy.store.proven_reads import ProvenReads
 from rocketpy.store.results import BatchColumns, BatchEntry, PutBatch
 from tests.unit.store.store_kit import TOPIC, Kit, bodies, message, put_many
 
@@ -179,3 +180,39 @@ def test_a_log_that_begins_late_gives_its_queues_their_place() -> None:
     low = slave.min_offset(TOPIC, 0)
     assert 0 < low < 200
     assert bodies(slave) == sent[low:]
+
+
+def to_disk(store: MessageStore) -> None:
+    """Let a queue hold no entry in memory."""
+    queue = store._table.get(TOPIC, 0)
+    assert queue is not None
+    queue.flush()
+    queue.settle()
+
+
+def test_a_topic_that_was_made_anew_is_read_as_it_is_now() -> None:
+    """What was read of the queue's entries before belongs to the topic of before."""
+    source = Kit().open()
+    slave = Kit().open()
+    put_many(source, 40)
+    slave.append_raw(0, raw_log(source))
+    to_disk(slave)
+    assert bodies(slave) == bodies(source)
+    source.delete_topics([TOPIC])
+    put_many(source, 40, start=1_000)
+    begin = slave.max_phy_offset
+    slave.append_raw(begin, raw_log(source, begin))
+    to_disk(slave)
+    assert bodies(slave) == bodies(source)
+
+
+def test_what_was_proven_belongs_to_one_life_of_a_queue() -> None:
+    source = Kit().open()
+    put_many(source, 4)
+    queue = source._table.get(TOPIC, 0)
+    assert queue is not None
+    proven = ProvenReads()
+    proven.add(queue, 0, 4)
+    assert proven.covers(queue, 0, 4)
+    queue.restart_at(0)
+    assert not proven.covers(queue, 0, 4)

@@ -161,6 +161,18 @@ def test_what_two_texts_do_not_say_alike_is_not_known(monkeypatch: pytest.Monkey
     assert {each.ext_fields["nextBeginOffset"] for each in answers(outcome) if each.body} == {"9"}
 
 
+def test_a_number_with_a_fraction_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is a whole number to who reads a double depends on the digits before it."""
+    whole = pull(123_456_789)[8:]
+    fractions = [
+        of_text(whole.replace(b":123456789,", b":%d.0000000001," % n)) for n in (123_456_789, 5)
+    ]
+    segments = [[FIRST, pull(6), fractions[0], pull(7)], [FIRST, fractions[1], pull(8)]]
+    outcome = pulled(monkeypatch, segments)
+    assert outcome.served_bytes == len(pull(6)) + len(pull(7))
+    assert outcome.responses[1].endswith(b"!"), "the connection was closed"
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -211,6 +223,20 @@ def test_so_many_are_known_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     # Ten of them each time, and ten others once enough of the rest have come.
     assert 30 * one < outcome.served_bytes < 60 * one
     assert max(len(each._known) for each in made) <= 10
+
+
+def test_a_header_with_other_numbers_is_not_remembered() -> None:
+    channel: Any = None
+
+    class Runs:
+        def now_ms(self) -> int:
+            return 0
+
+    known = KnownPulls(Runs(), 1 << 20)  # type: ignore[arg-type]
+    for number in range(50):
+        text = b'{"code":11,"x":%d' % number + b',"opaque":1' * 40 + b"}"
+        assert known(channel, of_text(text)) == (0, b"")
+    assert not known._known
 
 
 def test_one_call_serves_so_many_pulls_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,21 @@ def test_all_of_a_read_is_served(
     assert len({arrival[3] for arrival in pure.arrivals}) == 2
 
 
+@pytest.mark.parametrize("text", ["TRUE", "True", "tRuE", "FALSE", "", "yes", "true "])
+def test_a_batch_is_one_however_its_flag_is_written(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """As Java reads a boolean; with code 310 nothing but the flag says it."""
+    ext = ext_of("first", 0, "WAIT\x01true\x02", m=text)
+    sent = [WRITERS[n % 3](310, ext, items(n, 2), n) for n in range(3)]
+    pure, compiled = both_ways(monkeypatch, [[FIRST, batch(9, items(9, 1)), *sent]])
+    assert_same(pure, compiled)
+    stored = 2 if text.lower() == "true" else 1
+    if text.lower() != "true":  # one message, which takes the long way for want of an id
+        assert pure.store[0] == 1 + 3
+    assert pure.store[0] == 1 + 3 * stored
+
+
 def test_its_own_id_is_told_when_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [batch(n, items(n, 2), i="UNIQ_KEY\x01Own1\x02") for n in range(6)]
     pure, compiled = both_ways(monkeypatch, [[FIRST, sent[0], b"".join(sent[1:])]])
