@@ -53,8 +53,8 @@ class ConsumeQueue:
         tail: queue offset of the first entry that is in memory, and the memory; replaced as a
             whole, so that a reader has both of one moment. Ask for ``max_offset`` first.
         flushed_offset: entries before it are on disk.
-        is_deleted: its topic was deleted: whoever still holds it asks for the queue anew.
-            Changes under the append lock.
+        is_deleted: its topic was deleted; changes under the append lock. Ask for the queue anew.
+        life: what was read of its entries is kept under this; another one once it began anew.
     """
 
     __slots__ = (
@@ -98,7 +98,6 @@ class ConsumeQueue:
         self.topic: str = topic
         self.queue_id: int = queue_id
         self.life: object = object()
-        """Under this may be kept what was read of its entries; another one once it began anew."""
         self._disk = QueueFiles(directory, file_bytes, files, space.names)
         self._space = space
         self._buffer = bytearray()
@@ -443,8 +442,7 @@ class ConsumeQueue:
         """Drop all entries; the next one put is this one."""
         self._disk.remove_all()
         self.life = object()
-        self.next_offset = self.max_offset = self.min_offset = queue_offset
-        self.flushed_offset = queue_offset
+        self.next_offset = self.max_offset = self.min_offset = self.flushed_offset = queue_offset
         self.max_phy_end = 0
         self._drop_tail()
 

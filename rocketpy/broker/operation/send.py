@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
+from rocketpy.broker.operation.batch_messages import batch_messages
 from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
@@ -27,7 +28,6 @@ from rocketpy.broker.operation.send_admission import SendAdmission, TopicSendPol
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.errors import BadBodyError
 from rocketpy.proto.codes import ResponseCode
-from rocketpy.proto.message import split_batch
 from rocketpy.proto.properties import (
     PROPERTY_CLUSTER,
     PROPERTY_KEYS,
@@ -46,8 +46,6 @@ from rocketpy.proto.topic_names import RETRY_PREFIX, TIMER_TOPIC
 from rocketpy.proto.validators import MAX_PROPERTIES_BYTES
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.results import (
-    BatchColumns,
-    BatchEntry,
     PutBatch,
     PutMessage,
     PutMessageResult,
@@ -133,7 +131,7 @@ class SendOperation:
         self._when_announced = when_announced
         self._new_uniq_key = _uniq_keys(clock, rng)
         self._rng = rng
-        scanner = PropertyScanner()
+        self._scanner = scanner = PropertyScanner()
         self.scan: Final = scanner.scan
         self.scan_columns: Final = scanner.scan_columns
         self._own: dict[str, str] = {}
@@ -426,7 +424,7 @@ class SendOperation:
         if refused is not None:
             return refused
         try:
-            messages = self._batch_messages(body)
+            messages = batch_messages(self._scanner, body)
         except BadBodyError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"bad batch: {error}")
         if isinstance(messages, Refusal):
@@ -459,42 +457,6 @@ class SendOperation:
             result.phy_end if self._sync_flush and waits else 0,
             phy_offsets=result.phy_offsets,
         )
-
-    def _batch_messages(self, body: bytes) -> BatchColumns | Refusal:
-        """Take a batch apart, or say why one of its messages cannot be stored.
-
-        Raises:
-            BadBodyError: it is no batch.
-        """
-        flags, bodies, properties = split_batch(body)
-        count = len(bodies)
-        scanned = self.scan_columns(properties) if count else None
-        if scanned is not None and scanned.is_plain:
-            codes, uniq_keys = scanned.tags_codes, scanned.uniq_keys
-            return BatchColumns(
-                bodies, properties, flags, codes, uniq_keys, scanned.keys, scanned.tags
-            )
-        entries: list[BatchEntry] = []
-        for flag, message_body, given in zip(flags, bodies, properties, strict=True):
-            entry = self._batch_entry(flag, message_body, given)
-            if isinstance(entry, Refusal):
-                return entry
-            entries.append(entry)
-        return BatchColumns.of(entries)
-
-    def _batch_entry(self, flag: int, body: bytes, given: bytes) -> BatchEntry | Refusal:
-        """One message of a batch whose messages differ in more than their id."""
-        scanned = self.scan(given)
-        if scanned is not None and scanned[1].is_plain:
-            uniq_key, shape, keys = scanned
-        else:
-            properties = parse_properties(given)
-            refused = refuse_in_batch(properties)
-            if refused is not None:
-                return refused
-            uniq_key = properties.get(PROPERTY_UNIQ_KEY)  # type: ignore[assignment] # optional
-            shape, keys = shape_of(properties), properties.get(PROPERTY_KEYS)
-        return BatchEntry(body, given, flag, shape.tags_code, uniq_key, keys, shape.tags)
 
     def _completed(self, properties: dict[str, str], uniq_key: str) -> dict[str, str]:
         """Return the sender's properties with this broker's, as they are stored."""
