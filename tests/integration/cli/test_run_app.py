@@ -79,7 +79,7 @@ def is_alive(pid: int) -> bool:
     """Whether a process is there and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # before, or after its file was opened
         return False
 
 
