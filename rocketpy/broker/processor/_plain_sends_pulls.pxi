@@ -195,7 +195,7 @@ cdef class Pulls:
         runs: begins and ends each (`rocketpy.broker.processor.pull_runs.PullRuns`).
     """
 
-    cdef object runs, begin, ends, head, wait, settle, now_ms
+    cdef object runs, begin, ends, head, wait, settle, now_ms, has_reset
     cdef object checks, topics, groups, consumers, resets  # what pulls are allowed by
     cdef object log_files, offsets, damaged, kept_reads  # where they read
     cdef int64_t scan_count, recent_bytes
@@ -212,7 +212,7 @@ cdef class Pulls:
         self.runs = runs
         self.begin, self.ends, self.head = runs.begin, runs.ends, runs.head
         self.wait, self.settle, self.now_ms = runs.wait, runs.settle, runs.now_ms
-        self.checks, self.resets = runs.checks, runs.resets
+        self.checks, self.resets, self.has_reset = runs.checks, runs.resets, runs.has_reset
         self.topics, self.groups = self.checks.topics, self.checks.groups
         self.consumers = self.checks.consumers
         sources = runs.sources
@@ -353,7 +353,9 @@ cdef class Pulls:
             and last[3] is self.groups.entries
             and last[4] is self.groups.forbidden
             and last[5] == self.consumers.version
-            and not self.resets.count
+            and not (
+                self.resets.count and self.has_reset(known.group, known.topic, known.queue_id)
+            )
         )
 
     cdef bint is_at_end(self, place, int64_t queue_offset) except -1:

@@ -201,6 +201,7 @@ class PullRuns:
     Attributes:
         checks: say who may pull what.
         resets: offsets that wait to be delivered.
+        has_reset: says whether one waits for a group, topic and queue id.
         sources: what reads look at.
         now_ms: returns the monotonic time.
         answer: their answer to a pull that waited; None while there is nobody.
@@ -213,7 +214,7 @@ class PullRuns:
         self.resets: OffsetTable = pulls.offsets.resets
         self.sources: ReadSources = reader.sources
         self.now_ms: Callable[[], int] = pulls.now_ms
-        self._has_reset = pulls.offsets.has_reset
+        self.has_reset: Callable[[str, str, int], bool] = pulls.offsets.has_reset
         self._reader = reader
         self._commit_read = pulls.offsets.commit_read
         self._count_reads = reader.count_plain
@@ -290,7 +291,7 @@ class PullRuns:
             known.standing = 0
             if not known.allow(self.checks.check(known.wanted), standing):
                 return False
-        return not self._has_reset(known.group, known.topic, known.queue_id)
+        return not self.has_reset(known.group, known.topic, known.queue_id)
 
     def ends(self, part: PlainPart, next_offset: int, count: int) -> bool:
         """Say whether a pull that was begun is whole.
@@ -389,7 +390,7 @@ class PullRuns:
             way: nothing was touched then.
         """
         wanted = known.wanted
-        if known.standing != self.checks.standing().number or self._has_reset(*wanted[:3]):
+        if known.standing != self.checks.standing().number or self.has_reset(*wanted[:3]):
             return None
         bounds = self._reader.end_of(wanted[1], wanted[2], queue_offset)
         if bounds is None:

@@ -90,6 +90,12 @@ def deleted(broker: Broker, rng: random.Random) -> None:
     fill(broker, rng.randrange(1 << 30), 200)
 
 
+def reset(broker: Broker, rng: random.Random) -> None:
+    """An offset waits to be delivered, also to a group that never pulls."""
+    group = rng.choice(("all", "some", "never seen"))
+    broker.parts.offsets.assign_reset(group, TOPIC, rng.randrange(QUEUES), rng.randrange(50))
+
+
 CHANGES = {
     "more messages": more,
     "entries to the disk": to_disk,
@@ -97,6 +103,7 @@ CHANGES = {
     "only the log's file goes": only_the_log_goes,
     "damage": damage,
     "deleted": deleted,
+    "a reset": reset,
 }
 
 
@@ -275,6 +282,19 @@ def test_a_drain_asks_python_once_a_read_of_the_queue_file(
     full = sum(1 for answer in found if answer.body)
     assert counts[0] == full > 60
     # One of each queue and group, and of those that begin anew behind one that found nothing.
+    assert len(begun) <= 2 * QUEUES + (len(found) - full) // 2
+
+
+@needs_compiled
+def test_a_reset_of_others_costs_a_drain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def others_are_reset(broker: Broker, _rng: random.Random) -> None:
+        for queue_id in range(QUEUES):
+            broker.parts.offsets.assign_reset("never seen", TOPIC, queue_id, 1)
+
+    begun = count_begun(monkeypatch)
+    found, _, (counts, _) = consumed(1, [others_are_reset], {}, 1.0)
+    full = sum(1 for answer in found if answer.body)
+    assert counts[0] == full > 60
     assert len(begun) <= 2 * QUEUES + (len(found) - full) // 2
 
 
