@@ -104,6 +104,7 @@ def build_pop(
     pop_waits = _suspended("SuspendedPops", config)
     notification_waits = _suspended("SuspendedNotifications", config)
     waiters = PopWaiters(pop_waits, listen)
+    needs.offsets.on_reset.append(waiters.on_reset)
     queues = PopQueues(needs.topics, positions, order, store, config=config, clock=clock)
     checks = PopChecks(needs.topics, needs.groups)
     taker = _taker(needs, positions, locks, order, buffer, revive_log)

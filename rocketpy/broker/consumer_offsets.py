@@ -101,6 +101,7 @@ class ConsumerOffsets:
         resets: those that wait to be delivered; its count may be read without a lock.
         topic_exists: says whether there is a topic; must not block. A topic that is deleted goes
             first and then its offsets, so that nobody who found it there before leaves one behind.
+        on_reset: each is called with group, topic and queue id once an offset waits there.
     """
 
     name = "ConsumerOffsets"
@@ -126,6 +127,7 @@ class ConsumerOffsets:
         self._pulled = OffsetTable(max_offsets)
         self.resets: OffsetTable = OffsetTable(max_offsets)
         self.topic_exists: Callable[[str], bool] = lambda _topic: True
+        self.on_reset: list[Callable[[str, str, int], None]] = []
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (how often the version counts up)."""
@@ -313,6 +315,8 @@ class ConsumerOffsets:
             self.resets.put(key, queue_id, offset)
             if key in self._table.queues and self._table.put(key, queue_id, offset):
                 self._dirty = True
+        for tell in self.on_reset:
+            tell(group, topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset of this queue waits to be delivered."""

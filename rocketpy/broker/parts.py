@@ -386,6 +386,7 @@ class BrokerParts:
             clock=self.clock,
         )
         self.store.on_arrival = telling(self.features, pulls.on_arrival)
+        self.offsets.on_reset.append(pulls.offset_reset)
         self.configs.add_listener(pulls.configure)
         return PullMessageProcessor(pulls, Resumption(self.pools["pull"]))
 

@@ -15,7 +15,7 @@ Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java (5.4.0).
 
 from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.consumer_offsets import ConsumerOffsets
@@ -107,6 +107,22 @@ class PullCounter(Protocol):
         ...
 
 
+class PullSources(NamedTuple):
+    """What pulls that wait look at.
+
+    Attributes:
+        store: to read from.
+        arrived: the message that came last.
+        topics: topic table.
+        offsets: committed ones, and resets.
+    """
+
+    store: MessageReader
+    arrived: ArrivedMessage
+    topics: TopicTable
+    offsets: ConsumerOffsets
+
+
 class SuspendedPull(SuspendedRequest):
     """A pull that waits for a message.
 
@@ -117,32 +133,26 @@ class SuspendedPull(SuspendedRequest):
     """
 
     __slots__ = (
-        "_arrived",
         "_looked_to",
         "_resume",
-        "_store",
-        "_topics",
+        "_sources",
         "message_filter",
         "wanted",
     )
 
-    def __init__(  # noqa: PLR0917 - the fields of a request, and what it asks
+    def __init__(
         self,
         wanted: PullRequest,
         message_filter: ConsumerFilter | None,
         owner: Hashable,
         deadline_ms: int,
         resume: Callable[["SuspendedPull"], None],
-        store: MessageReader,
-        arrived: ArrivedMessage,
-        topics: TopicTable,
+        sources: PullSources,
     ) -> None:
         self.wanted: PullRequest = wanted
         self.message_filter: ConsumerFilter | None = message_filter
-        self._arrived = arrived
         self._resume = resume
-        self._store = store
-        self._topics = topics
+        self._sources = sources
         self._looked_to = wanted.queue_offset
         size_bytes = 0 if message_filter is None else message_filter.size_bytes
         keys = keys_of(wanted.topic, wanted.queue_id, message_filter)
@@ -153,11 +163,11 @@ class SuspendedPull(SuspendedRequest):
         self._resume(self)
 
     def is_ready(self) -> bool:
-        """Whether the queue has grown, whatever the tags, or its topic is gone."""
-        wanted = self.wanted
-        if wanted.topic not in self._topics.entries:
+        """Whether the queue has grown, whatever the tags, its topic is gone, or a reset waits."""
+        wanted, sources = self.wanted, self._sources
+        if wanted.topic not in sources.topics.entries or sources.offsets.has_reset(*wanted[:3]):
             return True
-        return self._store.max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
+        return sources.store.max_offset(wanted.topic, wanted.queue_id) > wanted.queue_offset
 
     def looks_next(self, now_ms: int) -> int:
         """Without a filter every arrival wakes it."""
@@ -181,19 +191,19 @@ class SuspendedPull(SuspendedRequest):
             return True
         if isinstance(message_filter, TagFilter):
             return message_filter.matches_tags_code(tags_code)
-        begin = self._looked_to
+        begin, (store, arrived, *_) = self._looked_to, self._sources
         if next_offset <= begin:
             return False
-        if next_offset - begin > _MAX_LOOKED_AT or not self._arrived.affords(message_filter.weight):
+        if next_offset - begin > _MAX_LOOKED_AT or not arrived.affords(message_filter.weight):
             return True
         queue = wanted.topic, wanted.queue_id
         try:
             if begin == next_offset - 1:  # as mostly: it is read once for all who wait for it
-                properties = self._arrived.properties(*queue, begin)
+                properties = arrived.properties(*queue, begin)
                 if properties is not None:
                     self._looked_to = next_offset
                     return message_filter.condition.matches_stored(properties)
-            read = self._store.get_message(*queue, begin, 1, MAX_PULL_BYTES, message_filter)
+            read = store.get_message(*queue, begin, 1, MAX_PULL_BYTES, message_filter)
         except (RocketPyError, OSError):
             return True  # it is told so itself: who stored the message has no part in it
         if read.status is not GetMessageStatus.NO_MATCHED_MESSAGE:
@@ -250,7 +260,7 @@ class PullOperation:
         self._filters = filters
         self.offsets = offsets
         self._suspended = suspended
-        self._arrived = ArrivedMessage(store)
+        self._sources = PullSources(store, ArrivedMessage(store), topics, offsets)
         self._stats = stats
         self.count_plain: Callable[[str, str, int, int, int], None] = stats.inc_get
         self.now_ms: Callable[[], int] = clock.monotonic_ms
@@ -268,7 +278,7 @@ class PullOperation:
         suspended = self._suspended
         if not suspended.count:
             return
-        self._arrived.forget()
+        self._sources.arrived.forget()
         for key in ((topic, queue_id, None), (topic, queue_id, tags_code)):
             suspended.wake(key, lambda one: one.wants(next_offset, tags_code))
 
@@ -276,6 +286,10 @@ class PullOperation:
         """Let the pulls go on that wait for a topic which is gone: each is told so at once."""
         for queue_id in range(topic.read_queue_nums):
             self._suspended.wake((topic.topic_name, queue_id))
+
+    def offset_reset(self, group: str, topic: str, queue_id: int) -> None:
+        """Let the pulls of a group go on for which an offset waits: they deliver it at once."""
+        self._suspended.wake((topic, queue_id), lambda one: one.wanted.group == group)
 
     def pull(
         self, wanted: PullRequest, owner: Hashable, resume: Callable[[SuspendedPull], None]
@@ -412,9 +426,7 @@ class PullOperation:
             owner,
             now_ms + wait_ms,
             resume,
-            self._store,
-            self._arrived,
-            self.checks.topics,
+            self._sources,
         )
         return self._suspended.suspend(pull, now_ms)
 

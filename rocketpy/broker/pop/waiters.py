@@ -125,6 +125,11 @@ class PopWaiters:
         for group in tuple(groups):
             self.wake(GroupQueue(topic, group, queue_id), tags_code)
 
+    def on_reset(self, group: str, topic: str, queue_id: int) -> None:
+        """Resume one waiting request of a group whose offset of a queue was reset."""
+        if group in self._groups.get(topic, ()):
+            self.wake(GroupQueue(topic, group, queue_id))
+
     def wake(self, queue: GroupQueue, tags_code: int | None = None) -> None:
         """Resume one request of a group that waits for a queue.
 

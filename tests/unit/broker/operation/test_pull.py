@@ -34,12 +34,13 @@ class Kit:
         self.resumed: list[SuspendedPull] = []
         groups = SubscriptionGroupTable(self.config, MemoryFile(), self.clock)
         sql = ConsumerFilters(self.config, MemoryFile(), self.clock)
+        self.offsets = ConsumerOffsets(self.config, MemoryFile(), self.clock)
         self.pulls = PullOperation(
             self.store,
             topics=self.topics,
             groups=groups,
             filters=PullFilters(groups, ConsumerTable(), sql, self.config),
-            offsets=ConsumerOffsets(self.config, MemoryFile(), self.clock),
+            offsets=self.offsets,
             suspended=self.suspended,
             stats=FakeStats(),
             config=self.config,
@@ -53,9 +54,10 @@ class Kit:
         queue_id: int = 0,
         offset: int = 0,
         kind: str | None = None,
+        group: str = "g",
     ) -> Any:
         wanted = PullRequest(
-            group="g",
+            group=group,
             topic="T",
             queue_id=queue_id,
             queue_offset=offset,
@@ -163,6 +165,38 @@ def test_pulls_that_wait_for_a_topic_are_told_at_once_when_it_is_deleted() -> No
         assert isinstance(outcome, Refusal)
         assert outcome.code == 17
     assert kit.suspended.count == 0
+
+
+def test_a_reset_is_told_at_once_to_the_pulls_of_its_group_that_wait() -> None:
+    kit = Kit()
+    kit.offsets.on_reset.append(kit.pulls.offset_reset)
+    for group, queue_id in (("g", 0), ("h", 0), ("g", 1)):
+        assert kit.pull("a", queue_id=queue_id, group=group, offset=9) is None
+    kit.offsets.assign_reset("g", "T", 0, 3)
+    (pull,) = kit.resumed
+    assert (pull.wanted.group, pull.wanted.queue_id) == ("g", 0)
+    told = kit.pulls.go_on(pull)
+    assert isinstance(told, PullResult)
+    assert (told.code, told.read.next_begin_offset) == (21, 3)
+    assert kit.suspended.count == 2, "the others wait on"
+
+
+def test_a_reset_between_the_empty_read_and_the_suspension_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kit = Kit()
+    kit.offsets.on_reset.append(kit.pulls.offset_reset)
+    suspend = kit.suspended.suspend
+
+    def reset_before(pull: SuspendedPull, now_ms: int) -> bool:
+        kit.offsets.assign_reset("g", "T", 0, 3)
+        return suspend(pull, now_ms)
+
+    monkeypatch.setattr(kit.suspended, "suspend", reset_before)
+    assert kit.pull() is None
+    told = kit.pulls.go_on(kit.resumed[0])
+    assert isinstance(told, PullResult)
+    assert told.read.status is GetMessageStatus.OFFSET_RESET
 
 
 def test_a_resumed_pull_reads_with_the_filter_of_its_request_and_waits_no_more() -> None:

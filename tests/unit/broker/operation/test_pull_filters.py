@@ -196,6 +196,7 @@ def test_a_batch_wakes_by_any_of_its_messages(place: int) -> None:
     store = store_kit.Kit().open()
     kit = Kit()
     kit.pulls._store = store
+    kit.pulls._sources = kit.pulls._sources._replace(store=store)
     store.on_arrival = kit.pulls.on_arrival
 
     def put(values: list[int]) -> None:

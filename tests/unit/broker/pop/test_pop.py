@@ -175,6 +175,23 @@ def test_a_group_that_is_reset_pops_from_there() -> None:
     assert simulate(case, queues=1) == [b"1", b"2"]
 
 
+def test_a_pop_that_waits_goes_on_when_its_group_is_reset() -> None:
+    async def case(cluster: SimCluster, popper: Popper) -> tuple[bool, list[bytes]]:
+        await send(cluster, 3)
+        found = await popper.pop()
+        for message in found.messages:
+            await popper.ack(message)
+        waiting = asyncio.ensure_future(popper.pop(pollTime=15_000))
+        await after(3)
+        was_waiting = not waiting.done()
+        cluster.brokers[0].broker.parts.offsets.assign_reset("g", "T", 0, 1)
+        await after(1)
+        assert waiting.done()
+        return was_waiting, waiting.result().bodies
+
+    assert simulate(case, queues=1) == (True, [b"1", b"2"])
+
+
 def test_a_condition_takes_what_meets_it() -> None:
     async def case(cluster: SimCluster, popper: Popper) -> None:
         for number in range(6):
