@@ -40,6 +40,10 @@ class DataVersion:
         self.counter += 1
         self.timestamp_ms = clock.time_ms()
 
+    def next(self, clock: Clock) -> "DataVersion":
+        """Return the version after this one, of now."""
+        return DataVersion(clock.time_ms(), self.counter + 1, self.state_version)
+
     def load(self, value: object) -> None:
         """Take over what a file says; what is missing stays."""
         table = as_table(value)

@@ -142,7 +142,7 @@ class NameServerLink:
         behind, self._missed = self._missed, set()
         heard: set[str] = set()
         try:
-            heard = await self._register(lambda: self._topics.all().values())
+            heard = await self._register(self._all)
         finally:
             self._missed |= behind - heard
 
@@ -213,7 +213,12 @@ class NameServerLink:
 
     def _as_now(self, changed: dict[str, TopicConfig]) -> list[TopicConfig]:
         """Return topics as they are now: two changes of one may be heard of in the other order."""
-        return [self._topics.get(name) or topic for name, topic in changed.items()]
+        written = self._topics.written
+        return [written[name] for name in changed if name in written]
+
+    def _all(self) -> Iterable[TopicConfig]:
+        """Return every topic that is on disk: the name servers hear of no other."""
+        return self._topics.written.values()
 
     def _call_when_announced(self, callback: Callable[[], None]) -> None:
         if self._announcing is None or self._loop is None:

@@ -47,6 +47,7 @@ from rocketpy.broker.request_modes import MessageRequestModes
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.suspended_requests import SuspendedRequests
+from rocketpy.broker.table_writer import TableWriter
 from rocketpy.broker.timer.feature import TimerNeeds, TimerPut, build_timer, timer_limits
 from rocketpy.broker.topics import TopicTable
 from rocketpy.broker.transaction.feature import build_transactions
@@ -82,6 +83,7 @@ class BrokerParts:
         store: the message store.
         topics: topic table.
         groups: subscription group table.
+        table_writer: brings both to disk.
         offsets: consumer offsets.
         modes: how topics are handed to groups.
         producers: connected producers.
@@ -130,6 +132,7 @@ class BrokerParts:
         self.groups: Final = SubscriptionGroupTable(
             config, document("subscriptionGroup.json"), clock
         )
+        self.table_writer: Final = TableWriter(self.topics, self.groups)
         self.offsets: Final = ConsumerOffsets(config, document("consumerOffset.json"), clock)
         self.offsets.topic_exists = self.topics.exists
         self.modes: Final = MessageRequestModes(document("messageRequestMode.json"))
@@ -195,7 +198,7 @@ class BrokerParts:
     @property
     def background_services(self) -> tuple[Service, ...]:
         """Background work that may take long or write files; the store has its own."""
-        own = (self.offsets, self.message_counter)
+        own = (self.table_writer, self.offsets, self.message_counter)
         return own + tuple(each for one in self.features for each in one.services)
 
     def _build_features(
@@ -349,20 +352,16 @@ class BrokerParts:
         )
         self.configs.add_listener(self.replies.configure)
 
-        def topic_changed(topic: TopicConfig) -> None:
-            admission.forget(topic.topic_name)
-            self.name_servers.topic_changed(topic)
-
         def configure(config: BrokerConfig) -> None:
             admission.max_body_bytes = self.configs.store.max_message_size
             admission.configure(config)
             sends.configure(config)
             processor.configure(config)
 
-        self.topics.on_change = topic_changed
+        self.topics.on_change = admission.forget
+        self.topics.on_written = self.name_servers.topic_changed
 
         def topic_deleted(topic: TopicConfig) -> None:
-            admission.forget(topic.topic_name)
             self.modes.remove_topic(topic.topic_name)
             self.pulls.topic_deleted(topic)
 

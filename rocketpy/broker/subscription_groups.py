@@ -3,10 +3,10 @@
 Source: SubscriptionGroupManager.java, SubscriptionGroupConfig.java (5.4.0).
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 
@@ -45,6 +45,8 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
     """
 
     entries: Mapping[str, SubscriptionGroupConfig]
+    written: Mapping[str, SubscriptionGroupConfig]
+    _table_key: ClassVar[str] = "subscriptionGroupTable"
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
         self._config = config
@@ -52,7 +54,10 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         super().__init__(file, clock, system)
         self._said_full = False
         self._said_unwritten = False
+        self._by_clients: set[str] = set()
         self.forbidden: dict[str, dict[str, int]] = {}
+        self._written_forbidden: dict[str, dict[str, int]] = self.forbidden
+        self._being_forbidden: dict[str, dict[str, int]] = self.forbidden
 
     def configure(self, config: BrokerConfig) -> None:
         """Take over changed settings (auto-creation on or off)."""
@@ -66,7 +71,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
                 name: replace(SubscriptionGroupConfig.from_json(entry), group_name=name)
                 for name, entry in as_table(value.get("subscriptionGroupTable")).items()
             }
-            self.entries = {**self.entries, **loaded}
+            self.written = self.entries = {**self.entries, **loaded}
             for group, topics in as_table(value.get("forbiddenTable")).items():
                 self.forbidden[group] = {
                     topic: as_int(bits, 0) for topic, bits in as_table(topics).items()
@@ -84,8 +89,9 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
     def get_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """A group, created when that is allowed and the name is a good one; else None.
 
-        Consumers of a new group are served also while the file cannot be written: the group has no
-        setting of its own, the next change writes it, and after a kill it is created again.
+        It is there at once and written soon, and consumers are served also while the file cannot
+        be written: the group has no setting of its own, the next change writes it, and after a kill
+        it is created again.
         """
         found = self.entries.get(group)
         if found is not None:
@@ -96,28 +102,14 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             return None
         if not group or len(group) > _MAX_GROUP_CHARS or not _GROUP_CHARS.issuperset(group):
             return None
-        with self._lock:
+        with contextlib.suppress(StoreError), self.write_soon():
             found = self._current().get(group)
             if found is None:
                 found = SubscriptionGroupConfig(group)
-                self._create(found)
+                self._by_clients.add(group)
+                with self._changing(group) as groups:
+                    groups[group] = found
         return found
-
-    def _create(self, group: SubscriptionGroupConfig) -> None:
-        try:
-            with self._changing() as groups:
-                groups[group.group_name] = group
-        except StoreError as error:
-            self.entries = {**self.entries, group.group_name: group}
-            if not self._said_unwritten:
-                self._said_unwritten = True
-                _log.warning(
-                    "groups created by clients are not written for now",
-                    group=group.group_name,
-                    reason=str(error),
-                )
-        else:
-            self._said_unwritten = False
 
     def _is_full(self) -> bool:
         """Whether no client may create another group; operators still may."""
@@ -148,7 +140,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         Raises:
             StoreError: the file cannot be written; the table is as it was.
         """
-        with self._changing() as groups:
+        with self.one_write(), self._changing(group.group_name) as groups:
             groups[group.group_name] = replace(group)
 
     def delete(self, group: str) -> SubscriptionGroupConfig | None:
@@ -157,14 +149,15 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
         Raises:
             StoreError: the file cannot be written; the group is still there.
         """
-        with self._lock:
-            old = self._current().get(group)
+        with self.one_write():
+            old = self._leave(group)
             if old is None:
                 return None
-            forbidden = {name: bits for name, bits in self.forbidden.items() if name != group}
-            with self._forbidding(forbidden), self._changing() as groups:
-                del groups[group]
-            self._documents.pop(group, None)
+            if group in self.forbidden:
+                self.forbidden = {
+                    name: bits for name, bits in self.forbidden.items() if name != group
+                }
+            self._by_clients.discard(group)
         return old
 
     def is_forbidden(self, group: str, topic: str) -> bool:
@@ -181,7 +174,7 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
             StoreError: the file cannot be written; nothing changed.
         """
         bit = 1 << _READ_FORBIDDEN_INDEX
-        with self._lock:
+        with self.one_write(), self._changing():
             table = {name: dict(topics) for name, topics in self.forbidden.items()}
             topics = table.setdefault(group, {})
             bits = topics.get(topic, 0)
@@ -190,23 +183,31 @@ class SubscriptionGroupTable(PersistentTable[SubscriptionGroupConfig]):
                 del topics[topic]
             if not topics:
                 del table[group]
-            with self._forbidding(table), self._changing():
-                pass
+            self.forbidden = table
 
-    @contextmanager
-    def _forbidding(self, table: dict[str, dict[str, int]]) -> Iterator[None]:
-        """Let another table of what is forbidden be written; it counts only if it was."""
-        before, self.forbidden = self.forbidden, table
-        try:
-            yield
-        except BaseException:
+    def _beside(self) -> dict[str, Any]:
+        self._being_forbidden = self.forbidden
+        return {"forbiddenTable": self.forbidden}
+
+    def _wrote(self) -> None:
+        self._written_forbidden = self._being_forbidden
+        self._by_clients.difference_update([one for one in self._by_clients if one in self.written])
+        self._said_unwritten = False
+
+    def _undone(self, failure: Exception) -> Mapping[str, SubscriptionGroupConfig]:
+        if self.forbidden is not self._written_forbidden:
             # Not the same table: who looked meanwhile is to see that it changed again.
-            self.forbidden = dict(before)
-            raise
-
-    def _content(self, entries: Mapping[str, SubscriptionGroupConfig]) -> dict[str, Any]:
-        return {
-            "dataVersion": self._version.to_json(),
-            "forbiddenTable": self.forbidden,
-            "subscriptionGroupTable": self._table(entries),
+            self.forbidden = self._written_forbidden = dict(self._written_forbidden)
+        kept = {
+            name: SubscriptionGroupConfig(name)
+            for name in self._by_clients
+            if name in self.entries and name not in self.written
         }
+        if kept and not self._said_unwritten:
+            self._said_unwritten = True
+            _log.warning(
+                "groups created by clients are not written for now",
+                group=next(iter(kept)),
+                reason=str(failure),
+            )
+        return kept

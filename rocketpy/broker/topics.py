@@ -10,7 +10,7 @@ Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 
@@ -48,14 +48,16 @@ class TopicTable(PersistentTable[TopicConfig]):
     """Every topic of this broker; safe from any thread, reads take no lock.
 
     Attributes:
-        on_change: called with each created or changed topic, after it was written to disk.
-        on_delete: called with each deleted topic as it was.
+        on_written: called with each created or changed topic, after it was written to disk.
+        on_delete: called with each deleted topic as it was, after it is gone from the disk.
     """
 
     entries: Mapping[str, TopicConfig]
+    written: Mapping[str, TopicConfig]
+    _table_key: ClassVar[str] = "topicConfigTable"
 
     def __init__(self, config: BrokerConfig, file: JsonDocument, clock: Clock) -> None:
-        self.on_change: Callable[[TopicConfig], None] | None = None
+        self.on_written: Callable[[TopicConfig], None] | None = None
         self.on_delete: Callable[[TopicConfig], None] | None = None
         self._config = config
         self._said_full = False
@@ -68,7 +70,8 @@ class TopicTable(PersistentTable[TopicConfig]):
         # A broker that started without auto-creation has no topic to inherit from yet.
         for topic in system_topics(config):
             if topic.topic_name == AUTO_CREATE_TOPIC and topic.topic_name not in self.entries:
-                self._put_if_absent(topic)
+                with self.one_write():
+                    self._put_if_absent(topic)
 
     def load(self) -> None:
         """Read topics.json; topics that every broker has are added when it lacks them."""
@@ -81,6 +84,7 @@ class TopicTable(PersistentTable[TopicConfig]):
                     for name, entry in as_table(value.get("topicConfigTable")).items()
                 },
             }
+            self.written = self.entries
             self._version.load(value.get("dataVersion"))
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -128,7 +132,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         Raises:
             StoreError: the file cannot be written; the table is as it was.
         """
-        with self._changing() as topics:
+        with self.one_write(), self._changing(topic.topic_name) as topics:
             self._put(topics, topic)
 
     def delete(self, topic: str) -> TopicConfig | None:
@@ -137,21 +141,16 @@ class TopicTable(PersistentTable[TopicConfig]):
         Raises:
             StoreError: the file cannot be written; the topic is still there.
         """
-        with self._lock:
-            old = self._current().get(topic)
-            if old is None:
-                return None
-            with self._changing() as topics:
-                del topics[topic]
-                if self.on_delete is not None:
-                    self._to_tell.append(partial(self.on_delete, old))
-            self._documents.pop(topic, None)
+        with self.one_write():
+            old = self._leave(topic)
+            if old is not None and self.on_delete is not None:
+                self._to_tell.append(partial(self.on_delete, old))
         return old
 
     def create_on_send(
         self, topic: str, template: str, client_queue_nums: int, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create a topic because someone sends to it.
+        """Create a topic because someone sends to it; see `write_soon`.
 
         Args:
             topic: the unknown topic.
@@ -164,7 +163,7 @@ class TopicTable(PersistentTable[TopicConfig]):
             not be created.
 
         Raises:
-            StoreError: the file cannot be written; nobody knows the topic.
+            StoreError: the file cannot be written, now or when it was last tried.
         """
         source = self.get(template)
         if source is None or not source.perm & PERM_INHERIT:
@@ -212,8 +211,10 @@ class TopicTable(PersistentTable[TopicConfig]):
     ) -> TopicConfig:
         """Ensure a retry or dead-letter topic; whatever exists already stays as it is.
 
+        As with `write_soon`; inside `one_write` it is on disk behind it.
+
         Raises:
-            StoreError: the file cannot be written; nobody knows the topic.
+            StoreError: the file cannot be written, now or when it was last tried.
         """
         found = self.get(topic)
         if found is not None:
@@ -228,24 +229,24 @@ class TopicTable(PersistentTable[TopicConfig]):
         return self._put_if_absent(created)
 
     def _put_if_absent(self, topic: TopicConfig) -> TopicConfig:
-        with self._lock:
+        with self.write_soon():
             found = self._current().get(topic.topic_name)
             if found is not None:
                 return found
-            with self._changing() as topics:
+            self._check_is_writable()
+            with self._changing(topic.topic_name) as topics:
                 return self._put(topics, topic)
 
     def _put(self, topics: dict[str, TopicConfig], topic: TopicConfig) -> TopicConfig:
         own = topics[topic.topic_name] = replace(topic, attributes=dict(topic.attributes))
-        if self.on_change is not None:
-            self._to_tell.append(partial(self.on_change, own))
+        self._to_tell.append(partial(self._tell_written, own.topic_name))
         return own
 
-    def _content(self, entries: Mapping[str, TopicConfig]) -> dict[str, Any]:
-        return {
-            "dataVersion": self._version.to_json(),
-            "topicConfigTable": self._table(entries),
-        }
+    def _tell_written(self, name: str) -> None:
+        # One that was deleted or changed again meanwhile: who did that tells of it, or nobody.
+        found = self.written.get(name)
+        if found is not None and self.is_written(name) and self.on_written is not None:
+            self.on_written(found)
 
 
 def _named(topic: TopicConfig, name: str) -> TopicConfig:

@@ -63,17 +63,29 @@ TINY_STORE: Mapping[str, str] = {
 
 
 class _LateRunner:
-    """Drives a service on the loop, but as a thread does: it wakes when it gets round to it."""
+    """Drives a service on the loop, but as a thread does: it wakes when it gets round to it.
 
-    def __init__(self, service: Service, clock: Clock, loop: SimLoop) -> None:
+    Args:
+        service: what to run.
+        clock: its time.
+        loop: where.
+        held_up_s: by service name, after which time it gets round to it.
+    """
+
+    def __init__(
+        self, service: Service, clock: Clock, loop: SimLoop, held_up_s: Mapping[str, float]
+    ) -> None:
         self._inner = LoopService(service, clock)
         self._loop = loop
+        self._name = service.name
+        self._held_up_s = held_up_s
         self.start = self._inner.start
         self.stop = self._inner.stop
 
     def wake(self) -> None:
-        """Run the next step within a few milliseconds."""
+        """Run the next step within a few milliseconds, unless it is held up."""
         delay_s = self._loop.rng.choice((0.0, 0.001, _LATE_S))
+        delay_s = self._held_up_s.get(self._name, delay_s)
         self._loop.call_later(delay_s, self._inner.wake)
 
 
@@ -85,6 +97,8 @@ class SimBroker:
         host: its place in the network.
         files: its disk.
         clock: its clock.
+        held_up_s: by the name of a service that others give work, such as ``TableWriter``: how long
+            that takes to get round to it, as with a disk that is slow.
     """
 
     def __init__(self, cluster: "SimCluster", number: int, properties: Mapping[str, str]) -> None:
@@ -92,6 +106,7 @@ class SimBroker:
         self.host: SimHost = cluster.network.host(f"10.0.0.{11 + number}")
         self.clock: LoopClock = LoopClock(cluster.loop)
         self.files: SimFiles = SimFiles(self.clock)
+        self.held_up_s: dict[str, float] = {}
         self._loop = cluster.loop
         self._properties = {
             "brokerName": self.name,
@@ -200,7 +215,7 @@ class SimBroker:
             files=self.files,
             network=self.host,
             threads=False,
-            run=lambda service, clock: _LateRunner(service, clock, self._loop),
+            run=lambda service, clock: _LateRunner(service, clock, self._loop, self.held_up_s),
         )
 
 

@@ -88,6 +88,7 @@ class TopicCreations:
 
         def process(channel: Channel, request: RemotingCommand) -> Response:
             self.write()
+            self._topics.write()  # what sends have made: nobody is told of what is not on disk
             return processor(channel, request)
 
         return process

@@ -13,13 +13,13 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java (5.4.0).
 
 import itertools
 import random
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.batch_messages import batch_messages
+from rocketpy.broker.operation.both import Both
 from rocketpy.broker.operation.property_shapes import PropertyScanner, shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform, refuse_in_batch
 from rocketpy.broker.operation.refusal import Refusal
@@ -93,8 +93,9 @@ class SendOperation:
             of their own one then.
         config: the broker's settings; see `configure`.
         sync_flush: a sender that waits is answered when the message is on disk.
-        when_announced: calls back once the name servers know new topics; the first sender to a
-            topic is answered then, because a consumer that starts right after looks for the route.
+        when_announced: calls back once the name servers know new topics; senders to a topic that
+            was not sent to before are answered then, because a consumer that starts right after
+            looks for the route, and not before the topic is on disk.
         clock: time.
         rng: chooses a queue for those who leave it to the broker.
 
@@ -284,27 +285,31 @@ class SendOperation:
             )  # fmt: skip
         else:
             sent = self._send_single(request, policy, queue_id)
-        if is_new and isinstance(sent, Sent):
-            return sent._replace(is_new_topic=True)
+        if is_new and isinstance(sent, Sent) and not sent.new_topic:
+            return sent._replace(new_topic=topic)
         return sent
 
     def when_settled(self, sent: Sent, done: Callable[[Refusal | None], None]) -> None:
         """Call back once the sender may be told: None, or why it is no success after all.
 
         Args:
-            sent: what `send` returned, with `durable_at` or `is_new_topic`.
+            sent: what `send` returned, with `durable_at` or `new_topic`.
             done: called once, on any thread, perhaps at once.
         """
-        if not sent.durable_at:
-            self._when_announced(lambda: done(None))
-        elif not sent.is_new_topic:
+        if not sent.new_topic:
             self._store.when_durable(sent.durable_at, lambda ok: done(self._not_durable(ok)))
-        else:
-            both = _Both(done)
-            self._when_announced(lambda: both.arrived(None))
-            self._store.when_durable(
-                sent.durable_at, lambda ok: both.arrived(self._not_durable(ok))
-            )
+            return
+        arrived = Both(done).arrived if sent.durable_at else done
+
+        def topic_settled(failure: Exception | None) -> None:
+            if failure is None:
+                self._when_announced(lambda: arrived(None))
+            else:
+                arrived(self._admission.not_created(failure))
+
+        self._admission.when_settled(sent.new_topic, topic_settled)
+        if sent.durable_at:
+            self._store.when_durable(sent.durable_at, lambda ok: arrived(self._not_durable(ok)))
 
     def _not_durable(self, is_durable: bool) -> Refusal | None:
         if is_durable:
@@ -354,6 +359,8 @@ class SendOperation:
         """Put a message that was sent to `topic`, and is perhaps stored elsewhere."""
         sent = self._store_one(policy, message, queue_id, uniq_key)
         if message.topic != topic and isinstance(sent, Sent):
+            if not self._admission.is_written(message.topic):  # dead letters, for the first time
+                sent = sent._replace(new_topic=message.topic)
             told = self._stored_elsewhere.get(message.topic)
             if told is not None:
                 told(topic)
@@ -374,7 +381,7 @@ class SendOperation:
             return gone
         durable_at = phy_offset + size_bytes if self._sync_flush and message.wait_store_ok else 0
         # As `Sent(...)`, without its Python frame.
-        return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, False, (), ""))
+        return _new(Sent, (phy_offset, queue_id, queue_offset, uniq_key, durable_at, "", (), ""))
 
     def _recall_handle(self, message: PutMessage, topic: str) -> str:
         """Return with what a timed message can be called back; empty for a retry."""
@@ -390,16 +397,18 @@ class SendOperation:
     ) -> Refusal | None:
         """Count what was stored; drop it again when its topic was deleted meanwhile."""
         if self.known.get(topic) is not policy:
-            gone = self._undo_if_deleted(topic)
+            gone = self._undo_if_gone(policy, topic)
             if gone is not None:
                 return gone
         self._count(topic, count, size_bytes)
         return None
 
-    def _undo_if_deleted(self, topic: str) -> Refusal | None:
+    def _undo_if_gone(self, policy: TopicSendPolicy, topic: str) -> Refusal | None:
         """Drop the queue that a message made which was put while its topic was deleted."""
         if self._admission.exists(topic):
             return None
+        if not policy.is_written:  # nobody deleted it: its queues may have been there before
+            return self._admission.not_available("the topic cannot be created")
         self._store.delete_topics([topic])
         remark = f"topic[{topic}] was deleted while the message was stored"
         return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
@@ -467,24 +476,6 @@ class SendOperation:
         }
         kept[PROPERTY_UNIQ_KEY] = uniq_key
         return kept | self._own
-
-
-class _Both:
-    """Calls back when two things have happened, with the first refusal among them."""
-
-    def __init__(self, done: Callable[[Refusal | None], None]) -> None:
-        self._done = done
-        self._lock = threading.Lock()
-        self._missing = 2
-        self._refused: Refusal | None = None
-
-    def arrived(self, refused: Refusal | None) -> None:
-        with self._lock:
-            self._missing -= 1
-            self._refused = self._refused or refused
-            is_last = self._missing == 0
-        if is_last:
-            self._done(self._refused)
 
 
 def _uniq_keys(clock: Clock, rng: random.Random) -> Callable[[], str]:

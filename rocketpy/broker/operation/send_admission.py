@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_request import SendRequest
+from rocketpy.broker.persistent_table import Settled
 from rocketpy.broker.topics import NOT_SENDABLE_TOPICS, TopicTable
 from rocketpy.errors import StoreError
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -39,6 +40,7 @@ class TopicSendPolicy(NamedTuple):
         queue_limit: queue ids from here on are refused.
         write_queue_nums: for a random choice.
         sys_flag: bits every message of the topic gets.
+        is_written: the topic was on disk when this was worked out.
     """
 
     config: TopicConfig
@@ -48,6 +50,7 @@ class TopicSendPolicy(NamedTuple):
     queue_limit: int
     write_queue_nums: int
     sys_flag: int
+    is_written: bool
 
 
 class SendAdmission:
@@ -61,7 +64,7 @@ class SendAdmission:
         unavailable_reason: why the store refuses writes, if it does.
 
     Attributes:
-        known: policies of the topics that were sent to.
+        known: policies of the topics that were sent to and are on disk.
         max_body_bytes: limit of a body.
     """
 
@@ -94,6 +97,18 @@ class SendAdmission:
         """Whether the broker has the topic."""
         return self._topics.get(topic) is not None
 
+    def is_written(self, topic: str) -> bool:
+        """Whether the topic is on disk as it is."""
+        return self._topics.is_written(topic)
+
+    def when_settled(self, topic: str, done: Settled) -> None:
+        """Call back once the topic is on disk, or cannot be; see `PersistentTable`."""
+        self._topics.when_settled((topic,), done)
+
+    def not_created(self, failure: Exception) -> Refusal:
+        """A topic that cannot be written is none; the next send tries again."""
+        return self.not_available(f"the topic cannot be created: {failure}")
+
     def admit(self, request: SendRequest) -> TopicSendPolicy | Refusal:
         """Check a send whose topic's policy is unknown or not simple; remembers the policy."""
         config = self._config
@@ -110,8 +125,7 @@ class SendAdmission:
         try:
             found = self._topics.get(topic) or self._create(request)
         except (StoreError, OSError) as error:
-            # Nobody knows the topic until it is on disk; the next send tries again.
-            return self.not_available(f"the topic cannot be created: {error}")
+            return self.not_created(error)
         if found is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, self._topics.absence(topic))
         if found.is_batch_cq:
@@ -120,8 +134,15 @@ class SendAdmission:
         if not writable and found.order:
             remark = f"the broker[{config.broker_name}] sending message is forbidden"
             return Refusal(ResponseCode.NO_PERMISSION, remark)
-        policy = _policy(topic, found, is_open=opens_ms == 0 and (writable or not found.order))
-        self._remember(topic, policy, config)
+        policy = _policy(
+            topic,
+            found,
+            is_open=opens_ms == 0 and (writable or not found.order),
+            is_written=self._topics.written.get(topic) is found,
+        )
+        # Who is sent to by the short way is on disk: nobody looks there whether a sender must wait.
+        if policy.is_written:
+            self._remember(topic, policy, config)
         return policy
 
     def _remember(self, topic: str, policy: TopicSendPolicy, config: BrokerConfig) -> None:
@@ -183,7 +204,7 @@ class SendAdmission:
         return created
 
 
-def _policy(topic: str, config: TopicConfig, *, is_open: bool) -> TopicSendPolicy:
+def _policy(topic: str, config: TopicConfig, *, is_open: bool, is_written: bool) -> TopicSendPolicy:
     is_plain = not topic.startswith(RETRY_PREFIX)
     return TopicSendPolicy(
         config=config,
@@ -193,6 +214,7 @@ def _policy(topic: str, config: TopicConfig, *, is_open: bool) -> TopicSendPolic
         queue_limit=max(config.read_queue_nums, config.write_queue_nums),
         write_queue_nums=config.write_queue_nums,
         sys_flag=MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0,
+        is_written=is_written,
     )
 
 

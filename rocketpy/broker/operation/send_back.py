@@ -18,6 +18,7 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.internal_put import InternalPut, copy_of
 from rocketpy.broker.operation.put_transforms import DLQ_QUEUE_NUMS
 from rocketpy.broker.operation.refusal import Refusal
+from rocketpy.broker.persistent_table import Settled
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
@@ -124,13 +125,19 @@ class SendBack:
         try:
             return self._send_back(request)
         except (StoreError, OSError) as error:
-            return Refusal(
-                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {error}"
-            )
+            return not_created(error)
 
     def when_durable(self, phy_end: int, callback: Callable[[bool], None]) -> None:
         """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
         self._internal_put.when_durable(phy_end, callback)
+
+    def is_written(self, group: str) -> bool:
+        """Whether the topics that a group's messages go back to are on disk, if there."""
+        return all(map(self._topics.is_written, _topics_of(group)))
+
+    def when_settled(self, group: str, done: Settled) -> None:
+        """Call back once these topics are on disk, or cannot be."""
+        self._topics.when_settled(_topics_of(group), done)
 
     def _send_back(self, request: SendBackRequest) -> int | Refusal:
         group = self._groups.get_or_create(request.group)
@@ -142,7 +149,7 @@ class SendBack:
             return Refusal(ResponseCode.NO_PERMISSION, remark)
         if group.retry_queue_nums <= 0:
             return 0
-        retry_topic = RETRY_PREFIX + group.group_name
+        retry_topic, _ = _topics_of(group.group_name)
         refused = self._closed(retry_topic, group.retry_queue_nums, is_unit=request.is_unit)
         if refused is not None:
             return refused
@@ -159,7 +166,7 @@ class SendBack:
         return self._put(group, found, retry_topic, queue_id, level)
 
     def _bury(self, group: SubscriptionGroupConfig, found: MessageExt) -> int | Refusal:
-        topic = DLQ_PREFIX + group.group_name
+        _, topic = _topics_of(group.group_name)
         if found.topic == topic:  # a group that consumes its own dead letters, and fails again
             return 0
         refused = self._closed(topic, DLQ_QUEUE_NUMS)
@@ -228,3 +235,13 @@ class SendBack:
             return Refusal(ResponseCode.SYSTEM_ERROR, result.status.value)
         self._stats.inc_send_back(group.group_name, origin)
         return result.phy_end
+
+
+def not_created(failure: Exception) -> Refusal:
+    """Say that a topic cannot be made now."""
+    return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {failure}")
+
+
+def _topics_of(group: str) -> tuple[str, str]:
+    """Return a group's retry topic and that of its dead letters."""
+    return RETRY_PREFIX + group, DLQ_PREFIX + group

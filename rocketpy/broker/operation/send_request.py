@@ -50,7 +50,8 @@ class Sent(NamedTuple):
         queue_offset: of the first message.
         uniq_key: UNIQ_KEY of the message, or of the batch.
         durable_at: the sender is answered once the log is on disk up to here; 0: at once.
-        is_new_topic: the sender is answered once the name servers know the topic.
+        new_topic: the sender is answered once this topic's table is on disk, and the name servers
+            know the topic; empty when there is nothing to wait for.
         phy_offsets: of each record of a batch; empty for a single message.
         recall_handle: with which a timed message can be called back; empty for others.
     """
@@ -60,6 +61,6 @@ class Sent(NamedTuple):
     queue_offset: int
     uniq_key: str
     durable_at: int = 0
-    is_new_topic: bool = False
+    new_topic: str = ""
     phy_offsets: tuple[int, ...] = ()
     recall_handle: str = ""

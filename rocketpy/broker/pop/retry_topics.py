@@ -46,7 +46,9 @@ class RetryTopics:
         return topic
 
     def _ensure(self, topic: str, group: str) -> None:
-        if self._topics.get(topic) is None:
-            self._topics.create_on_send_back(topic, _RETRY_QUEUES)
-            if self._offsets.query(group, topic, 0) == NO_OFFSET:
-                self._offsets.commit(group, topic, 0, 0)
+        is_new = self._topics.get(topic) is None
+        if is_new or not self._topics.is_written(topic):
+            with self._topics.one_write():  # a check point that is passed counts on it
+                self._topics.create_on_send_back(topic, _RETRY_QUEUES)
+        if is_new and self._offsets.query(group, topic, 0) == NO_OFFSET:
+            self._offsets.commit(group, topic, 0, 0)

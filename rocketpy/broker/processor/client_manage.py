@@ -51,7 +51,8 @@ from rocketpy.proto.subscription import (
 )
 from rocketpy.proto.topic_names import RETRY_PREFIX
 from rocketpy.remoting.channel import Channel
-from rocketpy.remoting.dispatch import Processor
+from rocketpy.remoting.deferred import DeferredResponse
+from rocketpy.remoting.dispatch import Processor, failed
 from rocketpy.runtime.clock import Clock
 from rocketpy.sql92.condition import Condition
 
@@ -99,8 +100,10 @@ class ClientManageProcessor:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
         }
 
-    def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """34: a client is there, with these groups.
+    def heartbeat(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | DeferredResponse:
+        """34: a client is there, with these groups; told once all they need is on disk.
 
         Raises:
             BadBodyError: the body is no heartbeat.
@@ -123,7 +126,7 @@ class ClientManageProcessor:
             return make_response(request, ResponseCode.SYSTEM_ERROR, refusal)
         sub_changed = False
         # A client with many new groups costs one write of each file, not one a group.
-        with self._topics.one_write(), self._groups.one_write():
+        with self._topics.write_soon(), self._groups.write_soon():
             for entry in data.consumer_data_set:
                 if self._take_consumer(client, entry, data):
                     sub_changed = True
@@ -143,7 +146,36 @@ class ClientManageProcessor:
         ]
         if divided and channel.is_rocketpy:
             response.ext_fields[EXT_DIVIDED_GROUPS] = ",".join(divided)
-        return response
+        names = [entry.group_name for entry in data.consumer_data_set]
+        return self._when_written(channel, request, response, names)
+
+    def _when_written(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        response: RemotingCommand,
+        names: list[str],
+    ) -> RemotingCommand | DeferredResponse:
+        """Return the response, for now or for when groups and their retry topics are on disk."""
+        topics = [RETRY_PREFIX + name for name in names]
+        if all(map(self._groups.is_written, names)) and all(map(self._topics.is_written, topics)):
+            return response
+        deferred = channel.defer(request)
+
+        def answer(failure: Exception | None) -> None:
+            if failure is None:
+                deferred.set(response)
+            else:
+                deferred.set(failed(channel, deferred.request, failure))
+
+        def topics_settled(failure: Exception | None) -> None:
+            if failure is None:
+                self._groups.when_settled(names, answer)
+            else:
+                answer(failure)
+
+        self._topics.when_settled(topics, topics_settled)
+        return deferred
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """35: a client says good-bye for one producer or consumer group."""

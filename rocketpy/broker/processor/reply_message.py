@@ -115,14 +115,14 @@ class ReplyMessageProcessor:
         if not isinstance(refused, Refusal):
             refused = await self._push(header, sent)
         stored = self._store(sent) if self._stores(refused) else None
-        if isinstance(stored, Sent) and stored.durable_at:
+        if isinstance(stored, Sent) and (stored.durable_at or stored.new_topic):
             await self._settled(stored)
         if request.flag & _ONEWAY:
             return None
         return self._response(request, header, refused, stored)
 
     async def _settled(self, stored: Sent) -> None:
-        """Wait until a stored answer is on disk, or cannot be."""
+        """Wait until a stored answer is on disk, with its topic, or cannot be."""
         loop = asyncio.get_running_loop()
         settled: asyncio.Future[None] = loop.create_future()
 

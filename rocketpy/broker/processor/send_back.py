@@ -5,7 +5,7 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.4.0).
 
 from rocketpy.broker.feature import Feature
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send_back import SendBack, SendBackRequest
+from rocketpy.broker.operation.send_back import SendBack, SendBackRequest, not_created
 from rocketpy.broker.request_table import RequestTable
 from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.command import RemotingCommand, make_response
@@ -19,7 +19,7 @@ class SendBackProcessor:
 
     Args:
         operation: stores them again.
-        sync_flush: a consumer is answered when the copy is on disk.
+        sync_flush: a consumer is answered when the copy is on disk, and not only its topic.
     """
 
     def __init__(self, operation: SendBack, *, sync_flush: bool) -> None:
@@ -45,7 +45,9 @@ class SendBackProcessor:
         )
         if isinstance(outcome, Refusal):
             return make_response(request, *outcome)
-        if not outcome or not self._sync_flush:
+        group, operation = header.group, self._operation
+        phy_end = outcome if self._sync_flush else 0
+        if not phy_end and operation.is_written(group):
             return make_response(request)
         deferred = channel.defer(request)
 
@@ -56,7 +58,15 @@ class SendBackProcessor:
             remark = "the message is stored again but not on disk"
             deferred.set(make_response(deferred.request, ResponseCode.FLUSH_DISK_TIMEOUT, remark))
 
-        self._operation.when_durable(outcome, settled)
+        def topics_settled(failure: Exception | None) -> None:
+            if failure is not None:
+                deferred.set(make_response(deferred.request, *not_created(failure)))
+            elif phy_end:
+                operation.when_durable(phy_end, settled)
+            else:
+                settled(True)
+
+        operation.when_settled(group, topics_settled)
         return deferred
 
 

@@ -286,7 +286,7 @@ class SendMessageProcessor:
             frame = self._responses.frame(
                 request, _SUCCESS, sent.phy_offset, sent.queue_id, sent.queue_offset, sent.uniq_key
             )
-        if not sent.durable_at and not sent.is_new_topic:
+        if not sent.durable_at and not sent.new_topic:
             return frame
         # From here on nothing keeps the request: neither its body nor its fields.
         deferred = channel.defer(request)

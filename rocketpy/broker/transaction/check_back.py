@@ -277,7 +277,8 @@ class CheckBack:
         return half
 
     def _give_up(self, half: MessageExt, checks: int) -> int | None:
-        self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        with self._topics.one_write():
+            self._topics.create_on_send_back(TRANS_CHECK_MAX_TIME_TOPIC, 1)
         place = half.queue_offset
         if not self._ledger.begin_move(place):
             return None

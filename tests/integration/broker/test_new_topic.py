@@ -1,6 +1,7 @@
 """Who made a topic may look for its route at once."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ async def test_a_topic_is_deleted_and_made_again_while_it_is_sent_to(
         cluster.create_topic("Other", 1)
         parts = cluster.brokers[0].parts
         producer = client.producer()
+        await producer.send("T", b"before")  # from here on the route is known: one queue
         other = 0
         for _ in range(10):
             sends = [asyncio.ensure_future(producer.send("T", b"x" * 6_000)) for _ in range(20)]
@@ -64,3 +66,47 @@ async def test_a_topic_is_deleted_and_made_again_while_it_is_sent_to(
             other += 1
         assert cluster.message_count("Other") == other
         assert parts.store.is_writable
+
+
+class _SlowFile:
+    """A table's file on a disk that takes nothing until it is told to."""
+
+    def __init__(self, file: object) -> None:
+        self.file = file
+        self.is_asked = threading.Event()
+        self.goes_on = threading.Event()
+
+    def load(self) -> object:
+        raise NotImplementedError
+
+    def save(self, value: object) -> None:
+        self.is_asked.set()
+        assert self.goes_on.wait(10), "nobody else was served meanwhile"
+        self.file.save(value)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("threads", ["0", "2"])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_others_are_served_while_a_new_topic_comes_to_disk(
+    tmp_path: Path, threads: str, flush: str
+) -> None:
+    properties = {"sendMessageThreadPoolNums": threads, "flushDiskType": flush}
+    async with (
+        LocalCluster(tmp_path, properties=properties) as cluster,
+        rocketpy.connect(cluster.namesrv) as client,
+        rocketpy.connect(cluster.namesrv) as other,
+    ):
+        cluster.create_topic("there", 1)
+        parts = cluster.brokers[0].parts
+        await other.producer().send("there", b"before")
+        slow = parts.topics._file = _SlowFile(parts.topics._file)
+        producer = client.producer(timeout=30, retries=0)
+        sends = [asyncio.ensure_future(producer.send(f"new{n % 3}", b"x")) for n in range(9)]
+        assert await asyncio.to_thread(slow.is_asked.wait, 10)
+        for _ in range(3):
+            await other.producer().send("there", b"meanwhile")
+        assert not any(send.done() for send in sends)
+        slow.goes_on.set()
+        await asyncio.gather(*sends)
+        assert [cluster.message_count(f"new{n}") for n in range(3)] == [3, 3, 3]
+        assert {"new0", "new1", "new2"} <= parts.topics.written.keys()

@@ -187,7 +187,8 @@ class Kit:
     def beats(self) -> Any:
         body = dumps({"clientID": self.new_name()})
         channel: Any = FakeChannel()
-        return self.parts.clients.heartbeat(channel, request(34, {}, body)).code
+        response: Any = self.parts.clients.heartbeat(channel, request(34, {}, body))
+        return response.code
 
     def assigned(self) -> Any:
         body = dumps({"topic": "T", "consumerGroup": "nobody", "clientId": "c"})

@@ -60,7 +60,7 @@ class Kit:
             identity=identity,
             topics=self.topics,
         )
-        self.topics.on_change = self.link.topic_changed
+        self.topics.on_written = self.link.topic_changed
 
     def sent(self, code: int) -> list[tuple[str, RemotingCommand]]:
         return [one for one in self.client.calls if one[1].code == code]

@@ -1,5 +1,7 @@
-from collections.abc import Mapping
-from typing import Any
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
 
 import pytest
 
@@ -10,12 +12,27 @@ from tests.unit.broker.fakes import FakeClock, MemoryFile
 
 
 class Table(PersistentTable[TopicConfig]):
+    _table_key: ClassVar[str] = "entries"
+
     def __init__(self, file: MemoryFile) -> None:
         super().__init__(file, FakeClock(5), {})
         self.told: list[tuple[str, int]] = []
 
+    def put_soon(self, name: str, queues: int = 1) -> list[Exception | None]:
+        """Change an entry without waiting; return what is told once it is settled."""
+        with self.write_soon(), self._changing(name) as entries:
+            entries[name] = TopicConfig(name, queues, queues)
+            self._to_tell.append(lambda: self.told.append((name, self.saves)))
+        settled: list[Exception | None] = []
+        self.when_settled([name], settled.append)
+        return settled
+
+    def delete(self, name: str) -> None:
+        with self.one_write():
+            self._leave(name)
+
     def put(self, name: str, queues: int) -> None:
-        with self._changing() as entries:
+        with self.one_write(), self._changing(name) as entries:
             entries[name] = TopicConfig(name, queues, queues)
             self._to_tell.append(lambda: self.told.append((name, self.saves)))
 
@@ -23,8 +40,9 @@ class Table(PersistentTable[TopicConfig]):
     def saves(self) -> int:
         return self._file.saves  # type: ignore[attr-defined]
 
-    def _content(self, entries: Mapping[str, TopicConfig]) -> dict[str, Any]:
-        return dict(self._table(entries))
+    @property
+    def content(self) -> dict[str, Any]:
+        return (self._file.value or {}).get("entries", {})  # type: ignore[attr-defined]
 
 
 class FullFile(MemoryFile):
@@ -44,7 +62,7 @@ def test_each_change_is_counted_and_written() -> None:
     table.put("a", 1)
     table.put("a", 2)
     assert file.saves == 2
-    assert file.value["a"]["readQueueNums"] == 2
+    assert table.content["a"]["readQueueNums"] == 2
     assert table.data_version == {"counter": 2, "stateVersion": 0, "timestamp": 5}
 
 
@@ -61,7 +79,7 @@ def test_changes_inside_are_written_once_also_when_they_end_early() -> None:
     table = Table(file)
     with pytest.raises(RuntimeError):
         fail_between_changes(table, file)
-    assert (file.saves, set(file.value)) == (1, {"a", "b"})
+    assert (file.saves, set(table.content)) == (1, {"a", "b"})
     with table.one_write():
         assert file.saves == 1
     assert file.saves == 1
@@ -89,7 +107,7 @@ def test_what_cannot_be_written_did_not_happen_and_is_tried_again() -> None:
     assert (table.entries, table.told, file.value) == ({}, [], None)
     file.has_space = True
     table.put("a", 1)
-    assert set(table.entries) == set(file.value) == {"a"}
+    assert set(table.entries) == set(table.content) == {"a"}
     assert table.told == [("a", 1)]
 
 
@@ -97,8 +115,180 @@ def test_an_entry_is_made_into_text_once() -> None:
     table = Table(MemoryFile())
     table.put("a", 1)
     table.put("b", 1)
-    before = table._content(table.entries)
+    before = table._table(table.entries)
     table.put("b", 2)
-    after = table._content(table.entries)
+    after = table._table(table.entries)
     assert after["a"] is before["a"]
     assert after["b"] is not before["b"]
+
+
+class BusyFile(MemoryFile):
+    """Does something while it is written."""
+
+    meanwhile: Callable[[], object] | None = None
+    failure: Exception | None = None
+
+    def save(self, value: object) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        if self.failure is not None:
+            raise self.failure
+        super().save(value)
+
+
+def served(file: MemoryFile) -> tuple[Table, list[str]]:
+    """Return a table with a writer, and how often that was woken."""
+    table = Table(file)
+    woken: list[str] = []
+    table.use_writer(lambda: woken.append("up"))
+    return table, woken
+
+
+def test_a_change_for_a_writer_is_seen_at_once_and_told_of_when_it_is_written() -> None:
+    file = MemoryFile()
+    table, woken = served(file)
+    settled = table.put_soon("a")
+    assert set(table.entries) == {"a"}
+    assert (table.told, settled, file.saves, table.is_written("a")) == ([], [], 0, False)
+    assert woken
+    table.write()
+    assert (table.told, settled, table.is_written("a")) == ([("a", 1)], [None], True)
+    told: list[Exception | None] = []
+    table.when_settled(["a", "nowhere"], told.append)
+    assert told == [None]
+    table.write()
+    assert file.saves == 1, "nothing is left to be written"
+
+
+def test_all_changes_that_wait_share_a_write_and_one_version_each() -> None:
+    file = MemoryFile()
+    table, _ = served(file)
+    settled = [table.put_soon(str(number)) for number in range(100)]
+    assert table.data_version["counter"] == 0, "of what is written"
+    table.write()
+    assert (file.saves, table.data_version["counter"]) == (1, 1)
+    assert settled == [[None]] * 100
+
+
+def test_what_changes_during_a_write_belongs_to_the_next_one() -> None:
+    file = BusyFile()
+    table, _ = served(file)
+    first = table.put_soon("a")
+    later: list[list[Exception | None]] = []
+    again: list[Exception | None] = []
+
+    def meanwhile() -> None:
+        table.when_settled(["a"], again.append)
+        later.append(table.put_soon("b"))
+        assert set(table.entries) == {"a", "b"}
+
+    file.meanwhile = meanwhile
+    table.write()
+    assert (set(table.content), first, again, later) == ({"a"}, [None], [None], [[]])
+    table.write()
+    assert (set(table.content), later) == ({"a", "b"}, [[None]])
+
+
+def test_an_entry_deleted_while_its_creation_is_written_does_not_come_back() -> None:
+    file = BusyFile()
+    table, _ = served(file)
+    settled = table.put_soon("a")
+    gone: list[str] = []
+    table.on_change = gone.append
+
+    def delete() -> None:
+        with table._together():
+            table._leave("a")
+
+    file.meanwhile = delete
+    table.write()
+    assert (set(table.entries), set(table.content), gone, settled) == ({"a"}, {"a"}, [], [None])
+    file.meanwhile = lambda: gone.append("seen" if table.entries else "not seen")
+    table.write()
+    assert (dict(table.entries), dict(table.written), table.content) == ({}, {}, {})
+    assert gone == ["seen", "a"], "until the file lacks it"
+    table.write()
+    assert file.saves == 2
+
+
+def test_an_entry_put_anew_while_it_leaves_stays() -> None:
+    file = BusyFile()
+    table, _ = served(file)
+    table.put_soon("a")
+    file.meanwhile = lambda: table.put_soon("b")
+    table.write()
+    file.meanwhile = lambda: table.put_soon("a", 2)
+    table.delete("a")
+    assert {name: one.read_queue_nums for name, one in table.entries.items()} == {"a": 2, "b": 1}
+    table.write()
+    assert set(table.content) == {"a", "b"}
+
+
+def test_a_deletion_that_cannot_be_written_did_not_happen() -> None:
+    file = BusyFile()
+    table = Table(file)
+    table.put("a", 1)
+    file.failure = DiskFullError("no space")
+    with pytest.raises(DiskFullError):
+        table.delete("a")
+    assert set(table.entries) == {"a"}
+    file.failure = None
+    table.put("b", 1)
+    assert set(table.content) == {"a", "b"}
+
+
+def test_a_failed_write_undoes_all_that_waits_and_tells_each() -> None:
+    file = BusyFile()
+    table, _ = served(file)
+    table.put_soon("kept")
+    table.write()
+    changed: list[str] = []
+    table.on_change = changed.append
+    first = table.put_soon("a")
+    changed_again = table.put_soon("kept", 2)
+    later: list[list[Exception | None]] = []
+    file.failure = DiskFullError("no space")
+    file.meanwhile = lambda: later.append(table.put_soon("b"))
+    seen = table.entries
+    table.write()
+    assert set(table.entries) == {"kept"}
+    assert table.entries["kept"].read_queue_nums == 1
+    assert table.entries is not seen
+    assert [str(each) for (each,) in (first, changed_again, later[0])] == ["no space"] * 3
+    assert changed == ["a", "kept", "b", "kept", "a", "b"]
+    assert table.told == [("kept", 1)]
+    assert set(table._documents) == {"kept"}
+    assert table.data_version["counter"] == 1
+
+
+def test_who_waits_for_his_change_hears_that_another_thread_could_not_write_it() -> None:
+    file = BusyFile()
+    table, _ = served(file)
+    table.put_soon("a")
+    file.failure = DiskFullError("no space")
+    writing, seen = threading.Event(), threading.Event()
+
+    def meanwhile() -> None:
+        writing.set()
+        assert seen.wait(10)
+
+    file.meanwhile = meanwhile
+    with ThreadPoolExecutor(2) as threads:
+        writer = threads.submit(table.write)
+        assert writing.wait(10)
+        table.on_change = lambda _name: seen.set()
+        waits = threads.submit(table.put, "b", 1)
+        table_error = waits.exception(10)
+        writer.result(10)
+    assert isinstance(table_error, DiskFullError)
+    assert dict(table.entries) == {}
+
+
+def test_a_version_renewed_during_a_write_is_not_used_twice() -> None:
+    file = BusyFile()
+    table, _ = served(file)
+    table.put_soon("a")
+    file.meanwhile = table.renew_version
+    table.write()
+    assert table.data_version["counter"] == 2

@@ -141,6 +141,7 @@ def test_what_cannot_be_written_did_not_happen() -> None:
     ):
         with pytest.raises(DiskFullError):
             change()
+        assert groups.is_forbidden("kept", "T")
     assert groups.get("new") is None
     assert groups.get("kept") is not None
     assert groups.is_forbidden("kept", "T")
@@ -151,3 +152,23 @@ def test_what_cannot_be_written_did_not_happen() -> None:
     assert not groups.is_forbidden("kept", "T")
     assert set(file.value["subscriptionGroupTable"]) >= {"new"}
     assert file.value["forbiddenTable"] == {}
+
+
+def test_groups_that_clients_make_wait_for_no_disk_and_stay_when_it_fails() -> None:
+    file = FullFile()
+    groups = SubscriptionGroupTable(BrokerConfig(broker_name="b"), file, FakeClock())
+    groups.use_writer(lambda: None)
+    file.has_space = False
+    assert groups.get_or_create("a") == SubscriptionGroupConfig("a")
+    with pytest.raises(DiskFullError):
+        groups.put(SubscriptionGroupConfig("a", consume_enable=False))
+    assert groups.get("a") == SubscriptionGroupConfig("a"), "as a client made it"
+    assert not groups.is_written("a")
+    file.has_space = True
+    settled: list[Exception | None] = []
+    groups.when_settled(["a"], settled.append)
+    groups.write()
+    assert settled == [None]
+    assert "a" in file.value["subscriptionGroupTable"]
+    assert groups.delete("a")
+    assert groups.get("a") is None

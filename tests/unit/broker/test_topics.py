@@ -64,7 +64,7 @@ def test_the_trace_topic_is_there_from_the_start_when_asked_for() -> None:
 def test_auto_creation_takes_the_smaller_queue_count_and_drops_the_inherit_bit() -> None:
     topics, file = table()
     changed: list[TopicConfig] = []
-    topics.on_change = changed.append
+    topics.on_written = changed.append
     created = topics.create_on_send("T", "TBW102", 4)
     assert created == TopicConfig("T", 4, 4, 6)
     assert topics.create_on_send("Big", "TBW102", 100) == TopicConfig("Big", 8, 8, 6)

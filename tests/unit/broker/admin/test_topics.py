@@ -127,7 +127,7 @@ def test_a_list_is_created_whole_or_not_at_all(kit: Kit) -> None:
 def test_a_list_is_written_at_once(kit: Kit) -> None:
     admin = kit.admin(TopicAdmin)
     told: list[str] = []
-    kit.topics.on_change = lambda topic: told.append(topic.topic_name)
+    kit.topics.on_written = lambda topic: told.append(topic.topic_name)
     one = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     body = dumps({"topicConfigList": [{**one, "topicName": f"L{n}"} for n in range(5)]})
     kit.topics_file.failure = StoreError("no space")

@@ -12,6 +12,7 @@ from rocketpy.broker.operation.send import SendOperation
 from rocketpy.broker.operation.send_admission import SendAdmission
 from rocketpy.broker.operation.send_request import SendRequest, Sent
 from rocketpy.broker.topics import TopicTable
+from rocketpy.errors import DiskFullError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.message import BatchItem, encode_batch
 from rocketpy.proto.properties import encode_properties, parse_properties
@@ -23,15 +24,25 @@ PLAIN = encode_properties({"UNIQ_KEY": UNIQ, "WAIT": "true"})
 HOST = b"\x7f\0\0\1\0\0\0\1"
 
 
+class FailingFile(MemoryFile):
+    failure: Exception | None = None
+
+    def save(self, value: object) -> None:
+        if self.failure is not None:
+            raise self.failure
+        super().save(value)
+
+
 class Kit:
     def __init__(self, *transforms: PutTransform, sync_flush: bool = False) -> None:
         config = BrokerConfig(broker_name="b", broker_cluster_name="C")
         clock = FakeClock()
-        self.topics = TopicTable(config, MemoryFile(), clock)
+        self.file = FailingFile()
+        self.topics = TopicTable(config, self.file, clock)
         self.topics.put(TopicConfig("T", 4, 4))
         self.store = FakeStore()
         self.admission = SendAdmission(self.topics, config, clock, max_body_bytes=1000)
-        self.topics.on_delete = lambda topic: self.admission.forget(topic.topic_name)
+        self.topics.on_change = self.admission.forget
         self.announcing: list[Callable[[], None]] = []
         self.counted: list[tuple[str, int, int]] = []
         self.operation = SendOperation(
@@ -166,7 +177,7 @@ def test_the_first_message_of_a_topic_waits_for_the_name_servers() -> None:
     assert told == [None]
     again = kit.send("New")
     assert isinstance(again, Sent)
-    assert not again.is_new_topic
+    assert not again.new_topic
     assert again.durable_at == 0
 
 
@@ -274,3 +285,84 @@ def test_a_special_message_in_a_batch_of_one_shape_refuses_it() -> None:
     refused = kit.send(body=encode_batch(late), is_batch=True)
     assert isinstance(refused, Refusal)
     assert kit.store.batches == []
+
+
+def test_the_first_message_of_a_topic_waits_for_its_table() -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    told = [kit.settle(kit.send("New")) for _ in range(2)]
+    assert len(kit.store.puts) == 2, "they are stored at once"
+    assert "New" not in kit.operation.known
+    assert (told, kit.announcing) == ([[], []], [])
+    kit.topics.write()
+    assert told == [[], []]
+    while kit.announcing:
+        kit.announcing.pop()()
+    assert told == [[None], [None]]
+    kit.send("New")
+    assert "New" in kit.operation.known
+
+
+def test_a_topic_whose_table_cannot_be_written_is_refused_and_not_sent_to_until_it_can() -> None:
+    kit = Kit()
+    woken: list[int] = []
+    kit.topics.use_writer(lambda: woken.append(1))
+    kit.file.failure = DiskFullError("no space")
+    told = kit.settle(kit.send("New"))
+    kit.topics.write()
+    (refused,) = told
+    assert refused is not None
+    assert (refused.code, "no space" in refused.remark) == (14, True)
+    assert (kit.announcing, kit.topics.get("New")) == ([], None)
+    assert len(kit.store.puts) == 1
+    for _ in range(2):
+        woken.clear()
+        again = kit.send("New")
+        assert isinstance(again, Refusal)
+        assert (again.code, "no space" in again.remark) == (14, True)
+        assert woken, "it is tried again"
+        kit.topics.write()
+    assert len(kit.store.puts) == 1, "nothing more was stored for it"
+    assert isinstance(kit.send("T"), Sent), "others are as they were"
+    kit.file.failure = None
+    assert isinstance(kit.send("New"), Refusal)
+    kit.topics.write()
+    told = kit.settle(kit.send("New"))
+    kit.topics.write()
+    kit.announcing.pop()()
+    assert told == [None]
+
+
+def test_a_message_for_new_dead_letters_waits_for_their_topic() -> None:
+    def bury(message: PutMessage, _properties: Any, _request: SendRequest) -> None:
+        kit.topics.create_on_send_back("%DLQ%g", 1)
+        message.topic, message.queue_id = "%DLQ%g", 0
+
+    kit = Kit(bury)
+    kit.send()
+    kit.topics.use_writer(lambda: None)
+    told = kit.settle(kit.send(properties=PLAIN + b"DELAY\x013\x02"))
+    assert kit.announcing == []
+    kit.topics.write()
+    kit.announcing.pop()()
+    assert told == [None]
+    sent = kit.send(properties=PLAIN + b"DELAY\x013\x02")
+    assert isinstance(sent, Sent)
+    assert not sent.new_topic
+
+
+def test_a_topic_that_is_undone_while_its_message_is_stored_is_not_deleted() -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    kit.file.failure = DiskFullError("no space")
+    put = kit.store.put_message
+
+    def put_late(message: PutMessage) -> PutMessageResult:
+        kit.topics.write()
+        return put(message)
+
+    kit.operation._put = put_late
+    refused = kit.send("New")
+    assert isinstance(refused, Refusal)
+    assert refused.code == 14
+    assert kit.store.deleted == [], "there may be messages of a table that was lost"

@@ -44,8 +44,7 @@ class Kit:
             max_body_bytes=100,
             unavailable_reason=lambda: self.reason,
         )
-        self.topics.on_change = lambda topic: self.admission.forget(topic.topic_name)
-        self.topics.on_delete = lambda topic: self.admission.forget(topic.topic_name)
+        self.topics.on_change = self.admission.forget
 
     def admit(self, topic: str, **more: Any) -> TopicSendPolicy | Refusal:
         request = SendRequest(
@@ -60,7 +59,7 @@ def test_what_a_topic_allows_is_remembered() -> None:
     policy = kit.admit("T")
     assert kit.admission.known["T"] is policy
     assert isinstance(policy, TopicSendPolicy)
-    assert policy[1:] == (True, True, True, 3, 2, 0x2)
+    assert policy[1:] == (True, True, True, 3, 2, 0x2, True)
 
 
 def test_a_topic_deleted_during_its_admission_is_not_remembered() -> None:

@@ -9,16 +9,19 @@ from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.refusal import Refusal
 from rocketpy.broker.operation.send_back import SendBack, SendBackRequest
+from rocketpy.broker.processor.send_back import SendBackProcessor
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
 from rocketpy.errors import CorruptRecordError, DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.command import make_request
 from rocketpy.proto.message import MessageExt, encode_message
 from rocketpy.proto.properties import parse_properties
+from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.store.results import PutMessage, PutMessageResult, PutMessageStatus
-from tests.unit.broker.fakes import FakeClock, MemoryFile
+from tests.unit.broker.fakes import FakeChannel, FakeClock, MemoryFile
 
 OFFSET = 4_000
 
@@ -223,3 +226,34 @@ def test_a_dead_letter_that_its_own_group_gives_back_stays_where_it_is() -> None
     kit.message(tries=17, topic="%DLQ%other", RETRY_TOPIC="T")
     assert kit.back() == 5_100
     assert kit.store.put[0].topic == "%DLQ%g", "another group's are messages as others are"
+
+
+def test_who_gives_back_is_told_when_the_topics_that_it_made_are_on_disk() -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    kit.message(tries=16)
+    assert kit.back() == 5_100
+    assert not kit.operation.is_written("g")
+    told: list[Exception | None] = []
+    kit.operation.when_settled("g", told.append)
+    assert told == []
+    kit.topics.write()
+    assert told == [None]
+    assert kit.operation.is_written("g")
+    assert {"%RETRY%g", "%DLQ%g"} <= kit.topics.written.keys()
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+def test_the_adapter_answers_when_topic_and_copy_are_on_disk(sync_flush: bool) -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    processor = SendBackProcessor(kit.operation, sync_flush=sync_flush)
+    channel = FakeChannel()
+    fields = {"offset": str(OFFSET), "group": "g", "delayLevel": "0", "originTopic": "T"}
+    response = processor.process(channel, make_request(36, fields))  # type: ignore[arg-type]
+    assert isinstance(response, DeferredResponse)
+    assert channel.deferred == []
+    kit.topics.write()
+    assert [answer.code for _, answer in channel.deferred] == [0]
+    again = processor.process(channel, make_request(36, fields))  # type: ignore[arg-type]
+    assert isinstance(again, DeferredResponse) == sync_flush

@@ -10,12 +10,14 @@ from rocketpy.broker.processor.client_manage import ClientManageProcessor, compl
 from rocketpy.broker.registry import ConsumerTable, ProducerTable
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
 from rocketpy.broker.topics import TopicTable
-from rocketpy.errors import BadBodyError
+from rocketpy.errors import BadBodyError, DiskFullError
 from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.topic import TopicConfig
+from rocketpy.proto.command import RemotingCommand
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.tags import tags_code
 from rocketpy.remoting.config import RemotingServerConfig
+from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.store.config import MessageStoreConfig
 from tests.unit.broker.fakes import FakeChannel, FakeClock, FakeLoop, MemoryFile, request
 
@@ -59,6 +61,7 @@ class Kit:
             **top,
         }
         response = self.processor.heartbeat(channel, request(34, {}, orjson.dumps(body)))  # type: ignore[arg-type]
+        assert isinstance(response, RemotingCommand)
         assert response.code == 0
         self.run()
         return response.ext_fields
@@ -165,7 +168,7 @@ def test_a_subscription_needs_a_topic_and_a_tag() -> None:
 def test_a_heartbeat_that_is_too_long_is_refused() -> None:
     kit = Kit(max_heartbeat_bytes=20)
     body = orjson.dumps({"clientID": "a long client id", "producerDataSet": []})
-    response = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+    response: Any = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
     assert response.code == 29
     assert "maxHeartbeatBytes" in (response.remark or "")
 
@@ -223,7 +226,7 @@ def test_a_connection_is_in_so_many_groups_only() -> None:
     body = orjson.dumps(
         {"clientID": "c", "producerDataSet": [{"groupName": f"p{one}"} for one in range(3)]}
     )
-    response = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
+    response: Any = kit.processor.heartbeat(FakeChannel(), request(34, {}, body))  # type: ignore[arg-type]
     assert response.code == 1
     assert "at most 2 groups on one connection" in (response.remark or "")
     assert kit.producers.groups().keys() == {"p"}
@@ -271,3 +274,44 @@ def test_a_condition_lives_as_long_as_its_group_has_members() -> None:
     assert not known.is_dead
     kit.beat(channel, consumerDataSet=[{**group, "subscriptionDataSet": []}])
     assert known.is_dead, "the group no longer wants the topic"
+
+
+def test_a_heartbeat_is_answered_when_what_it_makes_is_on_disk() -> None:
+    kit = Kit()
+    for table in (kit.topics, kit.groups):
+        table.use_writer(lambda: None)
+    channel = FakeChannel()
+    channel.loop = kit.loop
+    body = orjson.dumps({"clientID": "c", "consumerDataSet": [{"groupName": "g"}]})
+
+    def beat() -> Any:
+        return kit.processor.heartbeat(channel, request(34, {}, body))  # type: ignore[arg-type]
+
+    first, second = beat(), beat()
+    assert kit.consumers.group("g") is not None, "it counts at once"
+    assert isinstance(first, DeferredResponse)
+    kit.topics.write()
+    assert channel.deferred == []
+    kit.groups.write()
+    assert [(place, response.code) for place, response in channel.deferred] == [
+        (first, 0), (second, 0),
+    ]  # fmt: skip
+    assert beat().code == 0, "nothing is left to wait for"
+
+
+def test_a_heartbeat_hears_that_its_retry_topic_cannot_be_written() -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    kit.topics._file = FullFile()
+    channel = FakeChannel()
+    channel.loop = kit.loop
+    body = orjson.dumps({"clientID": "c", "consumerDataSet": [{"groupName": "g"}]})
+    kit.processor.heartbeat(channel, request(34, {}, body))  # type: ignore[arg-type]
+    kit.topics.write()
+    ((_, response),) = channel.deferred
+    assert (response.code, response.remark) == (1, "DiskFullError: no space")
+
+
+class FullFile(MemoryFile):
+    def save(self, value: object) -> None:
+        raise DiskFullError("no space")

@@ -43,7 +43,7 @@ class Kit:
         self.store = FakeStore()
         self.counted: list[tuple[object, ...]] = []
         self.admission = SendAdmission(self.topics, self.config, clock, max_body_bytes=1000)
-        self.topics.on_change = lambda topic: self.admission.forget(topic.topic_name)
+        self.topics.on_change = self.admission.forget
         self.operation = SendOperation(
             self.store,
             self.admission,
