@@ -5,10 +5,12 @@ then on the broker works with it. It is *settled* when the file has it, or canno
 is anybody told, and nobody but a thread that may wait holds on for that (`docs/decisions/0004`).
 """
 
+import logging
 import threading
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from rocketpy.broker.document import DataVersion, JsonDocument
@@ -16,6 +18,8 @@ from rocketpy.errors import StoreError
 from rocketpy.proto.json_body import Body
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.json_file import UnchangingEntries, UnchangingJson
+
+_log = logging.getLogger(__name__)
 
 E = TypeVar("E", bound=Body)
 Settled: TypeAlias = Callable[[Exception | None], None]
@@ -116,8 +120,8 @@ class PersistentTable(ABC, Generic[E]):
         Raises:
             StoreError: the file cannot be written; nothing changed then.
         """
-        outcomes: list[Exception | None] = []
-        is_outermost = True
+        outcomes: SimpleQueue[Exception | None] = SimpleQueue()
+        is_outermost, is_waiting = True, False
         try:
             with self._lock:
                 is_outermost = self._depth == 0
@@ -130,11 +134,13 @@ class PersistentTable(ABC, Generic[E]):
                     if is_outermost:
                         self._is_waited_for = False
                         if self._is_dirty:
-                            self._waiting.append(outcomes.append)
+                            is_waiting = True
+                            self._waiting.append(outcomes.put)
         finally:
             if is_outermost:
                 self.write()
-        failure = next((each for each in outcomes if each is not None), None)
+        # Another thread may have written it, and be about to say so.
+        failure = outcomes.get() if is_waiting else None
         if failure is not None:
             raise failure
 
@@ -266,7 +272,10 @@ class PersistentTable(ABC, Generic[E]):
                 tell()
         finally:
             for done in write.waiting:
-                done(failure)
+                try:
+                    done(failure)
+                except Exception:  # noqa: BLE001 - one's fault must not keep the others waiting
+                    _log.exception("who waited for a table failed table=%s", self._table_key)
         return failure
 
     def _begin(self, *, anyway: bool) -> "_Write[E]":

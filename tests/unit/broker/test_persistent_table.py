@@ -285,6 +285,57 @@ def test_who_waits_for_his_change_hears_that_another_thread_could_not_write_it()
     assert dict(table.entries) == {}
 
 
+def test_who_waits_hears_it_also_when_the_other_thread_is_slow_to_say_it() -> None:
+    """That his change is no longer to be written does not mean that it was."""
+    file = BusyFile()
+    table, _ = served(file)
+    slow = threading.Event()
+
+    def done(_failure: Exception | None) -> None:
+        assert slow.wait(10)
+
+    with table.write_soon(), table._changing("a") as entries:
+        entries["a"] = TopicConfig("a", 1, 1)
+    table.when_settled(["a"], done)
+    file.failure = DiskFullError("no space")
+    write, undone = table.write, threading.Event()
+
+    def write_late() -> None:
+        assert undone.wait(10)  # the other thread has taken this change, too
+        write()
+        slow.set()
+
+    with ThreadPoolExecutor(2) as threads:
+        table.write = write_late  # type: ignore[method-assign]
+        seen: list[str] = []
+
+        def on_change(name: str) -> None:
+            seen.append(name)
+            if seen == ["b"]:
+                threads.submit(write)
+            elif name == "a":
+                undone.set()
+
+        table.on_change = on_change
+        waits = threads.submit(table.put, "b", 1)
+        assert isinstance(waits.exception(10), DiskFullError)
+
+
+def test_one_who_fails_when_he_is_told_keeps_nobody_else_waiting() -> None:
+    table, _ = served(BusyFile())
+    with table.write_soon(), table._changing("a") as entries:
+        entries["a"] = TopicConfig("a", 1, 1)
+
+    def fail(_failure: Exception | None) -> None:
+        raise ValueError("as told")
+
+    told: list[Exception | None] = []
+    table.when_settled(["a"], fail)
+    table.when_settled(["a"], told.append)
+    table.write()
+    assert told == [None]
+
+
 def test_a_version_renewed_during_a_write_is_not_used_twice() -> None:
     file = BusyFile()
     table, _ = served(file)
