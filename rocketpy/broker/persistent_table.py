@@ -160,6 +160,11 @@ class PersistentTable(ABC, Generic[E]):
         if self._is_dirty:
             self._wake()
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why the last write did not work; None when it did."""
+        return self._failure
+
     def is_written(self, name: str) -> bool:
         """Whether the file has an entry as it is seen, or lacks it as well."""
         return self.written.get(name) is self.entries.get(name)
@@ -246,11 +251,20 @@ class PersistentTable(ABC, Generic[E]):
         """The entries with the changes so far; under the lock."""
         return self.entries if self._draft is None else self._draft
 
+    def _try_again(self) -> None:
+        """Write a file that could not be written last time, before anything more is to go into it.
+
+        Who waits for that need not be told to come again when it works now. Not where the lock is
+        held, which a write takes.
+        """
+        if self._failure is not None and self._wake is not None and not self._depth:
+            self._write(anyway=True)
+
     def _check_is_writable(self) -> None:
         """Refuse what is not waited for while the file cannot be written; under the lock.
 
-        Otherwise everybody who tries would leave something behind that counts for nothing. Each
-        has the file tried again instead, so that it is known when that works.
+        Otherwise everybody who tries would leave something behind that counts for nothing. Who
+        could not `_try_again` has the file tried again, so that it is known when that works.
 
         Raises:
             StoreError: the last write failed.

@@ -229,6 +229,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         return self._put_if_absent(created)
 
     def _put_if_absent(self, topic: TopicConfig) -> TopicConfig:
+        self._try_again()
         with self.write_soon():
             found = self._current().get(topic.topic_name)
             if found is not None:

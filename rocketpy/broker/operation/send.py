@@ -408,7 +408,7 @@ class SendOperation:
         if self._admission.exists(topic):
             return None
         if not policy.is_written:  # nobody deleted it: its queues may have been there before
-            return self._admission.not_available("the topic cannot be created")
+            return self._admission.not_created()
         self._store.delete_topics([topic])
         remark = f"topic[{topic}] was deleted while the message was stored"
         return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)

@@ -105,9 +105,14 @@ class SendAdmission:
         """Call back once the topic is on disk, or cannot be; see `PersistentTable`."""
         self._topics.when_settled((topic,), done)
 
-    def not_created(self, failure: Exception) -> Refusal:
-        """A topic that cannot be written is none; the next send tries again."""
-        return self.not_available(f"the topic cannot be created: {failure}")
+    def not_created(self, failure: Exception | None = None) -> Refusal:
+        """A topic that cannot be written is none; the next send tries again.
+
+        Args:
+            failure: why not; None: as the table says, unless it was written meanwhile.
+        """
+        why = failure or self._topics.failure or "try again"
+        return self.not_available(f"the topic cannot be created: {why}")
 
     def admit(self, request: SendRequest) -> TopicSendPolicy | Refusal:
         """Check a send whose topic's policy is unknown or not simple; remembers the policy."""
