@@ -10,11 +10,11 @@ import threading
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from rocketpy.broker.document import DataVersion, JsonDocument
-from rocketpy.errors import StoreError
 from rocketpy.proto.json_body import Body
 from rocketpy.runtime.clock import Clock
 from rocketpy.store.json_file import UnchangingEntries, UnchangingJson
@@ -77,7 +77,6 @@ class PersistentTable(ABC, Generic[E]):
         self._wake: Callable[[], None] | None = None
         self._version = DataVersion(clock.time_ms())
         self._depth = 0
-        self._is_waited_for = False
         self._draft: dict[str, E] | None = None
         self._leaving: dict[str, E] = {}
         self._touched: list[str] = []
@@ -85,7 +84,6 @@ class PersistentTable(ABC, Generic[E]):
         self._waiting: list[Settled] = []
         self._in_hand: _Write[E] | None = None
         self._failure: Exception | None = None
-        self._is_asked_again = False
         self._documents: dict[str, tuple[Body, UnchangingJson]] = {}
 
     def use_writer(self, wake: Callable[[], None]) -> None:
@@ -121,26 +119,22 @@ class PersistentTable(ABC, Generic[E]):
             StoreError: the file cannot be written; nothing changed then.
         """
         outcomes: SimpleQueue[Exception | None] = SimpleQueue()
-        is_outermost, is_waiting = True, False
+        waits = False
         try:
             with self._lock:
                 is_outermost = self._depth == 0
-                if is_outermost:
-                    self._is_waited_for = True
                 try:
                     with self._together():
                         yield
                 finally:
-                    if is_outermost:
-                        self._is_waited_for = False
-                        if self._is_dirty:
-                            is_waiting = True
-                            self._waiting.append(outcomes.put)
+                    if is_outermost and self._is_dirty:
+                        waits = True
+                        self._waiting.append(outcomes.put)
         finally:
-            if is_outermost:
+            if waits:
                 self.write()
         # Another thread may have written it, and be about to say so.
-        failure = outcomes.get() if is_waiting else None
+        failure = outcomes.get() if waits else None
         if failure is not None:
             raise failure
 
@@ -155,10 +149,12 @@ class PersistentTable(ABC, Generic[E]):
             with self.one_write():
                 yield
             return
-        with self._together():
-            yield
-        if self._is_dirty:
-            self._wake()
+        try:
+            with self._together():
+                yield
+        finally:
+            if self._is_dirty:
+                self._wake()
 
     @property
     def failure(self) -> Exception | None:
@@ -166,23 +162,22 @@ class PersistentTable(ABC, Generic[E]):
         return self._failure
 
     def is_written(self, name: str) -> bool:
-        """Whether the file has an entry as it is seen, or lacks it as well."""
-        return self.written.get(name) is self.entries.get(name)
+        """Whether the file has an entry of this name, if only as it was before its last change."""
+        return name in self.written
 
     def when_settled(self, names: Iterable[str], done: Settled) -> None:
-        """Call back once entries are in the file as they are seen now, or cannot be.
+        """Call back once those of these entries that are there are in the file, or cannot be.
 
         Args:
-            names: the entries.
+            names: the entries; who must know that one is there looks whether it `is_written` when
+                he is told, because a failed write before this call has undone it.
             done: called once, perhaps at once, on any thread.
         """
         with self._lock:
-            left = [name for name in names if not self.is_written(name)]
+            left = [name for name in names if name in self.entries and name not in self.written]
             if left:
-                now, write = self.entries, self._in_hand
-                if write is not None and all(
-                    write.entries.get(name) is now.get(name) for name in left
-                ):
+                write = self._in_hand
+                if write is not None and all(name in write.entries for name in left):
                     write.waiting.append(done)
                     return
                 self._waiting.append(done)
@@ -251,29 +246,21 @@ class PersistentTable(ABC, Generic[E]):
         """The entries with the changes so far; under the lock."""
         return self.entries if self._draft is None else self._draft
 
-    def _try_again(self) -> None:
+    def _check_is_writable(self) -> None:
         """Write a file that could not be written last time, before anything more is to go into it.
 
-        Who waits for that need not be told to come again when it works now. Not where the lock is
-        held, which a write takes.
-        """
-        if self._failure is not None and self._wake is not None and not self._depth:
-            self._write(anyway=True)
-
-    def _check_is_writable(self) -> None:
-        """Refuse what is not waited for while the file cannot be written; under the lock.
-
-        Otherwise everybody who tries would leave something behind that counts for nothing. Who
-        could not `_try_again` has the file tried again, so that it is known when that works.
+        Otherwise everybody who sends to a topic that cannot be made would leave a message behind
+        that counts for nothing. Not where changes are made together, which holds the lock that a
+        write takes: a heartbeat, which stores nothing, and who waits anyway (`one_write`).
 
         Raises:
-            StoreError: the last write failed.
+            StoreError: the file still cannot be written.
         """
-        if self._failure is None or self._wake is None or self._is_waited_for:
+        if self._failure is None or self._wake is None or self._depth:
             return
-        self._is_asked_again = True
-        self._wake()
-        raise StoreError(str(self._failure))
+        failure = self._write(anyway=True)
+        if failure is not None:
+            raise failure
 
     def _write(self, *, anyway: bool) -> Exception | None:
         """Write the file if anything is not in it, and tell; return why it cannot be written."""
@@ -281,21 +268,19 @@ class PersistentTable(ABC, Generic[E]):
             write = self._begin(anyway=anyway)
             failure = None if write.document is None else self._save(write.document)
             told = self._end(write, failure)
-        try:
-            for tell in told:
-                tell()
-        finally:
-            for done in write.waiting:
-                try:
-                    done(failure)
-                except Exception:  # noqa: BLE001 - one's fault must not keep the others waiting
-                    _log.exception("who waited for a table failed table=%s", self._table_key)
+        calls: list[Callable[[], object]] = [*told]
+        calls += [partial(done, failure) for done in write.waiting]
+        for call in calls:
+            try:
+                call()
+            except Exception:  # noqa: BLE001 - one's fault must not keep the others waiting
+                _log.exception("who waited for a table failed table=%s", self._table_key)
         return failure
 
     def _begin(self, *, anyway: bool) -> "_Write[E]":
         """Take all changes so far."""
         with self._lock:
-            is_changed, is_asked, self._is_asked_again = self._is_dirty, self._is_asked_again, False
+            is_changed = self._is_dirty
             seen = entries = self.entries
             leaving, self._leaving = self._leaving, {}
             if leaving:
@@ -304,7 +289,7 @@ class PersistentTable(ABC, Generic[E]):
                 }
             version = self._version.next(self._clock) if is_changed else self._version
             document = None
-            if is_changed or anyway or is_asked:
+            if is_changed or anyway:
                 document = {
                     "dataVersion": version.to_json(),
                     **self._beside(),

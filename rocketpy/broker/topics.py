@@ -7,7 +7,7 @@ template's permission without that bit.
 Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -16,7 +16,8 @@ import structlog
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.document import JsonDocument, as_table
-from rocketpy.broker.persistent_table import PersistentTable
+from rocketpy.broker.persistent_table import PersistentTable, Settled
+from rocketpy.errors import StoreError
 from rocketpy.proto.bodies.topic import TopicConfig
 from rocketpy.proto.perm import PERM_INHERIT, PERM_READ, PERM_WRITE
 from rocketpy.proto.pop import revive_topic
@@ -147,6 +148,22 @@ class TopicTable(PersistentTable[TopicConfig]):
                 self._to_tell.append(partial(self.on_delete, old))
         return old
 
+    def when_created(self, topics: Sequence[str], done: Settled) -> None:
+        """Call back once the file has topics that were just seen, or with why it has not.
+
+        Args:
+            topics: the topics.
+            done: called once, perhaps at once, on any thread.
+        """
+
+        def settled(failure: Exception | None) -> None:
+            if failure is None and not all(map(self.is_written, topics)):
+                # A write that failed before anybody asked has undone it; or it was deleted since.
+                failure = self.failure or StoreError("it is not there any more")
+            done(failure)
+
+        self.when_settled(topics, settled)
+
     def create_on_send(
         self, topic: str, template: str, client_queue_nums: int, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
@@ -229,12 +246,11 @@ class TopicTable(PersistentTable[TopicConfig]):
         return self._put_if_absent(created)
 
     def _put_if_absent(self, topic: TopicConfig) -> TopicConfig:
-        self._try_again()
+        self._check_is_writable()
         with self.write_soon():
             found = self._current().get(topic.topic_name)
             if found is not None:
                 return found
-            self._check_is_writable()
             with self._changing(topic.topic_name) as topics:
                 return self._put(topics, topic)
 
@@ -244,9 +260,8 @@ class TopicTable(PersistentTable[TopicConfig]):
         return own
 
     def _tell_written(self, name: str) -> None:
-        # One that was deleted or changed again meanwhile: who did that tells of it, or nobody.
         found = self.written.get(name)
-        if found is not None and self.is_written(name) and self.on_written is not None:
+        if found is not None and self.on_written is not None:  # it was not deleted meanwhile
             self.on_written(found)
 
 

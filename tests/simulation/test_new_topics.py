@@ -10,7 +10,7 @@ import pytest
 
 from rocketpy.broker.table_writer import TableWriter
 from rocketpy.client.producer import Producer
-from rocketpy.errors import RocketPyError
+from rocketpy.errors import RocketPyError, ServiceNotAvailableError
 from rocketpy.testing.sim_cluster import SimCluster, run_simulation
 
 _DISK_S: Final = 2.0
@@ -100,7 +100,8 @@ def test_a_topic_deleted_before_its_creation_is_written_does_not_come_back() -> 
             parts = cluster.brokers[0].broker.parts
             parts.topics.delete("new")
             parts.store.delete_topics(["new"])
-            await send
+            with pytest.raises(ServiceNotAvailableError, match="not there any more"):
+                await send
             await asyncio.sleep(60)
             assert parts.topics.get("new") is None
             await cluster.brokers[0].stop()

@@ -407,7 +407,8 @@ class SendOperation:
         """Drop the queue that a message made which was put while its topic was deleted."""
         if self._admission.exists(topic):
             return None
-        if not policy.is_written:  # nobody deleted it: its queues may have been there before
+        # Perhaps nobody deleted it, and its queues were there before: of a table that was lost.
+        if not policy.is_written or policy.config.topic_name != topic:
             return self._admission.not_created()
         self._store.delete_topics([topic])
         remark = f"topic[{topic}] was deleted while the message was stored"

@@ -98,12 +98,12 @@ class SendAdmission:
         return self._topics.get(topic) is not None
 
     def is_written(self, topic: str) -> bool:
-        """Whether the topic is on disk as it is."""
+        """Whether the topic is on disk."""
         return self._topics.is_written(topic)
 
     def when_settled(self, topic: str, done: Settled) -> None:
-        """Call back once the topic is on disk, or cannot be; see `PersistentTable`."""
-        self._topics.when_settled((topic,), done)
+        """Call back once the topic is on disk, or why it is not."""
+        self._topics.when_created((topic,), done)
 
     def not_created(self, failure: Exception | None = None) -> Refusal:
         """A topic that cannot be written is none; the next send tries again.
@@ -143,7 +143,7 @@ class SendAdmission:
             topic,
             found,
             is_open=opens_ms == 0 and (writable or not found.order),
-            is_written=self._topics.written.get(topic) is found,
+            is_written=self._topics.is_written(topic),
         )
         # Who is sent to by the short way is on disk: nobody looks there whether a sender must wait.
         if policy.is_written:

@@ -68,6 +68,19 @@ class SendBackRequest(NamedTuple):
     is_unit: bool = False
 
 
+class Copied(NamedTuple):
+    """The copy that was stored, if one was.
+
+    Attributes:
+        phy_end: its end in the log; 0: none was made, because the group wants no retries, or it is
+            a dead letter already.
+        topic: where the group, or who reads its dead letters, finds it in the end.
+    """
+
+    phy_end: int = 0
+    topic: str = ""
+
+
 class MessageLookup(Protocol):
     """What this needs of the store."""
 
@@ -115,13 +128,8 @@ class SendBack:
         """Take over changed settings."""
         self._config = config
 
-    def send_back(self, request: SendBackRequest) -> int | Refusal:
-        """Store the message again.
-
-        Returns:
-            The end of its copy in the log; 0 when none was made: the group wants no retries, or
-            it is a dead letter already.
-        """
+    def send_back(self, request: SendBackRequest) -> Copied | Refusal:
+        """Store the message again."""
         try:
             return self._send_back(request)
         except (StoreError, OSError) as error:
@@ -131,15 +139,15 @@ class SendBack:
         """Call back once everything before `phy_end` is on disk (True) or failed (False)."""
         self._internal_put.when_durable(phy_end, callback)
 
-    def is_written(self, group: str) -> bool:
-        """Whether the topics that a group's messages go back to are on disk, if there."""
-        return all(map(self._topics.is_written, _topics_of(group)))
+    def is_written(self, copied: Copied) -> bool:
+        """Whether the topic of a copy is on disk."""
+        return not copied.topic or self._topics.is_written(copied.topic)
 
-    def when_settled(self, group: str, done: Settled) -> None:
-        """Call back once these topics are on disk, or cannot be."""
-        self._topics.when_settled(_topics_of(group), done)
+    def when_settled(self, copied: Copied, done: Settled) -> None:
+        """Call back once the topic of a copy is on disk, or why it is not."""
+        self._topics.when_created((copied.topic,), done)
 
-    def _send_back(self, request: SendBackRequest) -> int | Refusal:
+    def _send_back(self, request: SendBackRequest) -> Copied | Refusal:
         group = self._groups.get_or_create(request.group)
         if group is None:
             remark = f"subscription group not exist, {request.group}"
@@ -148,8 +156,8 @@ class SendBack:
             remark = f"the broker[{self._config.broker_ip1}] sending message is forbidden"
             return Refusal(ResponseCode.NO_PERMISSION, remark)
         if group.retry_queue_nums <= 0:
-            return 0
-        retry_topic, _ = _topics_of(group.group_name)
+            return Copied()
+        retry_topic = RETRY_PREFIX + group.group_name
         refused = self._closed(retry_topic, group.retry_queue_nums, is_unit=request.is_unit)
         if refused is not None:
             return refused
@@ -165,15 +173,15 @@ class SendBack:
         queue_id = self._rng.randrange(group.retry_queue_nums)
         return self._put(group, found, retry_topic, queue_id, level)
 
-    def _bury(self, group: SubscriptionGroupConfig, found: MessageExt) -> int | Refusal:
-        _, topic = _topics_of(group.group_name)
+    def _bury(self, group: SubscriptionGroupConfig, found: MessageExt) -> Copied | Refusal:
+        topic = DLQ_PREFIX + group.group_name
         if found.topic == topic:  # a group that consumes its own dead letters, and fails again
-            return 0
+            return Copied()
         refused = self._closed(topic, DLQ_QUEUE_NUMS)
         if refused is not None:
             return refused
-        end = self._put(group, found, topic, 0, 0)
-        if not isinstance(end, Refusal):
+        copied = self._put(group, found, topic, 0, 0)
+        if not isinstance(copied, Refusal):
             origin = found.properties.get(PROPERTY_RETRY_TOPIC, found.topic)
             self._stats.inc_dead_letter(group.group_name, origin)
             _log.info(
@@ -183,7 +191,7 @@ class SendBack:
                 id=found.msg_id,
                 tries=found.reconsume_times + 1,
             )
-        return end
+        return copied
 
     def _closed(self, topic: str, queue_nums: int, *, is_unit: bool = False) -> Refusal | None:
         """Ensure that a topic is there, or say why it takes nothing."""
@@ -219,7 +227,7 @@ class SendBack:
         topic: str,
         queue_id: int,
         level: int,
-    ) -> int | Refusal:
+    ) -> Copied | Refusal:
         properties = dict(found.properties)
         origin = properties.setdefault(PROPERTY_RETRY_TOPIC, found.topic)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, found.offset_msg_id)
@@ -234,14 +242,9 @@ class SendBack:
         if result.status is not _PUT_OK:
             return Refusal(ResponseCode.SYSTEM_ERROR, result.status.value)
         self._stats.inc_send_back(group.group_name, origin)
-        return result.phy_end
+        return Copied(result.phy_end, topic)
 
 
 def not_created(failure: Exception) -> Refusal:
     """Say that a topic cannot be made now."""
     return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {failure}")
-
-
-def _topics_of(group: str) -> tuple[str, str]:
-    """Return a group's retry topic and that of its dead letters."""
-    return RETRY_PREFIX + group, DLQ_PREFIX + group

@@ -47,7 +47,7 @@ class RetryTopics:
 
     def _ensure(self, topic: str, group: str) -> None:
         is_new = self._topics.get(topic) is None
-        if is_new or not self._topics.is_written(topic):
+        if not self._topics.is_written(topic):
             with self._topics.one_write():  # a check point that is passed counts on it
                 self._topics.create_on_send_back(topic, _RETRY_QUEUES)
         if is_new and self._offsets.query(group, topic, 0) == NO_OFFSET:

@@ -125,11 +125,15 @@ class ClientManageProcessor:
         if refusal is not None:
             return make_response(request, ResponseCode.SYSTEM_ERROR, refusal)
         sub_changed = False
+        names = [entry.group_name for entry in data.consumer_data_set]
         # A client with many new groups costs one write of each file, not one a group.
         with self._topics.write_soon(), self._groups.write_soon():
             for entry in data.consumer_data_set:
                 if self._take_consumer(client, entry, data):
                     sub_changed = True
+            groups = [name for name in names if self._groups.current(name) is not None]
+            topics = [RETRY_PREFIX + name for name in groups]
+            topics = [topic for topic in topics if self._topics.current(topic) is not None]
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, client)
         response = make_response(
@@ -146,19 +150,18 @@ class ClientManageProcessor:
         ]
         if divided and channel.is_rocketpy:
             response.ext_fields[EXT_DIVIDED_GROUPS] = ",".join(divided)
-        names = [entry.group_name for entry in data.consumer_data_set]
-        return self._when_written(channel, request, response, names)
+        return self._when_written(channel, request, response, groups, topics)
 
     def _when_written(
         self,
         channel: Channel,
         request: RemotingCommand,
         response: RemotingCommand,
-        names: list[str],
+        groups: list[str],
+        topics: list[str],
     ) -> RemotingCommand | DeferredResponse:
         """Return the response, for now or for when groups and their retry topics are on disk."""
-        topics = [RETRY_PREFIX + name for name in names]
-        if all(map(self._groups.is_written, names)) and all(map(self._topics.is_written, topics)):
+        if all(map(self._groups.is_written, groups)) and all(map(self._topics.is_written, topics)):
             return response
         deferred = channel.defer(request)
 
@@ -170,11 +173,11 @@ class ClientManageProcessor:
 
         def topics_settled(failure: Exception | None) -> None:
             if failure is None:
-                self._groups.when_settled(names, answer)
+                self._groups.when_settled(groups, answer)
             else:
                 answer(failure)
 
-        self._topics.when_settled(topics, topics_settled)
+        self._topics.when_created(topics, topics_settled)
         return deferred
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

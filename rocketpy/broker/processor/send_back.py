@@ -33,7 +33,8 @@ class SendBackProcessor:
             HeaderFieldError: a header field is missing or wrong.
         """
         header = ConsumerSendMsgBackRequestHeader.from_ext(request.ext_fields)
-        outcome = self._operation.send_back(
+        operation = self._operation
+        copied = operation.send_back(
             SendBackRequest(
                 header.group,
                 header.offset,
@@ -43,11 +44,10 @@ class SendBackProcessor:
                 header.unit_mode,
             )
         )
-        if isinstance(outcome, Refusal):
-            return make_response(request, *outcome)
-        group, operation = header.group, self._operation
-        phy_end = outcome if self._sync_flush else 0
-        if not phy_end and operation.is_written(group):
+        if isinstance(copied, Refusal):
+            return make_response(request, *copied)
+        phy_end = copied.phy_end if self._sync_flush else 0
+        if not phy_end and operation.is_written(copied):
             return make_response(request)
         deferred = channel.defer(request)
 
@@ -58,7 +58,7 @@ class SendBackProcessor:
             remark = "the message is stored again but not on disk"
             deferred.set(make_response(deferred.request, ResponseCode.FLUSH_DISK_TIMEOUT, remark))
 
-        def topics_settled(failure: Exception | None) -> None:
+        def topic_settled(failure: Exception | None) -> None:
             if failure is not None:
                 deferred.set(make_response(deferred.request, *not_created(failure)))
             elif phy_end:
@@ -66,7 +66,7 @@ class SendBackProcessor:
             else:
                 settled(True)
 
-        operation.when_settled(group, topics_settled)
+        operation.when_settled(copied, topic_settled)
         return deferred
 
 

@@ -255,7 +255,8 @@ def test_a_failed_write_undoes_all_that_waits_and_tells_each() -> None:
     assert set(table.entries) == {"kept"}
     assert table.entries["kept"].read_queue_nums == 1
     assert table.entries is not seen
-    assert [str(each) for (each,) in (first, changed_again, later[0])] == ["no space"] * 3
+    assert [str(each) for (each,) in (first, later[0])] == ["no space"] * 2
+    assert changed_again == [None], "it is on disk, as it was"
     assert changed == ["a", "kept", "b", "kept", "a", "b"]
     assert table.told == [("kept", 1)]
     assert set(table._documents) == {"kept"}
@@ -323,17 +324,34 @@ def test_who_waits_hears_it_also_when_the_other_thread_is_slow_to_say_it() -> No
 
 def test_one_who_fails_when_he_is_told_keeps_nobody_else_waiting() -> None:
     table, _ = served(BusyFile())
+
+    def fail(_failure: Exception | None = None) -> None:
+        raise ValueError("as told")
+
     with table.write_soon(), table._changing("a") as entries:
         entries["a"] = TopicConfig("a", 1, 1)
-
-    def fail(_failure: Exception | None) -> None:
-        raise ValueError("as told")
+        table.when_written(fail)
 
     told: list[Exception | None] = []
     table.when_settled(["a"], fail)
     table.when_settled(["a"], told.append)
     table.write()
     assert told == [None]
+
+
+def change_and_fail(table: Table) -> None:
+    with table.write_soon(), table._changing("a") as entries:
+        entries["a"] = TopicConfig("a", 1, 1)
+        raise RuntimeError
+
+
+def test_changes_that_end_early_are_written_all_the_same() -> None:
+    table, woken = served(MemoryFile())
+    with pytest.raises(RuntimeError):
+        change_and_fail(table)
+    assert woken
+    table.write()
+    assert set(table.content) == {"a"}
 
 
 def test_a_version_renewed_during_a_write_is_not_used_twice() -> None:

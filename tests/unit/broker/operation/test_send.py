@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.operation.property_shapes import shape_of
 from rocketpy.broker.operation.put_transforms import PutTransform
@@ -346,6 +348,85 @@ def test_a_message_for_new_dead_letters_waits_for_their_topic() -> None:
     sent = kit.send(properties=PLAIN + b"DELAY\x013\x02")
     assert isinstance(sent, Sent)
     assert not sent.new_topic
+
+
+@pytest.mark.parametrize("works_again", [False, True])
+def test_a_topic_undone_before_its_sender_asks_for_it_is_no_success(works_again: bool) -> None:
+    """The writer's thread may fail between a message is stored and what becomes of its topic."""
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    kit.file.failure = DiskFullError("no space")
+    sent = kit.send("New")
+    kit.topics.write()
+    if works_again:
+        kit.file.failure = None
+        kit.topics.put(TopicConfig("Other", 1, 1))
+    (refused,) = kit.settle(sent)
+    assert refused is not None
+    assert refused.code == 14
+    assert kit.announcing == []
+
+
+def test_a_topic_deleted_before_it_was_written_is_no_success() -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    told = kit.settle(kit.send("New"))
+    kit.topics.delete("New")
+    (refused,) = told
+    assert refused is not None
+    assert refused.code == 14
+    assert kit.topics.get("New") is None
+
+
+def test_a_topic_on_disk_that_is_changed_is_sent_to_as_before() -> None:
+    """An operator's change of it is not what its senders wait for."""
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    kit.send()
+    busy = kit.file.save
+
+    def save(value: object) -> None:
+        assert kit.settle(kit.send()) == []
+        kit.announcing.pop()()
+        assert "T" in kit.operation.known
+        busy(value)
+
+    kit.file.save = save  # type: ignore[method-assign]
+    kit.topics.put(TopicConfig("T", 8, 8))
+    assert kit.operation.known["T"].queue_limit == 8
+
+
+def test_messages_of_a_batch_and_single_ones_of_a_new_topic_keep_their_order() -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    batch = encode_batch([BatchItem(0, b"1", PLAIN)])
+    outcomes = [
+        kit.send("New", body=b"0"),
+        kit.send("New", body=batch, is_batch=True),
+        kit.send("New", body=b"2"),
+    ]
+    assert [sent.new_topic for sent in outcomes if isinstance(sent, Sent)] == ["New"] * 3
+    told = [kit.settle(sent) for sent in outcomes]
+    kit.topics.write()
+    for announced in kit.announcing:
+        announced()
+    assert told == [[None]] * 3
+
+
+def test_dead_letters_undone_while_they_are_stored_are_not_deleted() -> None:
+    def bury(message: PutMessage, _properties: Any, _request: SendRequest) -> None:
+        kit.topics.create_on_send_back("%DLQ%g", 1)
+        message.topic, message.queue_id = "%DLQ%g", 0
+        kit.topics.write()
+
+    kit = Kit(bury)
+    kit.send()
+    kit.topics.use_writer(lambda: None)
+    kit.file.failure = DiskFullError("no space")
+    refused = kit.send(properties=PLAIN + b"DELAY\x013\x02")
+    assert isinstance(refused, Refusal)
+    assert refused.code == 14
+    assert kit.store.deleted == []
 
 
 def test_a_topic_that_is_undone_while_its_message_is_stored_is_not_deleted() -> None:

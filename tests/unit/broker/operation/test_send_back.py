@@ -8,7 +8,7 @@ import pytest
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.internal_put import InternalPut
 from rocketpy.broker.operation.refusal import Refusal
-from rocketpy.broker.operation.send_back import SendBack, SendBackRequest
+from rocketpy.broker.operation.send_back import Copied, SendBack, SendBackRequest
 from rocketpy.broker.processor.send_back import SendBackProcessor
 from rocketpy.broker.stats import BrokerStats
 from rocketpy.broker.subscription_groups import SubscriptionGroupTable
@@ -93,10 +93,16 @@ class Kit:
         self.store.record = encode_message(message)
         return message
 
-    def back(self, level: int = 0, **request: Any) -> int | Refusal:
+    def back(self, level: int = 0, **request: Any) -> Copied | Refusal:
         return self.operation.send_back(
             SendBackRequest(**{"group": "g", "phy_offset": OFFSET, "delay_level": level, **request})
         )
+
+    def end(self, level: int = 0, **request: Any) -> int:
+        """Give the message back; return where its copy ends."""
+        copied = self.back(level, **request)
+        assert isinstance(copied, Copied)
+        return copied.phy_end
 
     def code(self, **request: Any) -> int:
         refused = self.back(**request)
@@ -107,7 +113,7 @@ class Kit:
 
 def test_a_first_retry_goes_to_the_groups_retry_topic_through_level_3() -> None:
     kit = Kit()
-    assert kit.back() == 5_100
+    assert kit.end() == 5_100
     (copy,) = kit.store.put
     assert (copy.topic, copy.queue_id) == ("%RETRY%g", 0)
     assert kit.topics.all()["%RETRY%g"].write_queue_nums == 1
@@ -147,7 +153,7 @@ def test_the_first_topic_and_id_stay_through_all_retries(named: str) -> None:
 def test_after_the_last_try_it_is_a_dead_letter(tries: int, asked: int, limit: int | None) -> None:
     kit = Kit()
     kit.message(tries=tries)
-    assert kit.back(asked, max_reconsume_times=limit) == 5_100
+    assert kit.end(asked, max_reconsume_times=limit) == 5_100
     (copy,) = kit.store.put
     assert (copy.topic, copy.queue_id, copy.reconsume_times) == ("%DLQ%g", 0, tries + 1)
     assert parse_properties(copy.properties)["DELAY"] == "0"
@@ -167,7 +173,7 @@ def test_the_groups_own_limit_counts_when_the_consumer_names_none() -> None:
 def test_a_group_without_retry_queues_gets_no_retry() -> None:
     kit = Kit()
     kit.groups.put(SubscriptionGroupConfig("g", retry_queue_nums=0))
-    assert kit.back() == 0
+    assert kit.end() == 0
     assert not kit.store.put
 
 
@@ -220,11 +226,11 @@ def test_settings_change_while_it_runs() -> None:
 def test_a_dead_letter_that_its_own_group_gives_back_stays_where_it_is() -> None:
     kit = Kit()
     kit.message(tries=17, topic="%DLQ%g", RETRY_TOPIC="T")
-    assert kit.back() == 0
-    assert kit.back(-1) == 0
+    assert kit.end() == 0
+    assert kit.end(-1) == 0
     assert not kit.store.put, "else a handler that fails would make a copy of it again and again"
     kit.message(tries=17, topic="%DLQ%other", RETRY_TOPIC="T")
-    assert kit.back() == 5_100
+    assert kit.end() == 5_100
     assert kit.store.put[0].topic == "%DLQ%g", "another group's are messages as others are"
 
 
@@ -232,15 +238,40 @@ def test_who_gives_back_is_told_when_the_topics_that_it_made_are_on_disk() -> No
     kit = Kit()
     kit.topics.use_writer(lambda: None)
     kit.message(tries=16)
-    assert kit.back() == 5_100
-    assert not kit.operation.is_written("g")
+    copied = kit.back()
+    assert isinstance(copied, Copied)
+    assert copied == (5_100, "%DLQ%g")
+    assert not kit.operation.is_written(copied)
     told: list[Exception | None] = []
-    kit.operation.when_settled("g", told.append)
+    kit.operation.when_settled(copied, told.append)
     assert told == []
     kit.topics.write()
     assert told == [None]
-    assert kit.operation.is_written("g")
+    assert kit.operation.is_written(copied)
     assert {"%RETRY%g", "%DLQ%g"} <= kit.topics.written.keys()
+
+
+@pytest.mark.parametrize("tries", [0, 16])
+def test_a_topic_undone_before_its_copy_is_asked_for_is_no_success(tries: int) -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    kit.message(tries=tries)
+    copied = kit.back()
+    assert isinstance(copied, Copied)
+    kit.topics._file = FullFile()
+    kit.topics.write()
+    assert not kit.operation.is_written(copied)
+    told: list[Exception | None] = []
+    kit.operation.when_settled(copied, told.append)
+    assert [str(each) for each in told] == ["no space"]
+    refused = kit.back()
+    assert isinstance(refused, Refusal)
+    assert (refused.code, "no space" in refused.remark) == (14, True)
+
+
+class FullFile(MemoryFile):
+    def save(self, value: object) -> None:
+        raise DiskFullError("no space")
 
 
 @pytest.mark.parametrize("sync_flush", [False, True])

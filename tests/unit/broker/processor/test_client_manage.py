@@ -312,6 +312,35 @@ def test_a_heartbeat_hears_that_its_retry_topic_cannot_be_written() -> None:
     assert (response.code, response.remark) == (1, "DiskFullError: no space")
 
 
+def test_a_heartbeat_counts_while_no_retry_topic_can_be_made() -> None:
+    """Its client would be taken for dead otherwise, and lose its connection after two minutes."""
+    kit = Kit()
+    file = kit.topics._file
+    for table in (kit.topics, kit.groups):
+        table.use_writer(table.write)
+    kit.topics._file = FullFile()
+    channel = FakeChannel()
+    channel.loop = kit.loop
+    producers = {"producerDataSet": [{"groupName": "p"}]}
+
+    def beat(*groups: str) -> int:
+        body = {"clientID": "c", "consumerDataSet": [{"groupName": one} for one in groups]}
+        beat = request(34, {}, orjson.dumps({**body, **producers}))
+        response: Any = kit.processor.heartbeat(channel, beat)  # type: ignore[arg-type]
+        if isinstance(response, DeferredResponse):
+            _, response = channel.deferred.pop()
+        return int(response.code)
+
+    assert beat("g") == 1
+    kit.consumers.forget_channel(channel)  # type: ignore[arg-type]
+    assert beat("g", "h") == 1
+    assert all(kit.consumers.group(one) is not None for one in ("g", "h"))
+    assert "p" in kit.producers.groups()
+    kit.topics._file = file
+    assert beat("g", "h") == 0, "it works again"
+    assert {"%RETRY%g", "%RETRY%h"} <= kit.topics.written.keys()
+
+
 class FullFile(MemoryFile):
     def save(self, value: object) -> None:
         raise DiskFullError("no space")
