@@ -7,7 +7,8 @@ template's permission without that bit.
 Source: TopicConfigManager.java, TopicConfig.java (5.4.0).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -62,6 +63,7 @@ class TopicTable(PersistentTable[TopicConfig]):
         self.on_delete: Callable[[TopicConfig], None] | None = None
         self._config = config
         self._said_full = False
+        self._doomed: frozenset[str] = frozenset()
         self._system = {one.topic_name: one for one in system_topics(config)}
         super().__init__(file, clock, self._system)
 
@@ -147,6 +149,24 @@ class TopicTable(PersistentTable[TopicConfig]):
             if old is not None and self.on_delete is not None:
                 self._to_tell.append(partial(self.on_delete, old))
         return old
+
+    @contextmanager
+    def deleting(self, topics: Iterable[str]) -> Iterator[None]:
+        """Let no message make topics anew before all that is left of them is gone, too.
+
+        Its queue would go with theirs, though its sender was told that it is stored.
+
+        Args:
+            topics: what is deleted inside.
+        """
+        with self._lock:
+            before, self._doomed = self._doomed, self._doomed.union(topics)
+            added = self._doomed - before
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._doomed -= added
 
     def when_created(self, topics: Sequence[str], done: Settled) -> None:
         """Call back once the file has topics that were just seen, or with why it has not.
@@ -251,6 +271,9 @@ class TopicTable(PersistentTable[TopicConfig]):
             found = self._current().get(topic.topic_name)
             if found is not None:
                 return found
+            # A heartbeat stores nothing, and makes its topics together.
+            if topic.topic_name in self._doomed and self._depth == 1:
+                raise StoreError("it is being deleted")
             with self._changing(topic.topic_name) as topics:
                 return self._put(topics, topic)
 

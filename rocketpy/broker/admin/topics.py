@@ -129,11 +129,12 @@ class TopicAdmin:
         for group in sorted(self._offsets.groups_of_topic(name)):
             retries = (pop_retry_topic_v2(name, group), pop_retry_topic_v1(name, group))
             doomed.extend(retry for retry in retries if self._topics.get(retry) is not None)
-        for topic in doomed:
-            self._topics.delete(topic)
-            self._offsets.remove_topic(topic)
-            self._stats.remove_topic(topic)
-        self._store.delete_topics(doomed)
+        with self._topics.deleting(doomed):
+            for topic in doomed:
+                self._topics.delete(topic)
+                self._offsets.remove_topic(topic)
+                self._stats.remove_topic(topic)
+            self._store.delete_topics(doomed)
         _log.info("topic deleted", topic=name, with_retry_topics=doomed[1:])
         return ok(request)
 

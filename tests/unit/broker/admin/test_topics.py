@@ -161,6 +161,22 @@ def test_delete_drops_queues_offsets_counters_and_pop_retry_topics(kit: Kit) -> 
     assert kit.topics.get("U") is not None
 
 
+def test_nothing_that_is_sent_meanwhile_goes_with_a_deleted_topic(kit: Kit) -> None:
+    kit.add_topic("T")
+    drop, refused = kit.store.delete_topics, []
+
+    def delete_topics(topics: list[str]) -> None:
+        with pytest.raises(StoreError, match="being deleted") as caught:
+            kit.topics.create_on_send("T", "TBW102", 4)
+        refused.append(caught.value)
+        drop(topics)
+
+    kit.store.delete_topics = delete_topics  # type: ignore[method-assign,assignment]
+    assert ask(kit.admin(TopicAdmin).delete, {"topic": "T"}).code == 0
+    assert refused
+    assert kit.topics.create_on_send("T", "TBW102", 4) is not None
+
+
 @pytest.mark.parametrize("name", ["", "..", "../../etc", "SELF_TEST_TOPIC"])
 def test_names_that_are_no_topics_are_not_deleted(kit: Kit, name: str) -> None:
     assert ask(kit.admin(TopicAdmin).delete, {"topic": name}).code == 29

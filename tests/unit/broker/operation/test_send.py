@@ -413,6 +413,18 @@ def test_messages_of_a_batch_and_single_ones_of_a_new_topic_keep_their_order() -
     assert told == [[None]] * 3
 
 
+def test_a_topic_that_is_being_deleted_is_not_made_anew_by_a_send() -> None:
+    kit = Kit()
+    kit.topics.use_writer(lambda: None)
+    with kit.topics.deleting(["T"]):
+        assert isinstance(kit.send("T"), Sent), "before it is deleted"
+        kit.topics.delete("T")
+        refused = kit.send("T")
+        assert isinstance(refused, Refusal)
+        assert (refused.code, "being deleted" in refused.remark) == (14, True)
+    assert isinstance(kit.send("T"), Sent)
+
+
 def test_dead_letters_undone_while_they_are_stored_are_not_deleted() -> None:
     def bury(message: PutMessage, _properties: Any, _request: SendRequest) -> None:
         kit.topics.create_on_send_back("%DLQ%g", 1)
