@@ -1,6 +1,7 @@
 """Topics and groups that clients make while the disk is slow, or the power goes."""
 
 import asyncio
+import errno
 import random
 from collections import Counter
 from pathlib import Path
@@ -138,16 +139,25 @@ async def _send(producer: Producer, topic: str, acknowledged: list[str]) -> None
     acknowledged.append(topic)
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["slow", "failing"])
 @pytest.mark.parametrize("seed", range(6))
-def test_whoever_was_acknowledged_has_his_topic_after_a_power_cut(seed: int) -> None:
+def test_whoever_was_acknowledged_has_his_topic_after_a_power_cut(seed: int, fails: bool) -> None:
     async def scenario(cluster: SimCluster) -> tuple[int, int]:
         rng = random.Random(seed)
         broker = cluster.brokers[0]
         acknowledged: list[str] = []
-        sent = 0
+        sent = failed = 0
+
+        def on_flush(path: Path) -> None:
+            nonlocal failed
+            if path.stem in _TABLES and rng.random() < 0.4:
+                failed += 1
+                raise OSError(errno.EIO, "simulated disk failure")
+
         async with cluster.client() as client:
             producer = client.producer(retries=0)
             for _ in range(5):
+                broker.files.on_flush = on_flush if fails else None
                 broker.held_up_s[TableWriter.name] = rng.choice((0.0, 0.01, 0.3))
                 sends = []
                 for _ in range(10):
@@ -161,6 +171,7 @@ def test_whoever_was_acknowledged_has_his_topic_after_a_power_cut(seed: int) -> 
                 assert [name for name in known if topics.get(name) is None] == []
                 assert [name for name in known if cluster.message_count(name) != 1] == []
                 await asyncio.gather(*sends)
+        assert bool(failed) == fails
         return sent, len(acknowledged)
 
     sent, acknowledged = run_simulation(

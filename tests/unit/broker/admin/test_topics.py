@@ -171,7 +171,7 @@ def test_nothing_that_is_sent_meanwhile_goes_with_a_deleted_topic(kit: Kit) -> N
         refused.append(caught.value)
         drop(topics)
 
-    kit.store.delete_topics = delete_topics  # type: ignore[method-assign,assignment]
+    kit.store.delete_topics = delete_topics  # type: ignore[method-assign]
     assert ask(kit.admin(TopicAdmin).delete, {"topic": "T"}).code == 0
     assert refused
     assert kit.topics.create_on_send("T", "TBW102", 4) is not None
