@@ -45,7 +45,7 @@ say*. The class answers the first, `retriable` the second, `code` and
 
 import copy
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 __all__ = [
     "BadBodyError",
@@ -203,12 +203,16 @@ class ExpressionError(RocketPyError, ValueError):
         self.position = position
 
 
+MOST_REMARK_CHARACTERS: Final = 4_096
+"""Of a peer's remark, which may have megabytes: errors are kept, logged and shown."""
+
+
 class BrokerError(RocketPyError):
     """A response whose code is not SUCCESS.
 
     Attributes:
         code: the wire value, kept even when no class stands for it.
-        remark: the peer's own words, untouched.
+        remark: the peer's own words, the first `MOST_REMARK_CHARACTERS` of them.
     """
 
     _by_code: ClassVar[dict[int, type["BrokerError"]]] = {}
@@ -228,7 +232,7 @@ class BrokerError(RocketPyError):
     @classmethod
     def from_code(cls, code: int, remark: str | None) -> "BrokerError":
         """Return the most precise error for a wire code; unknown codes keep the base class."""
-        return cls._by_code.get(code, BrokerError)(code, remark or "")
+        return cls._by_code.get(code, BrokerError)(code, (remark or "")[:MOST_REMARK_CHARACTERS])
 
 
 class SystemFaultError(BrokerError, code=1):

@@ -9,6 +9,8 @@ from typing import Final
 logger: logging.Logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 5_000
+_SHORTEST_PAUSE_S: Final = 0.05
+"""Between two rounds, however often the job is woken: at the word of brokers, too."""
 
 
 class PeriodicJob:
@@ -37,7 +39,7 @@ class PeriodicJob:
         self._task = asyncio.create_task(self._run(first_after_ms), name=f"rocketpy-{self.name}")
 
     def wake(self) -> None:
-        """Let the next round come at once."""
+        """Let the next round come at once, or 50 ms after the one before."""
         self._wake.set()
 
     async def stop(self) -> None:
@@ -49,11 +51,14 @@ class PeriodicJob:
         self._task = None
 
     async def _run(self, wait_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        ended_s = loop.time() - _SHORTEST_PAUSE_S
         while True:
             if wait_ms > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_ms / 1000):
                         await self._wake.wait()
+                        await asyncio.sleep(ended_s + _SHORTEST_PAUSE_S - loop.time())
             self._wake.clear()
             wait_ms = self._interval_ms
             try:
@@ -72,3 +77,4 @@ class PeriodicJob:
                 self.failure = None
                 if asked is not None:
                     wait_ms = asked
+            ended_s = loop.time()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Final
 
+from rocketpy.client.fruitless import Fruitless
 from rocketpy.client.instance import Instance
 from rocketpy.client.pop_hand import PopHand
 from rocketpy.client.pop_requests import PopRequests, PopResult, PopStatus
@@ -94,6 +95,7 @@ class PopLoop:
         self._requests = PopRequests(instance.remoting)
         self._is_popping = False
         self._left = asyncio.Event()
+        self._fruitless = Fruitless(settings.poll_ms, settings.error_pause_ms)
 
     def leave(self) -> bool:
         """Begin no other pop.
@@ -153,6 +155,7 @@ class PopLoop:
         is_first = self.failure is not None or not self.began.is_set()
         poll_ms = 0 if is_first else self._settings.poll_ms
         self._is_popping = True
+        asked_ms = clock.monotonic_ms()
         try:
             result = await self._requests.pop(address, self._header(subscription, poll_ms))
         finally:
@@ -162,7 +165,10 @@ class PopLoop:
             return FULL_PAUSE_MS
         if result.status is PopStatus.FOUND:
             self._take(result, subscription.tags_set)
-        return 0
+        return self._fruitless.pause_ms(
+            is_fruitless=not (result.messages or result.bad),
+            spent_ms=clock.monotonic_ms() - asked_ms,
+        )
 
     def _take(self, result: PopResult, tags: set[str]) -> None:
         """Hand over what came; `tags` as text, because brokers compare their hashes."""

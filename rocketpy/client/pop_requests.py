@@ -79,7 +79,7 @@ def pop_result(response: RemotingCommand, broker_name: str) -> PopResult:
         raise BrokerError.from_code(response.code, response.remark)
     if status is not PopStatus.FOUND:
         return PopResult(status, [], [], 0)
-    good, bad = decode_pulled(response.body)
+    good, bad, _ = decode_pulled(response.body)  # what is left out comes back by itself
     try:
         header = PopMessageResponseHeader.from_ext(response.ext_fields)
         _give_handles([*good, *(message for message, _ in bad)], header, broker_name)

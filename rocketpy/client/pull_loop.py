@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter, ge
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketpy.client.broker_api import PullResult, PullStatus, pull_result
+from rocketpy.client.fruitless import Fruitless
 from rocketpy.client.instance import Instance
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.process_queue import ProcessQueue
@@ -27,14 +28,16 @@ from rocketpy.errors import (
 )
 from rocketpy.proto.codes import ResponseCode
 from rocketpy.proto.headers.pull import PullMessageRequestHeader
-from rocketpy.proto.message import MessageExt, decode_message, decode_messages
-from rocketpy.proto.record import iter_records
+from rocketpy.proto.message import MessageExt, decode_message
 from rocketpy.proto.subscription import SubscriptionData
 from rocketpy.proto.sys_flag import PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION, PULL_SUSPEND
+from rocketpy.proto.topic_names import LMQ_PREFIX
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 FLOW_CONTROL_PAUSE_MS = 20
+MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+"""Bodies of one response, inflated, that are enough: what is behind them is asked for again."""
 _OFFSET_OF: Final[Callable[[ReceivedMessage], int]] = attrgetter("offset")
 _FORGOTTEN = frozenset(
     {
@@ -66,27 +69,57 @@ class PullSettings:
     commit_offset: bool = True
 
 
-def decode_pulled(body: bytes) -> tuple[list[MessageExt], list[tuple[MessageExt, Exception]]]:
-    """Decode a pull's body.
+class Pulled(NamedTuple):
+    """What the body of a response holds.
 
-    Returns:
-        The messages, and those whose body cannot be inflated, with the reason; the latter's
-        `body` is as stored.
+    Attributes:
+        messages: in order.
+        bad: those whose body cannot be inflated, with the reason; its `body` is as stored.
+        is_whole: whether that is all of it; the rest would be too large once inflated.
+    """
+
+    messages: list[MessageExt]
+    bad: list[tuple[MessageExt, Exception]]
+    is_whole: bool
+
+
+def decode_pulled(body: bytes) -> Pulled:
+    """Decode the body of a response to a pull or a pop.
+
+    Bodies that are compressed may inflate to a thousand times their size: what is read ends with
+    the message that exceeds `MOST_BODY_BYTES`.
 
     Raises:
         CorruptRecordError: the records themselves do not add up.
     """
-    try:
-        return decode_messages(body), []
-    except CorruptRecordError:
-        good: list[MessageExt] = []
-        bad: list[tuple[MessageExt, Exception]] = []
-        for position, _, _ in iter_records(body, 0, len(body)):
-            try:
-                good.append(decode_message(body, position))
-            except CorruptRecordError as error:
-                bad.append((decode_message(body, position, inflate=False), error))
-        return good, bad
+    good: list[MessageExt] = []
+    bad: list[tuple[MessageExt, Exception]] = []
+    position, size_bytes = 0, 0
+    while position < len(body) and size_bytes < MOST_BODY_BYTES:
+        try:
+            message = decode_message(body, position)
+        except CorruptRecordError as error:
+            message = decode_message(body, position, inflate=False)
+            bad.append((message, error))
+        else:
+            good.append(message)
+        size_bytes += len(message.body)
+        position += message.store_size_bytes
+    return Pulled(good, bad, position == len(body))
+
+
+def check_topic(wanted: str, topic: str) -> None:
+    """Refuse a message of another topic than the queue's: it is the answer to somebody else.
+
+    Args:
+        wanted: the queue's; in a light queue lie messages of any topic.
+        topic: the message's.
+
+    Raises:
+        BadBodyError: it is another one.
+    """
+    if topic != wanted and not wanted.startswith(LMQ_PREFIX):
+        raise BadBodyError(f"a pull of topic {wanted} brought a message of topic {topic[:255]}")
 
 
 def check_row(messages: Sequence[ReceivedMessage], begin: int, end: int) -> None:
@@ -98,11 +131,11 @@ def check_row(messages: Sequence[ReceivedMessage], begin: int, end: int) -> None
         end: where the broker goes on; none may come there or later.
 
     Raises:
-        BadBodyError: the offsets do not ascend, or leave the range.
+        BadBodyError: the offsets do not ascend, or leave the range, or there are none.
     """
     offsets = list(map(_OFFSET_OF, messages))
     if not offsets:
-        return
+        raise BadBodyError(f"a pull from offset {begin} found messages, and brought none")
     first, last = offsets[0], offsets[-1]
     if first >= begin and last < end:
         is_dense = last - first == len(offsets) - 1 and offsets == list(range(first, last + 1))
@@ -150,6 +183,7 @@ class PullLoop:
         self._on_failure = on_failure
         self._broker_id = 0
         self._failing = False
+        self._fruitless = Fruitless(settings.suspend_ms, settings.error_pause_ms)
 
     def _header(
         self, subscription: SubscriptionData, *, to_slave: bool
@@ -195,12 +229,17 @@ class PullLoop:
                 result = await self._pull(subscription)
                 if self._queue.dropped:  # while we waited
                     return
+                asked = queue.next_pull_offset
                 await self._use(result, subscription.tags_set)
             except RocketPyError as error:
                 pause_ms = self._note_failure(error)
             else:
                 self._note_success()
-                pause_ms = self._settings.interval_ms
+                pause_ms = self._fruitless.pause_ms(
+                    is_fruitless=queue.next_pull_offset <= asked,
+                    spent_ms=self._instance.clock.monotonic_ms() - queue.pulled_at_ms,
+                )
+                pause_ms = max(self._settings.interval_ms, pause_ms)
             if pause_ms:
                 await asyncio.sleep(pause_ms / 1000)
 
@@ -240,7 +279,8 @@ class PullLoop:
             )
         if result.status is PullStatus.FOUND:
             await self._take(result, tags)
-        queue.next_pull_offset = result.next_begin_offset
+        else:
+            queue.next_pull_offset = result.next_begin_offset
 
     async def _take(self, result: PullResult, tags: set[str]) -> None:
         """Hand over what came; `tags` as text, because brokers compare their hashes."""
@@ -256,16 +296,18 @@ class PullLoop:
             if plain:
                 self._deliver(queue, plain)
             return
-        exts, bad = decode_pulled(result.body)
-        if result.offset_delta:
-            for ext in [*exts, *(ext for ext, _ in bad)]:
-                ext.queue_offset += result.offset_delta
+        exts, bad, is_whole = decode_pulled(result.body)
+        for ext in [*exts, *(ext for ext, _ in bad)]:
+            check_topic(queue.queue.topic, ext.topic)
+            ext.queue_offset += result.offset_delta
         messages = [queue.receive(ext) for ext in exts]
         rejected = [(queue.receive(ext), error) for ext, error in bad]
         everything = messages
         if rejected:
             everything = sorted([*messages, *(m for m, _ in rejected)], key=_OFFSET_OF)
         check_row(everything, asked, following)
+        if not is_whole:
+            following = everything[-1].offset + 1
         if tags:
             messages = [message for message in messages if message.ext.tags in tags]
             kept = {*map(_OFFSET_OF, messages), *(m.offset for m, _ in rejected)}

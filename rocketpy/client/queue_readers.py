@@ -70,6 +70,7 @@ class QueueReaders:
         self._queues: dict[MessageQueue, ProcessQueue] = {}
         self._loops: dict[MessageQueue, asyncio.Task[None]] = {}
         self._failures: dict[MessageQueue, str] = {}
+        self._moved_ms: dict[MessageQueue, int] = {}  # when a broker moved us last, monotonic
         self._pauses = Pauses()
         self.queues: Mapping[MessageQueue, ProcessQueue] = MappingProxyType(self._queues)
         self.failures: Mapping[MessageQueue, str] = MappingProxyType(self._failures)
@@ -103,6 +104,10 @@ class QueueReaders:
 
     async def stop(self, queue: MessageQueue) -> None:
         """Read a queue no more; what is in hand no longer counts. An unknown one does nothing."""
+        self._moved_ms.pop(queue, None)
+        await self._end(queue)
+
+    async def _end(self, queue: MessageQueue) -> None:
         entry = self._queues.pop(queue, None)
         if entry is None:
             return
@@ -112,7 +117,7 @@ class QueueReaders:
 
     async def restart(self, queue: MessageQueue, offset: int) -> None:
         """Go on with another offset of a queue that is read, paused or not as it was."""
-        await self.stop(queue)
+        await self._end(queue)
         if queue in self._queues:
             return  # somebody else began it while we waited for the loop
         self.begin(queue, offset)
@@ -146,8 +151,14 @@ class QueueReaders:
                 entry.resume()
 
     async def _offset_moved(self, entry: ProcessQueue, offset: int) -> None:
-        if self._queues.get(entry.queue) is entry:
-            await self._moved(entry.queue, offset)
+        queue, clock = entry.queue, self._instance.clock
+        moved_ms = self._moved_ms.get(queue)
+        if moved_ms is not None:  # a broker that moves us again and again is not to set our pace
+            left_ms = moved_ms + self._settings.error_pause_ms - clock.monotonic_ms()
+            await asyncio.sleep(max(0, left_ms) / 1000)
+        if self._queues.get(queue) is entry:
+            self._moved_ms[queue] = clock.monotonic_ms()
+            await self._moved(queue, offset)
 
     def _note(self, entry: ProcessQueue, error: Exception | None) -> None:
         if self._queues.get(entry.queue) is not entry:

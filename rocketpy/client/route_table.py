@@ -30,6 +30,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 MASTER_ID = 0
 MAX_QUEUES = 65_536
 """More queues a topic has in no cluster; a route that names more is not believed."""
+MAX_BROKERS = 4_096
+"""Nor does a topic have more brokers than that: each gets a connection and heartbeats."""
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
@@ -72,6 +74,11 @@ def _check_count(topic: str, counts: Iterable[int]) -> None:
     """Refuse to make millions of queues because a name server says so."""
     if sum(max(0, count) for count in counts) > MAX_QUEUES:
         raise BadBodyError(f"the route of topic {topic} has more than {MAX_QUEUES} queues")
+
+
+def _check_brokers(topic: str, route: TopicRouteData) -> None:
+    if sum(len(broker.broker_addrs) for broker in route.broker_datas) > MAX_BROKERS:
+        raise BadBodyError(f"the route of topic {topic} has more than {MAX_BROKERS} brokers")
 
 
 def subscribe_queues(topic: str, route: TopicRouteData) -> tuple[MessageQueue, ...]:
@@ -235,7 +242,9 @@ class RouteTable:
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
             GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True).to_ext(),
         )
-        if response.code == 0 and response.body:
+        if response.code == 0:
+            if not response.body:
+                raise BadBodyError(f"a name server's response without the route of topic {topic}")
             return TopicRouteData.decode(response.body)
         error = BrokerError.from_code(response.code, response.remark)
         if isinstance(error, TopicNotExistError):
@@ -252,7 +261,8 @@ class RouteTable:
             self._remember_writable(topic, (), route)
 
     def _store(self, topic: str, route: TopicRouteData) -> None:
-        # Both may fail, and then nothing changes.
+        # All of it may fail, and then nothing changes.
+        _check_brokers(topic, route)
         writable, readable = publish_queues(topic, route), subscribe_queues(topic, route)
         self._routes[topic] = route
         self._remember_brokers(route)
@@ -278,11 +288,17 @@ class RouteTable:
         for broker in route.broker_datas:
             if broker.broker_addrs:
                 self._brokers[broker.broker_name] = dict(broker.broker_addrs)
+        # One that is in no route now may be back soon, and what began there ends there.
+        if len(self._brokers) > 2 * MAX_BROKERS:
+            routes = [route, *self._routes.values()]
+            named = {broker.broker_name for each in routes for broker in each.broker_datas}
+            self._brokers = {name: ids for name, ids in self._brokers.items() if name in named}
 
     async def _queues_to_create(self, topic: str) -> tuple[MessageQueue, ...]:
         route = await self._fetch(AUTO_CREATE_TOPIC)
         if route is None:
             return ()
+        _check_brokers(AUTO_CREATE_TOPIC, route)
         self._remember_brokers(route)
         with_master = {
             broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs

@@ -5,6 +5,7 @@ Source: ClientRemotingProcessor (5.4.0).
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from rocketpy.client.members import GroupMember, ProducerMember
 from rocketpy.client.request_reply import PendingRequests
@@ -28,6 +29,11 @@ from rocketpy.remoting.channel import Channel
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+MAX_DIRECT: Final = 16
+"""Messages that handlers have at the word of brokers; an operator's tool asks for one."""
+MAX_DIRECT_BYTES: Final = 64 * 1024 * 1024
+"""Their bodies; one is taken however large it is."""
+
 
 class ServerRequests:
     """Answers brokers' requests on behalf of the consumers and producers.
@@ -47,6 +53,8 @@ class ServerRequests:
         self._find = find
         self._requests = requests
         self._producers = producers
+        self._direct_count = 0
+        self._direct_bytes = 0
 
     def register(self, remoting: Remoting) -> None:
         """Take over the codes this class answers."""
@@ -99,11 +107,22 @@ class ServerRequests:
         member = self._find(header.consumer_group)
         if member is None:
             return _no_such_group(request, header.consumer_group)
+        count, size_bytes = self._direct_count, self._direct_bytes
+        if count >= MAX_DIRECT or size_bytes >= MAX_DIRECT_BYTES:
+            remark = f"{count} messages are consumed directly, more must wait"
+            return make_response(request, ResponseCode.SYSTEM_BUSY, remark)
         try:
             message = decode_message(request.body)
         except CorruptRecordError as error:
             return make_response(request, ResponseCode.SYSTEM_ERROR, str(error))
-        report = await member.consume_directly(message, header.broker_name or "")
+        body_bytes = len(message.body)
+        self._direct_count += 1
+        self._direct_bytes += body_bytes
+        try:
+            report = await member.consume_directly(message, header.broker_name or "")
+        finally:
+            self._direct_count -= 1
+            self._direct_bytes -= body_bytes
         return make_response(request, body=report.encode())
 
     def check_transaction(self, channel: Channel, request: RemotingCommand) -> None:

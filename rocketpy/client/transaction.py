@@ -5,6 +5,7 @@ TransactionMQProducer, LocalTransactionState (5.4.0).
 """
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -44,6 +45,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 END_TIMEOUT_MS: Final = 3_000
 MAX_CHECKS: Final = 2_000
 """Checks in hand of one producer; brokers ask again about those above it."""
+MAX_CHECK_BYTES: Final = 64 * 1024 * 1024
+"""Bodies of the messages of these checks; one is taken however large it is."""
 _CHECKS_AT_A_TIME: Final = 16
 
 
@@ -335,23 +338,37 @@ class CheckAnswers:
         self._serializer = serializer
         self._slots = asyncio.Semaphore(_CHECKS_AT_A_TIME)
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._size_bytes = 0
+        self._is_full = False
+        self._is_closed = False
 
     def ask(
         self, asked: CheckTransactionStateRequestHeader, asker: str, message: MessageExt
     ) -> None:
         """Answer a question of the broker at the address `asker`, soon."""
-        if len(self._tasks) >= MAX_CHECKS:
-            logger.warning(
-                "%(limit)d transactions are being checked, more must wait",
-                {"limit": MAX_CHECKS},
-            )
+        if self._is_closed:
             return
+        count, size_bytes = len(self._tasks), self._size_bytes + len(message.body)
+        if count >= MAX_CHECKS or (count and size_bytes > MAX_CHECK_BYTES):
+            if not self._is_full:  # once, and not for each of thousands a second
+                self._is_full = True
+                logger.warning(
+                    "%(count)d transactions are being checked, more must wait", {"count": count}
+                )
+            return
+        self._is_full = False
+        self._size_bytes = size_bytes
         task = asyncio.get_running_loop().create_task(self._answer(asked, asker, message))
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(functools.partial(self._answered, len(message.body)))
+
+    def _answered(self, body_bytes: int, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        self._size_bytes -= body_bytes
 
     async def close(self) -> None:
         """Answer no more; brokers ask another producer."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -76,6 +76,7 @@ class RemotingClient:
             hard_limit_bytes=config.write_buffer_hard_limit_bytes,
             write_stall_timeout_ms=config.write_stall_timeout_ms,
             idle_timeout_ms=config.client_channel_max_idle_time_seconds * 1000,
+            frame_timeout_ms=config.frame_timeout_ms,
         )
         self.network: Network = network or SocketNetwork()
         self._opaques = itertools.count()
@@ -208,13 +209,15 @@ class RemotingClient:
         task.add_done_callback(self._tasks.discard)
 
     def sweep(self, now_ms: int) -> None:
-        """Close silent and stuck connections.
+        """Close silent and stuck connections, and forget addresses that nobody calls.
 
         Args:
             now_ms: monotonic time.
         """
-        for peer in self._peers.values():
+        for peer in list(self._peers.values()):
             peer.sweep(now_ms)
+            if peer.is_forgotten(now_ms):
+                del self._peers[peer.address]
 
     def _bind(self) -> None:
         self.loop = asyncio.get_running_loop()

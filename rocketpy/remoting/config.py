@@ -164,6 +164,8 @@ class RemotingClientConfig:
         write_buffer_low_water_mark: bytes waiting at which it no longer does.
         write_buffer_hard_limit_bytes: bytes waiting at which the connection is cut.
         write_stall_timeout_ms: a server above the high mark that takes nothing so long is cut off.
+        frame_timeout_ms: a frame that is not whole this long after its first byte, and has gained
+            less than 64 KiB in as long, closes its connection.
         use_msgpack: offer RocketPy servers the MSGPACK header serialization.
         tls: the TLS settings.
     """
@@ -180,6 +182,7 @@ class RemotingClientConfig:
     write_buffer_low_water_mark: int = MIB
     write_buffer_hard_limit_bytes: int = 64 * MIB
     write_stall_timeout_ms: int = 30_000
+    frame_timeout_ms: int = 30_000
     use_msgpack: bool = True
     tls: TlsClientConfig = TlsClientConfig()
 

@@ -42,6 +42,8 @@ _RESPONSE, _ONEWAY = 1, 2
 _JSON, _MSGPACK = 0, 2
 _HOST = re.compile(r"[^\s/\\@,;]+")
 _SHORTEST_SILENCE_MS = 1_000
+_FORGOTTEN_MS = 60_000
+"""Far above the longest pause between two tries to connect."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -227,6 +229,7 @@ class ServerPeer:
         self._is_closed = False
         self._failures_count = 0
         self._retry_at_ms = 0
+        self._used_ms = context.now_ms()  # when somebody wanted to connect last, monotonic
         self._failure = ""
 
     @property
@@ -300,6 +303,15 @@ class ServerPeer:
         for connection in list(self.connections):
             connection.sweep(now_ms)
 
+    def is_forgotten(self, now_ms: int) -> bool:
+        """Return whether nobody has called for so long that nothing is worth remembering.
+
+        Args:
+            now_ms: monotonic time.
+        """
+        is_busy = self.connections or self._is_connecting or self._waiting
+        return not is_busy and now_ms - self._used_ms >= _FORGOTTEN_MS
+
     def close(self) -> None:
         """Fail what waits and close the connections."""
         self._is_closed = True
@@ -358,6 +370,7 @@ class ServerPeer:
         if self._is_closed:
             pending.fail(ClosedError("the remoting client was closed"))
             return
+        self._used_ms = self._context.now_ms()
         if not self._is_connecting:
             pause_ms = self._retry_at_ms - self._context.now_ms()
             if pause_ms > 0:
@@ -383,8 +396,9 @@ class ServerPeer:
                 )
         except TimeoutError:
             self._connect_failed(f"cannot connect to {self.address} within {timeout_ms} ms")
-        except (OSError, UnicodeError) as error:
-            # OSError includes ssl.SSLError; a host name no IDNA rule allows is a UnicodeError.
+        except (OSError, ValueError) as error:
+            # OSError includes ssl.SSLError; a host name that no IDNA rule allows is a UnicodeError,
+            # one with a NUL in it another ValueError.
             self._connect_failed(f"cannot connect to {self.address}: {_reason(error)}")
         else:
             self._connected(connection)

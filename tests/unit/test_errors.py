@@ -110,3 +110,9 @@ def test_a_process_pool_survives_an_error() -> None:
             pool.submit(fail).result(60)
         assert caught.value.code == 16
         assert pool.submit(len, "abc").result(60) == 3
+
+
+def test_of_a_remark_of_megabytes_the_beginning_is_kept() -> None:
+    error = BrokerError.from_code(1, "because" * 1_000_000)
+    assert error.remark == ("because" * 1_000)[:4_096]
+    assert len(str(error)) < 5_000

@@ -27,7 +27,7 @@ from rocketpy.proto.sys_flag import (
     TRANSACTION_ROLLBACK,
 )
 from rocketpy.proto.tags import tags_code
-from rocketpy.proto.topic_names import SCHEDULE_TOPIC, is_system_topic
+from rocketpy.proto.topic_names import LMQ_PREFIX, SCHEDULE_TOPIC, is_system_topic
 from rocketpy.spark.jobs.audit_files import (
     DataFile,
     Int64s,
@@ -49,7 +49,6 @@ _COLUMNS: Final = ("topic", "queueId", "queueOffset", "tags", "storeTimestamp", 
 _MAGICS: Final = tuple(
     np.frombuffer(each.to_bytes(4, "big", signed=True), np.uint8) for each in (MAGIC_V1, MAGIC_V2)
 )
-_LIGHT_QUEUE: Final = "%LMQ%"
 _DAY_US: Final = 86_400_000_000
 
 
@@ -333,7 +332,7 @@ def audit_queue(store: Store, number: int) -> Audit:
         number: of the queue.
     """
     queue, maps, done = store.queues[number], Maps(), Audit()
-    if queue.topic.startswith(_LIGHT_QUEUE):
+    if queue.topic.startswith(LMQ_PREFIX):
         return done  # its messages are those of other topics
     lowest, highest = store.logs[0].base, store.logs[-1].end
     for first, entries in entry_chunks(maps, queue):

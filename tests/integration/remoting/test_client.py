@@ -89,6 +89,12 @@ async def test_a_connection_silent_for_a_whole_timeout_is_given_up() -> None:
         assert (await caller.invoke(address, make_request(ECHO), 60_000)).code == 0
 
 
+async def test_a_host_name_with_a_nul_cannot_be_connected_to() -> None:
+    async with client() as caller:
+        with pytest.raises(ConnectError, match="cannot connect to a"):
+            await caller.invoke("a\0b:1", make_request(ECHO), 60_000)
+
+
 _BACKOFF = ("reconnect_backoff_initial_ms", "reconnect_backoff_max_ms")
 
 

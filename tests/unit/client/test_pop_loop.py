@@ -213,3 +213,13 @@ def test_a_failure_is_logged_once_not_at_each_try(caplog: pytest.LogCaptureFixtu
 
     run(case)
     assert caplog.text.count("cannot be popped") == 2, "again after it had worked"
+
+
+@pytest.mark.parametrize("answer", [210, 19, popped()], ids=["timeout", "nothing", "found none"])
+def test_a_broker_that_holds_no_pop_is_not_asked_as_fast_as_it_answers(answer: Any) -> None:
+    async def case() -> None:
+        kit = Kit()
+        await kit.pop(*[answer] * 1_000, seconds=30)
+        assert 10 <= len(kit.broker.of_code(POP)) <= 20
+
+    run(case)

@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
+from rocketpy.client import pull_loop
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.process_queue import ProcessQueue
-from rocketpy.client.pull_loop import decode_pulled
-from rocketpy.errors import BadBodyError, ConnectionLostError, NoPermissionError
+from rocketpy.client.pull_loop import check_topic, decode_pulled
+from rocketpy.errors import (
+    BadBodyError,
+    ConnectionLostError,
+    CorruptRecordError,
+    NoPermissionError,
+)
 from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.proto.compression import deflate
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.sys_flag import CompressionType, with_compression
 from tests.unit.client.received_cases import stored
 from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 from tests.unit.client.steps import nothing, of_topic, until
@@ -147,10 +155,11 @@ def test_messages_that_cannot_be_inflated_come_beside_those_that_can() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"good")
         cluster.put("t", b"not zlib", sys_flag=1)
-        good, bad = decode_pulled(cluster.records("t", 0, 0, 2))
+        good, bad, is_whole = decode_pulled(cluster.records("t", 0, 0, 2))
 
         assert [ext.body for ext in good] == [b"good"]
         assert [ext.body for ext, _ in bad] == [b"not zlib"]
+        assert is_whole
 
     run_sim(main)
 
@@ -224,5 +233,118 @@ def test_a_broker_that_goes_on_before_what_it_sent_has_nothing_handled_twice() -
                 await until(lambda: not answers)
         assert got == [b"0", b"1", b"2"]
         assert cluster.offsets["c", "broker-a", "t", 0] == 3
+
+    run_sim(main, queues=1)
+
+
+def altered(kind: str) -> bytes:
+    """Return records at the offsets 0 to 4 of which something is wrong."""
+    records = [stored(b"%d" % offset, topic="t", offset=offset) for offset in range(5)]
+    whole = b"".join(records)
+    if kind == "cut":
+        return whole[: -len(records[4]) + 5]
+    if kind == "zeros":
+        return b"".join(records[:3]) + bytes(len(records[3]) + len(records[4]))
+    if kind == "another topic":
+        return b"".join([*records[:4], stored(b"4", topic="other", offset=4)])
+    return b""
+
+
+@pytest.mark.parametrize("decoder", ["compiled", "pure"])
+@pytest.mark.parametrize("kind", ["cut", "zeros", "another topic", "nothing"])
+def test_of_a_pull_that_does_not_hold_what_it_says_nothing_is_passed_over(
+    kind: str, decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if decoder == "pure":
+        monkeypatch.setattr(ProcessQueue, "receive_plain", lambda *_: None)
+    fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "5"}
+    fields |= {"minOffset": "0", "maxOffset": "5"}
+
+    def wrong(_: str, request: RemotingCommand) -> RemotingCommand:
+        return make_response(request, 0, ext_fields=fields, body=altered(kind))
+
+    async def main(cluster: Cluster) -> None:
+        cluster.script[PULL] = [wrong, brought(0, (0, 1, 2, 3, 4), 5)]
+        async with cluster.client() as client:
+            async with client.pull_consumer(group="p") as consumer:
+                await consumer.assign([QUEUE])
+                with pytest.raises((BadBodyError, CorruptRecordError)):
+                    await consumer.poll()
+                assert not consumer.health().ok
+                got = [message.body for message in await consumer.poll()]
+                assert consumer.health().ok
+        assert got == [b"0", b"1", b"2", b"3", b"4"]
+
+    run_sim(main, queues=1)
+
+
+def test_messages_of_any_topic_lie_in_a_light_queue() -> None:
+    check_topic("%LMQ%t", "other")
+    with pytest.raises(BadBodyError, match="of topic t brought a message of topic other"):
+        check_topic("t", "other")
+
+
+def test_what_inflates_without_end_is_taken_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_loop, "MOST_BODY_BYTES", 2_500)
+    bodies = [b"%d" % number * 1_000 for number in range(8)]
+
+    async def main(cluster: Cluster) -> None:
+        got: list[bytes] = []
+        for body in bodies:
+            cluster.put("t", deflate(body), sys_flag=with_compression(0, CompressionType.ZLIB))
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", start="earliest", handler=collect(got)):
+                await until(lambda: len(got) == len(bodies))
+        assert sorted(got) == bodies
+        assert {pull["queueOffset"] for pull in pulls(cluster)} >= {"0", "3", "6", "8"}
+        assert cluster.offsets["c", "broker-a", "t", 0] == len(bodies)
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("code", [19, 20])
+def test_a_broker_that_holds_no_pull_is_not_asked_as_fast_as_it_answers(code: int) -> None:
+    async def main(cluster: Cluster) -> None:
+        got: list[bytes] = []
+
+        def at_once(_: str, request: RemotingCommand) -> RemotingCommand:
+            cluster.script[PULL].append(at_once)
+            fields = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "0"}
+            fields |= {"nextBeginOffset": request.ext_fields["queueOffset"]}
+            return make_response(request, code, ext_fields=fields)
+
+        cluster.script[PULL] = [at_once]
+        async with cluster.client() as client:
+            async with client.pull_consumer(group="p", start="earliest") as consumer:
+                await consumer.assign([QUEUE])
+                await pass_time(20)
+                assert 20 <= len(pulls(cluster)) <= 30
+                assert consumer.health().ok
+                cluster.put("t", b"0")
+                cluster.script[PULL].clear()
+                got += [message.body for message in await consumer.poll()]
+                assert got == [b"0"]
+                await consumer.poll(timeout=0.5)
+                assert 20 <= len(pulls(cluster)) <= 31, "the broker holds it"
+
+    run_sim(main, queues=1)
+
+
+def test_a_broker_that_moves_a_queue_again_and_again_does_not_set_the_pace() -> None:
+    async def main(cluster: Cluster) -> None:
+        def move(_: str, request: RemotingCommand) -> RemotingCommand:
+            cluster.script[PULL].append(move)
+            fields = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "9"}
+            fields |= {"nextBeginOffset": "3" if request.ext_fields["queueOffset"] == "0" else "0"}
+            return make_response(request, 21, ext_fields=fields)
+
+        cluster.script[PULL] = [move]
+        async with cluster.client() as client:
+            async with client.pull_consumer(group="p", start="earliest") as consumer:
+                await consumer.assign([QUEUE])
+                await pass_time(0.5)
+                assert [pull["queueOffset"] for pull in pulls(cluster)] == ["0", "3"]
+                await pass_time(10)
+                assert 9 <= len(pulls(cluster)) <= 13
 
     run_sim(main, queues=1)

@@ -20,6 +20,7 @@ from rocketpy.errors import (
 from rocketpy.proto.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
+from rocketpy.proto.topic_names import AUTO_CREATE_TOPIC
 
 READ_WRITE, READ_ONLY, WRITE_ONLY = 6, 4, 2
 NO_TOPIC = 17
@@ -288,3 +289,44 @@ async def test_where_to_read_prefers_the_broker_that_was_named() -> None:
     assert table.broker_addresses(with_slaves=False) == ["a:1"]
     assert table.broker_addresses(with_slaves=True) == ["a:1", "a:2", "a:4"]
     assert table.brokers_of(["t", "unknown"]) == ["a:1"]
+
+
+async def test_thousands_of_brokers_are_not_believed_and_the_route_stays() -> None:
+    kit = Kit()
+    kit.remoting.routes = {"t": route("a")}
+    known = await kit.table.publish_queues("t")
+    hostile = route("b")
+    hostile.broker_datas[0].broker_addrs = {number: f"b:{number}" for number in range(4_097)}
+    kit.remoting.routes["t"] = hostile
+    with pytest.raises(BadBodyError, match="more than 4096 brokers"):
+        await kit.table.refresh_all()
+    assert await kit.table.publish_queues("t") == known
+    kit.remoting.routes = {AUTO_CREATE_TOPIC: hostile}
+    with pytest.raises(BadBodyError, match="more than 4096 brokers"):
+        await kit.table.publish_queues("new")
+
+
+async def test_brokers_that_come_and_go_for_ever_are_forgotten() -> None:
+    kit = Kit()
+    kit.remoting.routes = {"t": route("a"), "u": route("u")}
+    await kit.table.publish_queues("u")
+    for number in range(5):
+        kit.remoting.routes["t"] = route(*(f"{number}-{name}" for name in range(4_000)), queues=1)
+        await kit.table.refresh("t")
+        assert len(kit.table._brokers) <= 3 * 4_096
+    assert kit.table.master_address("u") == "u:1"
+    assert kit.table.master_address("4-3999")
+    assert kit.table.master_address("0-0") is None
+
+
+async def test_a_response_without_a_route_is_a_bad_body() -> None:
+    kit = Kit()
+
+    async def nothing(address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        assert address
+        assert timeout_ms
+        return make_response(command)
+
+    kit.remoting.invoke = nothing  # type: ignore[method-assign]
+    with pytest.raises(BadBodyError, match="without the route of topic t"):
+        await kit.table.refresh("t")

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 import rocketpy
-from rocketpy.client.transaction import MAX_CHECKS, CheckAnswers, half_properties
+from rocketpy.client.transaction import (
+    MAX_CHECK_BYTES,
+    MAX_CHECKS,
+    CheckAnswers,
+    half_properties,
+)
 from rocketpy.errors import ClosedError, HalfNotStoredError, IllegalMessageError
 from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.headers.transaction import CheckTransactionStateRequestHeader
@@ -214,3 +219,29 @@ def test_checks_in_hand_are_bounded_and_end_with_the_producer() -> None:
 def test_the_properties_of_a_half() -> None:
     assert half_properties("g", None) == {"TRAN_MSG": "true", "PGROUP": "g"}
     assert half_properties("g", 0.2)["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "1"
+
+
+def test_bodies_of_checks_in_hand_are_bounded_and_none_begins_after_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async def check(message: rocketpy.ReceivedMessage) -> rocketpy.TxState:
+            await asyncio.Event().wait()
+            return rocketpy.TxState.COMMIT
+
+        ends: Any = None
+        answers = CheckAnswers(check, ends, rocketpy.plain)
+        asked = CheckTransactionStateRequestHeader(tran_state_table_offset=1, commit_log_offset=1)
+        large = MessageExt(topic="t", body=bytes(MAX_CHECK_BYTES // 4 + 1))
+        for _ in range(100):
+            answers.ask(asked, "a:1", large)
+        assert len(answers._tasks) == 3
+        assert caplog.text.count("more must wait") == 1
+        closing = asyncio.ensure_future(answers.close())
+        await asyncio.sleep(0)
+        answers.ask(asked, "a:1", MessageExt(topic="t"))
+        await closing
+        assert not answers._tasks
+        assert not answers._size_bytes
+
+    asyncio.run(main())

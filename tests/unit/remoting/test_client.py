@@ -418,3 +418,38 @@ def test_who_wants_the_fields_only_gets_them_however_the_answers_are_cut() -> No
             assert not connection.pending_bytes
 
     run(case)
+
+
+def test_addresses_that_nobody_calls_are_forgotten() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        for number in range(1, 100):
+            with pytest.raises(ConnectError):
+                await client.invoke(f"10.0.0.77:{number}", make_request(ECHO), 3_000)
+        assert len(client._peers) == 100
+        await pass_time(70)
+        assert list(client._peers) == [ADDRESS], "it is connected"
+        with pytest.raises(ConnectError):
+            await client.invoke("10.0.0.77:1", make_request(ECHO), 3_000)
+
+    run(case)
+
+
+def test_a_connection_on_which_a_frame_never_ends_is_made_anew() -> None:
+    async def case(world: World) -> None:
+        await world.serve()
+        client = world.client()
+        await client.invoke(ADDRESS, make_request(ECHO), 3_000)
+        (peer,) = client._peers.values()
+        connection = peer._connection
+        assert connection is not None
+        connection.data_received(b"\0\0\x40\0\0\0\0\x40")
+        for _ in range(40):
+            connection.data_received(b" ")
+            await pass_time(1)
+        assert not connection.channel.is_open
+        assert (await client.invoke(ADDRESS, make_request(ECHO), 3_000)).remark == "echo"
+
+    run(case)
