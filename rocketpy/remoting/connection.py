@@ -8,7 +8,7 @@ What holds at any moment:
 - We read from the peer only while it takes its responses and may have more requests in hand.
   Whatever comes or is left over meanwhile is suspended (`in_hand.py`) and served first, in order.
 - What the connection holds is told to the budget each time it may have grown.
-- Many requests of one read are served for `_SLICE_MS` at a time; in between the loop serves others.
+- Many requests of one read are served for `_SLICE_MS` at a time, `BEHIND_MS` while others wait.
 
 Step 7 of a message's life (docs/ARCHITECTURE.md).
 
@@ -32,6 +32,7 @@ from rocketpy.remoting.deferred import DeferredResponse
 from rocketpy.remoting.dispatch import LEAST_IN_RUN, Processor, Responses, send_away
 from rocketpy.remoting.in_hand import DEFERRED_BYTES, InHand, Taken, request_bytes
 from rocketpy.remoting.late_requests import LOOK_INTERVAL_MS, refuse_late
+from rocketpy.remoting.loop_turn import BEHIND_MS
 from rocketpy.remoting.request_batch import FLUSH_BYTES, RequestBatch, hand_over
 from rocketpy.remoting.transport import WriteTransport
 from rocketpy.remoting.unsent_output import UnsentOutput
@@ -85,6 +86,7 @@ class Connection(asyncio.Protocol):
         self._has_byte_handler = owner.table.byte_handler is not None
         self._completed: CompletedResponses
         self._unsent = UnsentOutput()
+        self._takes_much = False
         self._waits_for_turn = False
         self._has_unread = False
         self._looks_at_late = False
@@ -256,7 +258,8 @@ class Connection(asyncio.Protocol):
         leftover: list[RemotingCommand] = []
         index, look_at = 0, _SLICE_LOOK_REQUESTS
         count = len(commands)
-        end_ms = self._owner.now_ms() + _SLICE_MS if count > 1 else 0
+        slice_ms = BEHIND_MS if self.turns.is_behind else _SLICE_MS
+        end_ms = self._owner.now_ms() + slice_ms if count > 1 else 0
         while index < count:
             if index >= look_at or (responses.is_slow and index):
                 if self._owner.now_ms() >= end_ms:
@@ -325,6 +328,7 @@ class Connection(asyncio.Protocol):
 
     def wrote_much(self, size_bytes: int) -> None:
         """Count what lies unsent, now and when the loop has turned."""
+        self._takes_much = True
         self._unsent.wrote(size_bytes)
         self._count()
         self._loop.call_soon(self._turned, size_bytes)
@@ -406,7 +410,8 @@ class Connection(asyncio.Protocol):
         """Go on when others had their turn and the budget allows it; once at a time."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
-            self.turns.add(self.channel, self._take_turn)
+            is_small = self.frame_reads > 1 and not self._takes_much
+            self.turns.add(self.channel, self._take_turn, is_small=is_small)
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False

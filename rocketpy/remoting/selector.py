@@ -77,7 +77,10 @@ class Selector:
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop from now on; call it on the loop's thread."""
         self.loop = loop
-        turns = self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
+        budget = self.budget
+        turns = self.turns = WriteTurns(
+            loop, self.now_ms, budget.is_output_full, lambda: budget.is_exhausted
+        )
         self.turn = LoopTurn(loop, self.now_ms, lambda: turns.is_behind)
         self._sweep_timer = loop.call_later(_SWEEP_INTERVAL_MS / 1_000, self._sweep)
 

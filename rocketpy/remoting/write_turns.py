@@ -3,18 +3,27 @@
 Responses that many peers wait for at once (a message that wakes a thousand held pulls) would all be
 read into memory before the first has left. Here each channel makes one at a time, channels take
 turns, and between a few of them the loop serves everybody else.
+
+Requests that were put off take turns here, too. Those of peers that never took a big response have
+theirs also while so much lies unsent that nobody may make a big one: else peers that do not read
+would keep everybody else waiting.
 """
 
 import collections
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _log = logging.getLogger(__name__)
 
 _MAX_CALLBACKS = 64
 _MAX_MS = 2
 _FULL_PAUSE_S = 0.01
+
+
+class _Turn(NamedTuple):
+    callback: Callable[[], object]
+    is_small: bool
 
 
 class TurnLoop(Protocol):
@@ -57,6 +66,7 @@ class WriteTurns:
         loop: TurnLoop,
         now_ms: Callable[[], int],
         is_full: Callable[[], bool] = lambda: False,
+        is_exhausted: Callable[[], bool] = lambda: False,
     ) -> None:
         """Set up for one loop.
 
@@ -64,11 +74,13 @@ class WriteTurns:
             loop: where callbacks run.
             now_ms: monotonic time, ms.
             is_full: whether so much lies unsent for all peers that nobody may add to it now.
+            is_exhausted: whether so much is held for all of them that no request may be served.
         """
         self._loop = loop
         self._now_ms = now_ms
         self._is_full = is_full
-        self._waiting: dict[TurnChannel, collections.deque[Callable[[], object]]] = {}
+        self._is_exhausted = is_exhausted
+        self._waiting: dict[TurnChannel, collections.deque[_Turn]] = {}
         # Channels with waiting callbacks whose peer takes more. One may be here twice, or have
         # nothing waiting any more: the turn looks.
         self._ready: collections.deque[TurnChannel] = collections.deque()
@@ -80,13 +92,16 @@ class WriteTurns:
         """Whether any callback could run that has not had its turn."""
         return bool(self._ready)
 
-    def add(self, channel: TurnChannel, callback: Callable[[], object]) -> None:
-        """Queue a callback for a channel."""
+    def add(
+        self, channel: TurnChannel, callback: Callable[[], object], *, is_small: bool = False
+    ) -> None:
+        """Queue a callback for a channel; `is_small`: nothing big will come of it."""
+        turn = _Turn(callback, is_small)
         queue = self._waiting.get(channel)
         if queue is not None:
-            queue.append(callback)
+            queue.append(turn)
             return
-        self._waiting[channel] = collections.deque((callback,))
+        self._waiting[channel] = collections.deque((turn,))
         self.resume(channel)
 
     def resume(self, channel: TurnChannel) -> None:
@@ -109,10 +124,11 @@ class WriteTurns:
         ready, waiting = self._ready, self._waiting
         self._is_scheduled = self.is_blocked = False
         end_ms = self._now_ms() + _MAX_MS
-        ran_count = 0
+        ran_count = passed_count = 0
         while ready:
-            self.is_blocked = self._is_full()
-            if self.is_blocked:
+            if not self.is_blocked:  # once it is so it is not asked again: that asks all peers
+                self.is_blocked = self._is_full()
+            if self.is_blocked and (passed_count >= len(ready) or self._is_exhausted()):
                 self._is_scheduled = True
                 self._loop.call_later(_FULL_PAUSE_S, self._run)
                 return
@@ -123,7 +139,12 @@ class WriteTurns:
             queue = waiting.get(channel)
             if queue is None or not channel.is_writable:
                 continue
-            callback = queue.popleft()
+            if self.is_blocked and not queue[0].is_small:
+                ready.append(channel)
+                passed_count += 1
+                continue
+            passed_count = 0
+            callback = queue.popleft().callback
             if queue:
                 ready.append(channel)
             else:
@@ -133,3 +154,4 @@ class WriteTurns:
                 callback()
             except Exception:  # noqa: BLE001 - one caller's fault must not end everybody's turns
                 _log.exception("write callback failed peer=%s", channel.remote_address)
+        self.is_blocked = False

@@ -188,7 +188,10 @@ class FakeOwner:
         self, loop: FakeLoop, limits: ConnectionLimits = LIMITS, memory_limit_bytes: int = 0
     ) -> None:
         self.budget = MemoryBudget(memory_limit_bytes)
-        self.turns = WriteTurns(loop, self.now_ms, self.budget.is_output_full)
+        budget = self.budget
+        self.turns = WriteTurns(
+            loop, self.now_ms, budget.is_output_full, lambda: budget.is_exhausted
+        )
         self.table = ProcessorTable()
         self.limits = limits
         self.is_draining = False

@@ -15,15 +15,18 @@ class Rig:
         self.loop = FakeLoop()
         self.now_ms = 0
         self.is_full = False
-        self.turns = WriteTurns(self.loop, lambda: self.now_ms, lambda: self.is_full)
+        self.is_exhausted = False
+        self.turns = WriteTurns(
+            self.loop, lambda: self.now_ms, lambda: self.is_full, lambda: self.is_exhausted
+        )
         self.seen: list[str] = []
 
-    def add(self, peer: Peer, text: str, took_ms: int = 0) -> None:
+    def add(self, peer: Peer, text: str, took_ms: int = 0, *, is_small: bool = False) -> None:
         def callback() -> None:
             self.seen.append(text)
             self.now_ms += took_ms
 
-        self.turns.add(peer, callback)
+        self.turns.add(peer, callback, is_small=is_small)
 
 
 def test_channels_take_turns_and_each_keeps_its_order() -> None:
@@ -64,6 +67,29 @@ def test_nobody_gets_a_turn_while_too_much_is_unsent() -> None:
     rig.is_full = False
     rig.loop.advance(0.02)
     assert rig.seen == ["a"]
+
+
+def test_who_makes_nothing_big_is_served_though_too_much_is_unsent() -> None:
+    rig, peers = Rig(), [Peer(name) for name in "abcdef"]
+    rig.is_full = True
+    for peer in peers:
+        rig.add(peer, peer.remote_address, is_small=peer.remote_address in "be")
+    rig.add(peers[1], "b again")
+    rig.loop.run()
+    assert rig.seen == ["b", "e"]
+    rig.loop.advance(0.02)
+    assert rig.seen == ["b", "e"], "the others wait"
+    assert rig.turns.is_blocked
+    rig.is_full = False
+    rig.loop.advance(0.02)
+    assert sorted(rig.seen[2:]) == ["a", "b again", "c", "d", "f"]
+    rig.is_full = rig.is_exhausted = True
+    rig.add(peers[0], "last", is_small=True)
+    rig.loop.run()
+    assert "last" not in rig.seen
+    rig.is_exhausted = False
+    rig.loop.advance(0.02)
+    assert rig.seen[-1] == "last"
 
 
 def test_a_dropped_channel_has_no_turn() -> None:
