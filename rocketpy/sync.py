@@ -47,6 +47,7 @@ from rocketpy.client.health import ClientHealth
 from rocketpy.client.life import Closes
 from rocketpy.client.loop_thread import LoopThread
 from rocketpy.client.message import Message
+from rocketpy.client.option_types import refuse_generators
 from rocketpy.client.options import function_options
 from rocketpy.client.pop_consumer import PopConsumer as AsyncPopConsumer
 from rocketpy.client.producer import Producer as AsyncProducer
@@ -385,6 +386,7 @@ def _making(
     def call(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> F:
         thread = self._running()
         handler = kwargs.get("handler")
+        refuse_generators({"handler": handler})  # the function that wraps it hides that
         if callable(handler) and not is_coroutine_function(handler):
             kwargs["handler"] = blocking_handler(thread, handler)
         return face(thread, thread.call(lambda: method(self._wrapped, *args, **kwargs)))

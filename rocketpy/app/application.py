@@ -41,6 +41,7 @@ from rocketpy.client.client import Client, connect
 from rocketpy.client.config import ConsumerConfig
 from rocketpy.client.handlers import ErrorHandler, Handler, is_coroutine_function
 from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
+from rocketpy.client.option_types import refuse_generators
 from rocketpy.client.options import method_options
 from rocketpy.client.producer import Producer
 from rocketpy.client.push_consumer import Consumer
@@ -133,7 +134,7 @@ class App:
         Returning means done, raising means again later; `Retry` and `ToDLQ` say how.
 
         Raises:
-            ConfigError: a setting that cannot be used.
+            ConfigError: a setting that cannot be used, or a function with `yield`.
             TypeError: a parameter of the function that nothing fits.
         """
         return self._noting("consumer", config)
@@ -153,6 +154,7 @@ class App:
             raise ConfigError("the decorated function is the handler", key="handler")
 
         def note(handler: H, /) -> H:
+            refuse_generators({"handler": handler})
             is_list = config.batch > 1
             wishes = wishes_of(handler, is_list=is_list)
             call = bound(handler, wishes, lambda: self.producer, is_list=is_list)
@@ -174,11 +176,13 @@ class App:
         """
         if self.checker is not None:
             raise ConfigError("an app has one transaction checker", key="transaction_checker")
+        refuse_generators({"transaction_checker": checker})
         self.checker = checker
         return checker
 
     def on_error(self, handler: ErrorHandler) -> ErrorHandler:
         """Have a function told what fails, where a subscription has no `on_error`; a decorator."""
+        refuse_generators({"on_error": handler})
         self._error_handler = handler
         return handler
 
@@ -187,21 +191,25 @@ class App:
 
         The first one noted is the outermost; a subscription's own are inside.
         """
+        refuse_generators({"middleware": middleware})
         self._around_handlers.append(middleware)
         return middleware
 
     def send_middleware(self, middleware: SM) -> SM:
         """Have a coroutine function around what the app sends, also around answers; a decorator."""
+        refuse_generators({"send_middleware": middleware})
         self.around_sends.append(middleware)
         return middleware
 
     def on_start(self, hook: K) -> K:
         """Have a function called before the first message, with the producer there; a decorator."""
+        refuse_generators({"on_start": hook})
         self._hooks["start"].append(hook)
         return hook
 
     def on_stop(self, hook: K) -> K:
         """Have a function called after the last message, before the client closes; a decorator."""
+        refuse_generators({"on_stop": hook})
         self._hooks["stop"].append(hook)
         return hook
 

@@ -20,7 +20,7 @@ from rocketpy.client.durations import Duration, to_s
 from rocketpy.client.handlers import ErrorHandler, Handler
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.middleware import HandleMiddleware, SendMiddleware
-from rocketpy.client.option_types import described, fits, takes
+from rocketpy.client.option_types import described, fits, refuse_generators, takes
 from rocketpy.client.retry_notes import RetryHook
 from rocketpy.client.serializers import PLAIN, Serializer
 from rocketpy.client.transaction import TxChecker
@@ -110,6 +110,7 @@ class Checked:
         if handler is not None and not takes(handler, 1, 2):
             reason = "a handler takes a message, or a decoded body and a message"
             raise ConfigError(reason, key="handler")
+        refuse_generators(values)
         middlewares = values.get("middlewares", ())
         if not all(takes(each, 2) for each in middlewares):
             reason = "a middleware takes what is sent or handled, and what to call with it"

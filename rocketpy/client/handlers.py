@@ -3,7 +3,8 @@
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any, Final
 
 from rocketpy.client.handler_threads import HandlerThreads
 from rocketpy.client.message import ReceivedMessage
@@ -19,6 +20,7 @@ ErrorHandler = Callable[[ReceivedMessage, Exception], Any]
 """Gets a message and why it failed; returns, and it is done, or raises as a handler does."""
 Answer = Callable[[ReceivedMessage, Any], Awaitable[None]]
 """Sends what a handler returned to who asked."""
+_UNDONE: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
 def make_invoke(
@@ -39,13 +41,42 @@ def make_invoke(
     With `answer`, what the handler returns for its one message is sent with it, unless it is None.
     """
     wants_body = _positional_count(handler) >= 2
+    call: Invoke
     if answer is None and is_coroutine_function(handler) and not wants_body:
-        call = handler if batch > 1 else lambda messages: handler(messages[0])
+        call = _awaiting(handler, is_list=batch > 1)
     else:
         call = _Call(handler, threads, is_list=batch > 1, wants_body=wants_body, answer=answer)
     if on_error is None and not wants_body and not middlewares:
         return call
     return _Guarded(call, on_error, threads, middlewares)
+
+
+def _awaiting(handler: Handler, *, is_list: bool) -> Invoke:
+    """Return what awaits a coroutine function with the list, or its one message."""
+    if is_list:
+
+        async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
+            return finished(await handler(messages))
+    else:
+
+        async def call(messages: list[ReceivedMessage]) -> Any:  # noqa: ANN401
+            return finished(await handler(messages[0]))
+
+    return call
+
+
+def finished(result: Any) -> Any:  # noqa: ANN401 - what a handler returns
+    """Return what a handler returned, unless that is its work, which nobody would do.
+
+    Raises:
+        TypeError: a coroutine that it did not await, or a generator that nobody runs through.
+    """
+    if isinstance(result, _UNDONE):
+        kind = type(result).__name__.replace("_", " ")
+        if not isinstance(result, AsyncGeneratorType):
+            result.close()  # it never ran, and is not to be said to have been forgotten
+        raise TypeError(f"a handler returned a {kind}, which nobody runs: its work was not done")
+    return result
 
 
 class _UnreadableError(Exception):
@@ -90,6 +121,7 @@ class _Call:
             # Also of a lambda or partial around a coroutine function.
             if result is not None and inspect.isawaitable(result):
                 result = await result
+            finished(result)
             if self._answer is not None and result is not None:
                 await self._answer(messages[0], result)
         except Exception as error:  # noqa: BLE001 - raised, or handed on below
@@ -148,7 +180,7 @@ class _Guarded:
                 return None
 
         try:
-            await surrounded(self._middlewares, handle)(messages)
+            finished(await surrounded(self._middlewares, handle)(messages))
         except Exception as error:  # noqa: BLE001 - raised, or told to who handles errors
             failure = error
         for message, cause in bad:
@@ -200,9 +232,12 @@ class _Guarded:
         handle = self._on_error
         assert handle is not None
         if is_coroutine_function(handle):
-            await handle(message, error)
+            result = await handle(message, error)
         else:
-            await self._threads.call(handle, message, error)
+            result = await self._threads.call(handle, message, error)
+            if inspect.isawaitable(result):  # of a lambda or partial around a coroutine function
+                result = await result
+        finished(result)
 
 
 def is_coroutine_function(handler: Handler) -> bool:

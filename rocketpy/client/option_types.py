@@ -3,11 +3,14 @@
 Type checkers say the same earlier; a value that passed unseen would fail later, and elsewhere.
 """
 
+import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from rocketpy.errors import ConfigError
 
 _WORDS: Final[dict[object, str]] = {
     bool: "True or False",
@@ -66,6 +69,30 @@ def _methods(kind: Any) -> list[str]:  # noqa: ANN401
     if not getattr(kind, "_is_protocol", False):
         return []
     return [name for name in vars(kind) if not name.startswith("_")]
+
+
+def refuse_generators(values: Mapping[str, object]) -> None:
+    """Refuse functions with `yield`: calling one makes a generator, and runs nothing of it.
+
+    Args:
+        values: by their option, functions or lists of them among others.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    for name, value in values.items():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if callable(each) and _is_generator(each):
+                raise ConfigError(f"{each!r} has a yield: called, it would do nothing", key=name)
+
+
+def _is_generator(function: Any) -> bool:  # noqa: ANN401 - anything that is called
+    while isinstance(function, functools.partial):
+        function = function.func
+    for each in (function, getattr(function, "__call__", None)):  # noqa: B004 - an object's own
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            return True
+    return False
 
 
 def takes(handler: Callable[..., Any], *counts: int) -> bool:

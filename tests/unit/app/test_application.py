@@ -1,6 +1,7 @@
 """An app: its handlers get messages of a cluster, its hooks frame them, its end loses nothing."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +161,23 @@ def test_mistakes_are_told_where_they_are_written() -> None:
         @app.subscribe("t")  # type: ignore[untyped-decorator]
         async def two_bodies(a: int, b: int) -> None: ...
 
+    def undone() -> Iterator[None]:
+        yield
+
+    notes = {
+        "handler": app.subscribe("t"),
+        "transaction_checker": app.transaction_checker,
+        "on_error": app.on_error,
+        "middleware": app.middleware,
+        "send_middleware": app.send_middleware,
+        "on_start": app.on_start,
+        "on_stop": app.on_stop,
+    }
+    for key, note in [*notes.items(), ("handler", app.responder("t"))]:
+        with pytest.raises(ConfigError, match="has a yield") as caught:
+            note(undone)
+        assert caught.value.key == key
+    assert not app.subscriptions
     with pytest.raises(ClosedError, match="not started"):
         _ = app.producer
 

@@ -1,12 +1,14 @@
 """Bodies that cannot be read, and handlers that fail: who is told, and what becomes of it."""
 
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 import rocketpy
 from rocketpy import Retry, ToDLQ
-from rocketpy.errors import UnreadableBodyError
+from rocketpy.errors import ConfigError, UnreadableBodyError
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 
 KINDS = ["consumer", "ordered", "pop_consumer"]
@@ -149,5 +151,130 @@ def test_a_failed_batch_with_a_bad_body_buries_the_bad_one_and_retries_the_other
         await consume(cluster, "consumer", handle, batch=8)
         levels = {each["offset"]: each["delayLevel"] for each in cluster.sent_back}
         assert sorted(levels.values()) == ["-1", "0"]
+
+    run_sim(main, queues=1)
+
+
+# ---- work that nobody does
+
+
+async def agen(message: Any) -> AsyncIterator[Any]:
+    yield message
+
+
+def gen(message: Any) -> Iterator[Any]:
+    yield message
+
+
+class Called:
+    def __call__(self, message: Any) -> Iterator[Any]:
+        yield message
+
+
+WITH_YIELD = [agen, gen, Called(), partial(gen), partial(partial(agen)), partial(Called())]
+
+
+@pytest.mark.parametrize("handler", WITH_YIELD)
+@pytest.mark.parametrize("kind", ["consumer", "pop_consumer", "responder"])
+def test_a_handler_with_yield_is_refused(kind: str, handler: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            with pytest.raises(ConfigError, match="has a yield") as caught:
+                getattr(client, kind)("t", group="c", handler=handler)
+            assert caught.value.key == "handler"
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("name", ["on_error", "middlewares", "on_assigned", "tx_checker"])
+def test_so_is_any_other_function_with_yield(name: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            options: dict[str, Any] = {name: [lambda given, call: agen(given), agen]}
+            if name != "middlewares":
+                options = {name: gen}
+            make = client.producer if name == "tx_checker" else partial(client.consumer, "t")
+            with pytest.raises(ConfigError, match="has a yield") as caught:
+                make(**options)
+            assert caught.value.key == name
+
+    run_sim(main)
+
+
+async def work(message: Any) -> None: ...
+
+
+async def forgets_to_await(message: Any) -> Any:
+    return work(message)
+
+
+async def makes_a_generator(body: Any, message: Any) -> Any:
+    return agen(message)
+
+
+def makes_a_generator_in_a_thread(message: Any) -> Any:
+    return gen(message)
+
+
+async def forgets_in_a_batch(messages: Any) -> Any:
+    return work(messages)
+
+
+@pytest.mark.parametrize(
+    ("handler", "options"),
+    [
+        (forgets_to_await, {}),
+        (makes_a_generator, {}),
+        (makes_a_generator_in_a_thread, {}),
+        (forgets_in_a_batch, {"batch": 8}),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handler_that_returns_its_work_undone_has_failed(
+    kind: str, handler: Any, options: dict[str, Any]
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+        told: list[Exception] = []
+
+        def note(message: Any, error: Exception) -> None:
+            told.append(error)
+            raise ToDLQ("seen")
+
+        await consume(cluster, kind, handler, on_error=note, **options)
+        assert ["which nobody runs" in str(each) for each in told] == [True]
+        assert len(dead(cluster)) == 1
+
+    run_sim(main, queues=1)
+
+
+def test_a_middleware_that_does_not_await_the_handler_has_failed() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"1")
+
+        async def forgets(messages: Any, call: Any) -> Any:
+            return call(messages)
+
+        await consume(cluster, "consumer", work, middlewares=[forgets], max_retries=0)
+        assert len(cluster.sent_back) == 1
+
+    run_sim(main, queues=1)
+
+
+def test_an_error_handler_may_be_a_lambda_around_a_coroutine_function() -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"{")
+        told: list[Exception] = []
+
+        async def note(message: Any, error: Exception) -> None:
+            told.append(error)
+
+        async def handle(body: Any, message: Any) -> None: ...
+
+        await consume(
+            cluster, "consumer", handle, on_error=lambda message, error: note(message, error)
+        )  # noqa: PLW0108
+        assert len(told) == 1
+        assert not dead(cluster)
 
     run_sim(main, queues=1)
