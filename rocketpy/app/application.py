@@ -90,7 +90,7 @@ class App:
     Args:
         client: from `connect`, not started; or what `connect` takes as name servers.
         serializer: writes what the app's producer sends, and reads bodies without an annotation.
-        group: of the producer, and of handlers that name none; empty means the client's.
+        group: of the producer, and of the handler that names none; empty means the client's.
 
     Attributes:
         subscriptions: its handlers.
@@ -134,7 +134,8 @@ class App:
         Returning means done, raising means again later; `Retry` and `ToDLQ` say how.
 
         Raises:
-            ConfigError: a setting that cannot be used, or a function with `yield`.
+            ConfigError: a setting that cannot be used, a function with `yield`, or a group that
+                another handler of the app has.
             TypeError: a parameter of the function that nothing fits.
         """
         return self._noting("consumer", config)
@@ -163,10 +164,29 @@ class App:
             is_typed = isinstance(reads, TypedSerializer) and reads is not config.serializer
             if isinstance(used, ResponderConfig) and used.reply_serializer is None and is_typed:
                 used = replace(used, reply_serializer=self.serializer)  # an answer of another type
+            self._check_group(used)
             self.subscriptions.append(Subscription(kind, handler, used))
             return handler
 
         return note
+
+    def _check_group(self, config: ConsumerConfig) -> None:
+        """Refuse a second handler of a group here; at the start, only a process with brokers would.
+
+        Members of a group must subscribe to the same, so two of one client cannot differ.
+        """
+        group = self._group_of(config)
+        for other in self.subscriptions:
+            if self._group_of(other.config) == group:
+                name = getattr(other.handler, "__name__", repr(other.handler))
+                reason = (
+                    f"{name} is the handler of group {group}, which has one: "
+                    f"give each a group of its own, as in subscribe(..., group=...)"
+                )
+                raise ConfigError(reason, key="group")
+
+    def _group_of(self, config: ConsumerConfig) -> str:
+        return config.group or self.group or self.client.config.group
 
     def transaction_checker(self, checker: TxChecker) -> TxChecker:
         """Have a function say how transactions of the app's producer ended; a decorator.

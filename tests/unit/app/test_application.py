@@ -189,6 +189,29 @@ def test_mistakes_are_told_where_they_are_written() -> None:
         app.transaction_checker(check)
 
 
+@pytest.mark.parametrize("kind", ["subscribe", "responder"])
+@pytest.mark.parametrize("group", ["", "shop"])
+def test_a_group_has_one_handler_and_the_second_is_refused_where_it_is_written(
+    kind: str, group: str
+) -> None:
+    app = App("a:1", group="shop")
+
+    @app.subscribe("orders")
+    async def bill(order: Order) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"bill is the handler of group shop.*its own") as caught:
+
+        @getattr(app, kind)("payments", group=group)  # type: ignore[untyped-decorator]
+        async def pay(order: Order) -> None: ...
+
+    assert caught.value.key == "group"
+
+    @app.subscribe("payments", group="payments")
+    async def note(order: Order) -> None: ...
+
+    assert [each.handler for each in app.subscriptions] == [bill, note]
+
+
 def test_its_transaction_checker_answers_when_a_broker_asks() -> None:
     async def main(cluster: Cluster) -> None:
         app = App(cluster.client(), group="shop")

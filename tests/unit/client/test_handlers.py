@@ -261,7 +261,7 @@ def test_a_middleware_that_does_not_await_the_handler_has_failed() -> None:
     run_sim(main, queues=1)
 
 
-def test_an_error_handler_may_be_a_lambda_around_a_coroutine_function() -> None:
+def test_an_error_handler_may_be_a_function_around_a_coroutine_function() -> None:
     async def main(cluster: Cluster) -> None:
         cluster.put("t", b"{")
         told: list[Exception] = []
@@ -269,11 +269,12 @@ def test_an_error_handler_may_be_a_lambda_around_a_coroutine_function() -> None:
         async def note(message: Any, error: Exception) -> None:
             told.append(error)
 
+        def around(message: Any, error: Exception) -> Any:
+            return note(message, error)
+
         async def handle(body: Any, message: Any) -> None: ...
 
-        await consume(
-            cluster, "consumer", handle, on_error=lambda message, error: note(message, error)
-        )  # noqa: PLW0108
+        await consume(cluster, "consumer", handle, on_error=around)
         assert len(told) == 1
         assert not dead(cluster)
 
