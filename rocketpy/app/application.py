@@ -46,7 +46,7 @@ from rocketpy.client.options import method_options
 from rocketpy.client.producer import Producer
 from rocketpy.client.push_consumer import Consumer
 from rocketpy.client.responder_config import ResponderConfig
-from rocketpy.client.serializers import Serializer, json
+from rocketpy.client.serializers import Serializer, json_or_text
 from rocketpy.client.transaction import TxChecker
 from rocketpy.client.typed_bodies import TypedSerializer
 from rocketpy.errors import ClosedError, ConfigError
@@ -89,7 +89,8 @@ class App:
 
     Args:
         client: from `connect`, not started; or what `connect` takes as name servers.
-        serializer: writes what the app's producer sends, and reads bodies without an annotation.
+        serializer: writes what the app's producer sends, and reads bodies without an annotation;
+            text and bytes are sent as they are by default, everything else as JSON.
         group: of the producer, and of the handler that names none; empty means the client's.
 
     Attributes:
@@ -102,7 +103,7 @@ class App:
         self,
         client: Client | str | Sequence[str] | None = None,
         *,
-        serializer: Serializer = json,
+        serializer: Serializer = json_or_text,
         group: str = "",
     ) -> None:
         self.client: Client = client if isinstance(client, Client) else connect(client)
@@ -162,7 +163,8 @@ class App:
             reads = wishes.serializer(config.serializer, self.serializer)
             used = replace(config, handler=call, serializer=reads)
             is_typed = isinstance(reads, TypedSerializer) and reads is not config.serializer
-            if isinstance(used, ResponderConfig) and used.reply_serializer is None and is_typed:
+            is_any = is_typed or self.serializer is json_or_text
+            if isinstance(used, ResponderConfig) and used.reply_serializer is None and is_any:
                 used = replace(used, reply_serializer=self.serializer)  # an answer of another type
             self._check_group(used)
             self.subscriptions.append(Subscription(kind, handler, used))

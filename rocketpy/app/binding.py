@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from rocketpy.client.handlers import Handler, is_coroutine_function
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.producer import Producer
-from rocketpy.client.serializers import PLAIN, Serializer, json, text
+from rocketpy.client.serializers import PLAIN, Serializer, json, json_or_text, text
 from rocketpy.client.typed_bodies import TypedSerializer
 
 Part = Literal["message", "headers", "producer", "body"]
@@ -61,12 +61,13 @@ class Wishes:
             return given
         if self.body is bytes:
             return PLAIN
-        if self.body is str:
-            return text
+        is_json = default is json or default is json_or_text
+        if self.body is str and (default is json_or_text or default is PLAIN):
+            return text  # it is sent as it is
         if self.body in {None, Any}:
             return default
         is_own = dataclasses.is_dataclass(self.body) or hasattr(self.body, "model_validate_json")
-        return TypedSerializer(self.body) if is_own or default is json else default
+        return TypedSerializer(self.body) if is_own or is_json else default
 
 
 def wishes_of(handler: Handler, *, is_list: bool) -> Wishes:

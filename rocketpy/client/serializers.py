@@ -93,6 +93,31 @@ def _model(value: Any) -> Any:  # noqa: ANN401
     return dump(mode="json")
 
 
+class JsonOrTextSerializer(JsonSerializer):
+    """Text and bytes as they are, everything else as JSON; read as JSON, or as text that is none.
+
+    What `rocketpy.App` has unless told otherwise: a text that one handler sends is the text that
+    another one gets, and that programs get which know nothing of JSON.
+    """
+
+    __slots__ = ()
+
+    def dumps(self, value: Any) -> bytes:  # noqa: ANN401
+        """Return `value` as bytes; raises IllegalMessageError when JSON cannot hold it."""
+        if type(value) is str:  # members of an enum are a matter of JSON
+            return value.encode()
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        return super().dumps(value)
+
+    def loads(self, data: bytes) -> Any:  # noqa: ANN401
+        """Return the JSON value, else the text; raises ValueError when it is neither."""
+        try:
+            return orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return data.decode()
+
+
 class MsgpackSerializer:
     """MessagePack; dataclasses are written as maps."""
 
@@ -118,4 +143,5 @@ plain: PlainSerializer = PlainSerializer()
 PLAIN: Final = plain
 text: TextSerializer = TextSerializer()
 json: JsonSerializer = JsonSerializer()
+json_or_text: JsonOrTextSerializer = JsonOrTextSerializer()
 msgpack: MsgpackSerializer = MsgpackSerializer()

@@ -9,7 +9,7 @@ import pytest
 import rocketpy
 from rocketpy import Headers, Producer, ReceivedMessage, TypedSerializer
 from rocketpy.app.binding import bound, wishes_of
-from rocketpy.client.serializers import json, msgpack, plain, text
+from rocketpy.client.serializers import json, json_or_text, msgpack, plain, text
 
 
 @dataclass
@@ -19,6 +19,7 @@ class Order:
 
 def of_body(body: Order) -> None: ...
 def of_text(body: str, message: ReceivedMessage) -> None: ...
+def of_any_text(body: str | None) -> None: ...
 def of_bytes(body: bytes) -> None: ...
 def of_anything(order, message, headers): ...
 def of_list(body: dict[str, int]) -> None: ...
@@ -31,10 +32,11 @@ def of_more(order: Order, producer: Producer, headers: Headers, *, limit: int = 
     [
         (of_body, ["body"], TypedSerializer),
         (of_text, ["body", "message"], type(text)),
+        (of_any_text, ["body"], TypedSerializer),
         (of_bytes, ["body"], type(plain)),
-        (of_anything, ["body", "message", "headers"], type(json)),
+        (of_anything, ["body", "message", "headers"], type(json_or_text)),
         (of_list, ["body"], TypedSerializer),
-        (of_nothing, [], type(json)),
+        (of_nothing, [], type(json_or_text)),
         (of_more, ["body", "producer", "headers"], TypedSerializer),
     ],
 )
@@ -43,8 +45,15 @@ def test_annotations_say_what_a_parameter_is(
 ) -> None:
     wishes = wishes_of(handler, is_list=False)
     assert list(wishes.parts.values()) == parts
-    assert type(wishes.serializer(plain, json)) is serializer
-    assert wishes.serializer(msgpack, json) is msgpack, "the subscription's own"
+    assert type(wishes.serializer(plain, json_or_text)) is serializer
+    assert wishes.serializer(msgpack, json_or_text) is msgpack, "the subscription's own"
+
+
+def test_a_text_is_read_as_the_app_s_serializer_writes_it() -> None:
+    wishes = wishes_of(of_text, is_list=False)
+    for written_by in (json_or_text, json, msgpack, plain):
+        data = written_by.dumps('a "text", ä')
+        assert wishes.serializer(plain, written_by).loads(data) == 'a "text", ä'
 
 
 def test_what_nothing_fits_is_told_where_it_is_written() -> None:

@@ -411,3 +411,47 @@ async def test_a_transaction_needs_a_group_and_takes_no_delay() -> None:
                 pass
         with pytest.raises(ClientError, match="calls no message back"):
             await app.producer.recall("paid", "x")
+
+
+TEXTS = ["first", '"in quotes"', "5", "null", "{", "ä"]
+
+
+async def test_a_text_is_the_text_that_was_sent_whoever_sends_it() -> None:
+    app = App("nowhere:1")
+    copies: list[str] = []
+    got: list[Any] = []
+
+    @app.subscribe("texts", group="texts")
+    async def take(body: str, producer: Producer) -> None:
+        await producer.send("copies", body)
+        await producer.send("anything", body)
+
+    @app.subscribe("copies", group="copies")
+    async def take_copy(body: str, message: ReceivedMessage) -> None:
+        assert message.body == body.encode(), "as a plain producer sends it"
+        copies.append(body)
+
+    @app.subscribe("anything", group="anything")
+    async def take_anything(body: Any) -> None:
+        got.append(body)
+
+    async with TestApp(app) as test:
+        for each in TEXTS:
+            await test.publish("texts", each)
+        await test.publish("anything", b"\x00as they are")
+        await test.run_until_idle()
+    assert copies == TEXTS
+    assert got == ["\x00as they are", "first", "in quotes", 5, None, "{", "ä"]
+
+
+async def test_a_responder_of_texts_answers_with_anything() -> None:
+    app = App("nowhere:1")
+
+    @app.responder("lengths", group="lengths")
+    async def answer(body: str) -> dict[str, int]:
+        return {"length": len(body)}
+
+    async with TestApp(app) as test:
+        result = await app.producer.request("lengths", "four")
+        assert result.decode() == {"length": 4}
+        assert test.answers("lengths") == [{"length": 4}]
