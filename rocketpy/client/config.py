@@ -442,8 +442,9 @@ class PopConsumerConfig(Checked):
             messages of it are in hand.
         concurrency: handlers that run at the same time.
         batch: messages a handler gets at once; above 1 it gets a list.
-        invisible_time: how long a message is ours before another gets it; at most 3 days.
-        renew: keep messages that are in hand for longer than that.
+        invisible_time: how long a message is ours before another gets it, at most 3 days; one that
+            waits for its handler stays ours for longer, while some message is begun in each.
+        renew: keep messages that handlers have for longer than that, too.
         max_retries: deliveries after the first one, then the dead letter queue; -1 means 16.
         serializer: reads bodies in `message.decode()` and for handlers of two parameters.
         pop_batch: messages a pop asks for, at most 32.

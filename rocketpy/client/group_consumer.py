@@ -171,7 +171,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
     async def close(self) -> None:
         """Take no more messages, finish handlers in hand, leave the group.
 
-        Offsets are stored; what was popped and is not settled comes back by itself. Takes at most
+        Offsets are stored; what was popped and is not settled is given back. Takes at most
         `stop_timeout`, or a second longer when handlers need all of it: what a broker that does
         not answer was not told by then, it finds out by itself.
         There is one close, and every call waits for its end.

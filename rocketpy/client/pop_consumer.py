@@ -34,6 +34,7 @@ from rocketpy.runtime.ordered_set import OrderedSet
 logger: logging.Logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_RETRIES: Final = 16
+_SETTLED_AT_A_TIME: Final = 64
 
 
 class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
@@ -77,16 +78,16 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             error_pause_ms=to_ms(config.error_pause),
         )
         self._loops: dict[MessageQueue, tuple[PopLoop, asyncio.Task[None]]] = {}
+        self._settlers = asyncio.Semaphore(_SETTLED_AT_A_TIME)
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._service: PopService | None = None
         self._unserved = UnservedTopics(group)
         self._jobs = [
             PeriodicJob(f"assignment {group}", self._assign, to_ms(config.rebalance_interval))
         ]
-        if config.renew:
-            self._jobs.append(
-                PeriodicJob(f"renewal {group}", self._renew, self._settings.invisible_ms // 4)
-            )
+        self._jobs.append(
+            PeriodicJob(f"renewal {group}", self._renew, self._settings.invisible_ms // 4)
+        )
         self._member = PopMember(
             instance,
             group,
@@ -123,6 +124,11 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         return self._settle_rest()
 
     async def _settle_rest(self) -> None:
+        """Give back what a loop left, or a handler that was cancelled; wait for what is settled."""
+        assert self._service is not None
+        for message in self._hand.messages:
+            if not self._service.is_handled(message):
+                self._give_back(message)
         try:
             while self._settling:
                 await asyncio.wait(self._settling)
@@ -140,7 +146,8 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
 
     def _halt(self) -> None:
         assert self._service is not None
-        self._service.halt()
+        for message in self._service.halt():
+            self._give_back(message)
         for loop, _ in self._loops.values():
             loop.leave()
 
@@ -272,24 +279,45 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         assert self._service is not None
         if self._service.is_halted:  # of a pop that waited when we left: for the next member
             for message in messages:
-                self._settle(self._hand.nack(message, 0))
+                self._give_back(message)
             return
         self._stats.pulled(messages[0].topic, len(messages))
         self._service.deliver(messages)
+
+    def _give_back(self, message: PoppedMessage) -> None:
+        """Have the next member get it at once: no handler of ours will."""
+        self._settle(self._hand.nack(message, 0))
 
     def _settle(self, work: Coroutine[None, None, None]) -> None:
         """Settle a message that nobody gets; failures are logged, it comes back then."""
 
         async def settled() -> None:
             try:
-                await work
+                async with self._settlers:
+                    await work
             except RocketPyError as error:
                 logger.info("a message was not settled and comes back: %(error)r", {"error": error})
+            finally:
+                work.close()  # when it did not begin
 
         task = asyncio.create_task(settled())
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
     async def _renew(self) -> int | None:
-        await self._hand.renew(self._settings.invisible_ms)
+        """Keep what waits for a handler, or everything in hand, as the settings say.
+
+        Nothing that waits is kept while nobody takes a message for a whole invisible time: other
+        members may do better than handlers that hang.
+        """
+        assert self._service is not None
+        invisible_ms = self._settings.invisible_ms
+        if self.config.renew:
+            messages = self._hand.messages
+        elif self._service.idle_ms < invisible_ms:
+            messages = self._service.waiting
+        else:
+            return None
+        # A close does not cancel it: whoever settles such a message needs its new handle.
+        self._settle(self._hand.renew(messages, invisible_ms))
         return None

@@ -12,7 +12,7 @@ Source: ConsumeMessagePopConcurrentlyService, DefaultMQPushConsumerImpl.ackAsync
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from rocketpy.client.instance import Instance
@@ -31,12 +31,13 @@ RETRY_DELAYS_S: Final = (
 )  # fmt: skip
 """After how long a message that failed comes back, by its number of retries."""
 _ACK_PAUSE_S: Final = 1.0
+_RENEWED_AT_A_TIME: Final = 64
 
 
 class _Held:
     """A message in hand, where it lies, and the monotonic time at which it is somebody else's."""
 
-    __slots__ = ("deadline_ms", "invisible_ms", "is_busy", "message", "place")
+    __slots__ = ("deadline_ms", "invisible_ms", "kept", "message", "place")
 
     def __init__(
         self, message: PoppedMessage, place: PoppedPlace, deadline_ms: int, invisible_ms: int
@@ -45,7 +46,12 @@ class _Held:
         self.message = message
         self.place = place
         self.deadline_ms = deadline_ms
-        self.is_busy = False
+        self.kept: asyncio.Future[None] | None = None  # ends with the request to keep it longer
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the broker is asked to leave it to us for longer."""
+        return self.kept is not None
 
 
 class PopHand:
@@ -80,6 +86,11 @@ class PopHand:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def messages(self) -> list[PoppedMessage]:
+        """What is in hand, the oldest first."""
+        return [held.message for held in self._held.values()]
 
     @property
     def has_room(self) -> bool:
@@ -152,8 +163,8 @@ class PopHand:
             return
         if delay_s is None:
             delay_s = RETRY_DELAYS_S[min(message.retries, len(RETRY_DELAYS_S) - 1)]
-        address = self._address(held)
-        await self._requests.change_invisible(address, held.place, int(delay_s * 1000))
+        place = await self._place(held)
+        await self._requests.change_invisible(self._address(held), place, int(delay_s * 1000))
 
     async def change_invisible(self, message: PoppedMessage, seconds: float | None) -> None:
         """See `PopSettlement.change_invisible`."""
@@ -162,28 +173,39 @@ class PopHand:
             return
         await self._keep(held, held.invisible_ms if seconds is None else int(seconds * 1000))
 
-    async def renew(self, invisible_ms: int) -> None:
-        """Keep what has less than half of its time left; failures are only logged."""
+    async def renew(self, messages: Iterable[PoppedMessage], invisible_ms: int) -> None:
+        """Keep those that have less than half of their time left; failures are only logged."""
         soon_ms = self._instance.clock.monotonic_ms() + invisible_ms // 2
-        for held in list(self._held.values()):
-            if held.deadline_ms <= soon_ms and not held.is_busy and self.holds(held.message):
-                try:
-                    await self._keep(held, invisible_ms)
-                except RocketPyError as error:
-                    logger.warning(
-                        "%(message)r was not kept for longer: %(error)r",
-                        {"message": held.message, "error": error},
-                    )
+        due = [
+            held
+            for each in messages
+            if (held := self._held.get(id(each))) is not None and held.deadline_ms <= soon_ms
+        ]
+        for at in range(0, len(due), _RENEWED_AT_A_TIME):
+            some = due[at : at + _RENEWED_AT_A_TIME]
+            await asyncio.gather(*(self._renew(held, invisible_ms) for held in some))
+
+    async def _renew(self, held: _Held, invisible_ms: int) -> None:
+        if held.is_busy or not self.holds(held.message):
+            return
+        try:
+            await self._keep(held, invisible_ms)
+        except RocketPyError as error:
+            logger.warning(
+                "%(message)r was not kept for longer: %(error)r",
+                {"message": held.message, "error": error},
+            )
 
     async def _keep(self, held: _Held, invisible_ms: int) -> None:
-        held.is_busy = True
+        kept = held.kept = asyncio.get_running_loop().create_future()
         asked_ms = self._instance.clock.monotonic_ms()
         try:
             held.place = await self._requests.change_invisible(
                 self._address(held), held.place, invisible_ms
             )
         finally:
-            held.is_busy = False
+            held.kept = None
+            kept.set_result(None)
         held.deadline_ms = asked_ms + invisible_ms
 
     async def _to_dead_letters(self, held: _Held) -> None:
@@ -207,7 +229,7 @@ class PopHand:
         clock = self._instance.clock
         while True:
             try:
-                await work(self._address(held), held.place)
+                await work(self._address(held), await self._place(held))
             except ClientError:
                 if clock.monotonic_ms() + _ACK_PAUSE_S * 1000 >= held.deadline_ms:
                     raise
@@ -227,6 +249,12 @@ class PopHand:
         del self._held[id(held.message)]
         if len(self._held) < self._max_messages:
             self._room.set()
+
+    async def _place(self, held: _Held) -> PoppedPlace:
+        """Return where it lies, by the handle that counts: keeping it longer gives it another."""
+        if held.kept is not None:
+            await asyncio.wait([held.kept])
+        return held.place
 
     def _address(self, held: _Held) -> str:
         name = held.place.handle.broker_name

@@ -1,6 +1,8 @@
 """Handing popped messages to the user: workers that call a handler, or an iterator that is asked.
 
 A message whose time is over before its turn comes is not handed out: another member has it.
+Apache's client lets the time of what waits run out; here the consumer keeps it while handlers get
+on.
 
 Source: ConsumeMessagePopConcurrentlyService, ConsumeMessagePopOrderlyService (5.4.0).
 """
@@ -19,6 +21,7 @@ from rocketpy.client.pop_hand import PopHand
 from rocketpy.client.popped_message import DEAD_LETTER, PoppedMessage, delay_of_level
 from rocketpy.errors import RocketPyError
 from rocketpy.runtime.clock import Clock
+from rocketpy.runtime.ordered_set import OrderedSet
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -60,6 +63,8 @@ class PopService:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._stopped = False
         self._failure: BaseException | None = None
+        self._handled: OrderedSet[PoppedMessage] = OrderedSet()
+        self._taken_ms = clock.monotonic_ms()
         self._workers: list[asyncio.Task[None]] = []
         if invoke is not None:
             self._workers = [
@@ -71,6 +76,20 @@ class PopService:
     def is_halted(self) -> bool:
         """Whether nothing more is handed out."""
         return self._stopped
+
+    @property
+    def waiting(self) -> list[PoppedMessage]:
+        """What was not handed out yet."""
+        return [message for chunk in self._chunks for message in chunk]
+
+    @property
+    def idle_ms(self) -> int:
+        """How long nobody has taken a message."""
+        return self._clock.monotonic_ms() - self._taken_ms
+
+    def is_handled(self, message: PoppedMessage) -> bool:
+        """Whether a handler has it right now."""
+        return message in self._handled
 
     def deliver(self, messages: list[PoppedMessage]) -> None:
         """Take what a pop brought; wakes who waits for it."""
@@ -94,6 +113,7 @@ class PopService:
     def take_more(self, most: int) -> list[PoppedMessage]:
         """Return up to `most` messages that are there, and still ours."""
         taken: list[PoppedMessage] = []
+        self._taken_ms = self._clock.monotonic_ms()
         while self._chunks and len(taken) < most:
             taken += [each for each in self._chunks.popleft() if self._hand.holds(each)]
         return taken
@@ -119,12 +139,14 @@ class PopService:
         """Return the acks of messages that were handed out together."""
         return [self.done(message) for message in messages]
 
-    def halt(self) -> None:
-        """Hand out no more; what is in hand goes on."""
+    def halt(self) -> list[PoppedMessage]:
+        """Hand out no more, what is in hand goes on; returns what was not handed out."""
         self._stopped = True
+        rest = self.waiting
         self._chunks.clear()
         while self._waiters:
             self._wake()
+        return rest
 
     async def stop(self, timeout_s: float) -> None:
         """Hand out no more and finish what is in hand, within a limit."""
@@ -144,6 +166,7 @@ class PopService:
             while self._chunks:
                 chunk = [each for each in self._chunks.popleft() if self._hand.holds(each)]
                 if chunk:
+                    self._taken_ms = self._clock.monotonic_ms()
                     return chunk
             if self._stopped:
                 return None
@@ -166,7 +189,12 @@ class PopService:
     async def _work(self, invoke: Invoke) -> None:
         while (chunk := await self._next_chunk()) is not None:
             started_ms = self._clock.monotonic_ms()
-            failed = await self._handle(invoke, chunk)
+            self._handled.update(dict.fromkeys(chunk))
+            try:
+                failed = await self._handle(invoke, chunk)
+            finally:
+                for message in chunk:
+                    self._handled.discard(message)
             spent_ms = self._clock.monotonic_ms() - started_ms
             self._stats.handled(chunk[0].topic, len(chunk), spent_ms, ok=failed is None)
             for message in chunk:

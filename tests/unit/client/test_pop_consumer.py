@@ -1,5 +1,8 @@
 """A member of a group that pops: what it asks to pop, and what it leaves behind."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from rocketpy.client.popped_message import PoppedMessage
@@ -13,7 +16,7 @@ from rocketpy.proto.message_queue import MessageQueue
 from tests.unit.client.sim import Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, until
 
-POP, ACK, ASSIGNMENT = 200050, 200051, 400
+POP, ACK, CHANGE, ASSIGNMENT = 200050, 200051, 200053, 400
 WHOLE = MessageQueue("t", "broker-a", -1)
 
 
@@ -128,6 +131,133 @@ def test_a_stop_leaves_the_group_and_what_was_popped_comes_back() -> None:
             again = client.pop_consumer("t", group="g", start="earliest")
             async with again:
                 await until(lambda: again.in_hand == 4)
+
+    run_sim(main, queues=1)
+
+
+def offsets_changed_to(cluster: Cluster, invisible_ms: str) -> list[int]:
+    return [
+        int(request.ext_fields["offset"])
+        for request in cluster.of_code(CHANGE)
+        if request.ext_fields["invisibleTime"] == invisible_ms
+    ]
+
+
+@pytest.mark.parametrize("how", ["close", "stop"])
+@pytest.mark.parametrize("kind", ["handler", "loop"])
+def test_who_leaves_gives_back_what_was_not_handled_and_the_next_member_has_it_soon(
+    kind: str, how: str
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 40)
+        handled: list[bytes] = []
+
+        async def handle(message: Any) -> None:
+            await pass_time(2)
+            handled.append(message.body)
+
+        options: dict[str, Any] = {"group": "g", "start": "earliest", "invisible_time": 600}
+        async with cluster.client() as client, cluster.client() as other:
+            own = {"handler": handle, "concurrency": 1} if kind == "handler" else {}
+            consumer = client.pop_consumer("t", **options, **own)
+            await consumer.start()
+            await until(lambda: consumer.in_hand == 40)
+            if kind == "loop":
+                async for message in consumer:
+                    await message.ack()
+                    handled.append(message.body)
+                    break
+            began_ms = cluster.elapsed_ms
+            if how == "stop":
+                consumer.stop()
+                await until(lambda: consumer.in_hand == (kind == "handler"), 1)
+            await consumer.close()
+            assert cluster.elapsed_ms - began_ms < 3_000
+            assert handled == [b"0"]
+            async with other.pop_consumer("t", **options) as second:
+                rest = await second.getmany(100, timeout=10)
+                while len(rest) < 39:
+                    rest += await second.getmany(100, timeout=10)
+                assert sorted(int(each.body) for each in rest) == list(range(1, 40))
+                # Some came to the pop that waited when the first member left, and went on.
+                assert {each.retries for each in rest} <= {1, 2}
+                assert cluster.elapsed_ms - began_ms < 15_000
+
+    run_sim(main, queues=1)
+
+
+def test_what_a_handler_had_that_was_cancelled_is_given_back_too() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 2)
+
+        async def cancelled(message: Any) -> None:
+            await asyncio.Event().wait()
+
+        async with cluster.client() as client:
+            async with client.pop_consumer(
+                "t", group="g", start="earliest", handler=cancelled, stop_timeout=2
+            ) as consumer:
+                await until(lambda: consumer.in_hand == 2)
+            assert sorted(offsets_changed_to(cluster, "0")) == [0, 1]
+
+    run_sim(main, queues=1)
+
+
+def test_giving_back_takes_no_longer_than_a_close_may() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+        async with cluster.client() as client:
+            consumer = client.pop_consumer("t", group="g", start="earliest", stop_timeout=2)
+            await consumer.start()
+            await until(lambda: consumer.in_hand == 4)
+            cluster.script[CHANGE] = ["lost"] * 4
+            began_ms = cluster.elapsed_ms
+            await consumer.close()
+            assert cluster.elapsed_ms - began_ms <= 3_100
+            assert consumer.in_hand == 0
+
+    run_sim(main, queues=1)
+
+
+def test_what_waits_for_its_handler_stays_ours_while_handlers_get_on() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 30)
+        handled: list[tuple[int, int]] = []
+
+        async def handle(message: Any) -> None:
+            await pass_time(1)
+            handled.append((int(message.body), message.retries))
+
+        async with cluster.client() as client:
+            async with client.pop_consumer(
+                "t", group="g", start="earliest", invisible_time=4, concurrency=1, handler=handle
+            ):
+                await until(lambda: len(handled) == 30, 60)
+                await pass_time(20)
+        assert handled == [(number, 0) for number in range(30)]
+        assert len(cluster.of_code(ACK)) == 30
+
+    run_sim(main, queues=1)
+
+
+def test_what_waits_for_a_handler_that_hangs_goes_to_another_member() -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 8)
+        options: dict[str, Any] = {"group": "g", "start": "earliest", "invisible_time": 10}
+
+        async def hangs(message: Any) -> None:
+            await asyncio.Event().wait()
+
+        async with cluster.client() as client, cluster.client() as other:
+            async with client.pop_consumer(
+                "t", concurrency=1, handler=hangs, stop_timeout=0, **options
+            ) as consumer:
+                await until(lambda: consumer.in_hand == 8)
+                async with other.pop_consumer("t", **options) as second:
+                    got: set[bytes] = set()
+                    async with asyncio.timeout(60):
+                        while len(got) < 8:
+                            got |= {each.body for each in await second.getmany(8, timeout=5)}
 
     run_sim(main, queues=1)
 

@@ -260,13 +260,36 @@ def test_a_message_is_ours_while_the_broker_is_asked_to_let_us_keep_it() -> None
     run(case)
 
 
+def test_an_outcome_waits_for_the_new_handle_of_a_message_that_is_just_kept() -> None:
+    async def case() -> None:
+        kit = Kit()
+        acked, given_back = kit.take(1), kit.take(2)
+        await pass_time(INVISIBLE_MS / 1000 - 1)
+        answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        kit.broker.script[CHANGE] = list(answers)
+        work = [asyncio.ensure_future(kit.hand.renew(kit.hand.messages, INVISIBLE_MS))]
+        await pass_time(0.1)
+        work += [asyncio.ensure_future(each) for each in (acked.ack(), given_back.nack(delay=0))]
+        await pass_time(0.1)
+        assert kit.broker.of_code(ACK) == []
+        for answer in answers:
+            answer.set_result(None)
+        await asyncio.gather(*work)
+        changed = [f"{each} 5000 60000 7 0 b 3 {each}" for each in (1, 2)]
+        assert [fields["extraInfo"] for fields in kit.broker.of_code(ACK)] == changed[:1]
+        last = kit.broker.of_code(CHANGE)[-1]
+        assert (last["extraInfo"], last["invisibleTime"]) == (changed[1], "0")
+
+    run(case)
+
+
 def test_what_has_less_than_half_of_its_time_left_is_renewed() -> None:
     async def case() -> None:
         kit = Kit(max_messages=9)
         old = kit.take(1)
         await pass_time(INVISIBLE_MS / 2000)
         kit.take(2)
-        await kit.hand.renew(INVISIBLE_MS)
+        await kit.hand.renew(kit.hand.messages, INVISIBLE_MS)
         assert [fields["offset"] for fields in kit.broker.of_code(CHANGE)] == ["1"]
         await pass_time(INVISIBLE_MS / 1000 - 1)
         assert kit.hand.holds(old)
@@ -283,7 +306,7 @@ def test_what_cannot_be_renewed_is_logged_and_the_others_are(
         kit.take(2)
         await pass_time(INVISIBLE_MS / 1500)
         kit.broker.script[CHANGE] = [ConnectError("gone")]
-        await kit.hand.renew(INVISIBLE_MS)
+        await kit.hand.renew(kit.hand.messages, INVISIBLE_MS)
         assert [fields["offset"] for fields in kit.broker.of_code(CHANGE)] == ["1", "2"]
 
     run(case)
