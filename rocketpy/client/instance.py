@@ -100,7 +100,9 @@ class Instance:
         self._divided_groups: set[str] = set()
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
         ip = self.client_id.partition("@")[0]
-        ids = MsgIds(ip, process_id, clock, rng)
+        # Another generator each time: for a thread of its own, as none is safe to share.
+        self.other_msg_ids: Callable[[], MsgIds] = lambda: MsgIds(ip, process_id, clock, rng)
+        ids = self.other_msg_ids()
         self.next_msg_id: Callable[[], str] = ids.next
         self.next_msg_ids: Callable[[int], list[str]] = ids.next_many
         self._last_route_ms = -ROUTE_MIN_PAUSE_MS

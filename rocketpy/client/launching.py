@@ -1,6 +1,7 @@
 """What a producer's ways to send have in common: the limits, the time, the start of one send."""
 
 import asyncio
+from typing import NamedTuple
 
 from rocketpy.client.checks import checked_group
 from rocketpy.client.config import ProducerConfig
@@ -9,6 +10,7 @@ from rocketpy.client.gathering import Gathering, may_be_gathered
 from rocketpy.client.instance import Instance
 from rocketpy.client.life import Closes, running_loop
 from rocketpy.client.message import Message
+from rocketpy.client.msg_ids import MsgIds
 from rocketpy.client.oneway import OnewaySends
 from rocketpy.client.outgoing import (
     Outgoing,
@@ -24,9 +26,17 @@ from rocketpy.client.send_transport import SendTransport
 from rocketpy.client.send_window import SendWindow
 from rocketpy.client.tracer import Tracer
 from rocketpy.client.transaction import CheckAnswers, TransactionEnds, check_transactional
-from rocketpy.errors import ClosedError, TooManyInFlightError
+from rocketpy.errors import ClosedError, RocketPyError, TooManyInFlightError
 from rocketpy.proto.namespace import wrap_namespace
 from rocketpy.proto.properties import PROPERTY_INSTANCE_ID
+
+
+class Prepared(NamedTuple):
+    """A message that is built and within the limits, and where to send it."""
+
+    topic: str
+    message: Outgoing
+    options: SendOptions
 
 
 class Launching(Closes):
@@ -93,8 +103,7 @@ class Launching(Closes):
         transport = self._started
         if transport is None:
             self._check_loop()
-            if self._closed or not self._instance.is_running:
-                raise ClosedError("the producer's client is not started, or closed")
+            self._check_open()
             transport = SendTransport(self._instance, self.group, self.config)
             self._started = transport
             if to_s(self.config.linger):
@@ -108,6 +117,24 @@ class Launching(Closes):
             self._check_loop()
         return transport
 
+    def _check_open(self) -> None:
+        if self._closed or not self._instance.is_running:
+            raise ClosedError("the producer's client is not started, or closed")
+
+    def _other_msg_ids(self) -> MsgIds:
+        return self._instance.other_msg_ids()
+
+    def _prepared(
+        self, topic: str | Message, body: object, options: SendOptions, msg_id: str
+    ) -> Prepared:
+        """Build a message and check it; on any thread, with an id of that thread's own."""
+        if not isinstance(topic, str):
+            topic, body, options = unpacked(topic, body, options)
+        if self._namespace:
+            topic, options = self._named(topic, options)
+        check_send_topic(topic)
+        return Prepared(topic, build_outgoing(body, options, self.config, msg_id), options)
+
     def _start(
         self,
         transport: SendTransport,
@@ -119,12 +146,18 @@ class Launching(Closes):
         is_pipelined: bool = False,
     ) -> asyncio.Future[SendResult]:
         """Begin a send; `left_s` is of the producer's time, None for all of it."""
-        if not isinstance(topic, str):
-            topic, body, options = unpacked(topic, body, options)
-        if self._namespace:
-            topic, options = self._named(topic, options)
-        check_send_topic(topic)
-        message = build_outgoing(body, options, self.config, self._instance.next_msg_id())
+        prepared = self._prepared(topic, body, options, self._instance.next_msg_id())
+        return self._begin(transport, prepared, left_s=left_s, is_pipelined=is_pipelined)
+
+    def _begin(
+        self,
+        transport: SendTransport,
+        prepared: Prepared,
+        *,
+        left_s: float | None = None,
+        is_pipelined: bool = False,
+    ) -> asyncio.Future[SendResult]:
+        topic, message, options = prepared
         if self._gathering is not None and may_be_gathered(topic, message, options):
             time_s = self._timeout_s if left_s is None else left_s
             queue = options.get("queue") if options else None
@@ -135,6 +168,17 @@ class Launching(Closes):
         if left_s is not None:
             options = {**options, "timeout": left_s}
         return self._launch(transport, topic, message, options, is_pipelined=is_pipelined)
+
+    def _begin_pipelined(self, prepared: Prepared) -> asyncio.Future[SendResult]:
+        return self._begin(self._transport(), prepared, is_pipelined=True)
+
+    def _begin_oneway(self, prepared: Prepared) -> None:
+        """Begin a send that nobody waits for; one that cannot begin any more is lost."""
+        topic, message, options = prepared
+        try:
+            self._oneway.launch(self._transport(), topic, message, options)
+        except RocketPyError as error:
+            self._oneway.losses.add(topic, error)
 
     def _named(self, topic: str, options: SendOptions) -> tuple[str, SendOptions]:
         """Put a message into the namespace."""

@@ -12,6 +12,7 @@ from rocketpy.errors import ClientError, ClosedError
 T = TypeVar("T")
 
 NAME: Final = "rocketpy-sync"
+_ENDED: Final = "the client is closed, or of a parent process: connect() again"
 
 
 class _Thread(threading.Thread):
@@ -53,7 +54,20 @@ class LoopThread:
                 if not self._has_ended:
                     return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         coroutine.close()
-        raise ClosedError("the client is closed, or of a parent process: connect() again")
+        raise ClosedError(_ENDED)
+
+    def check_alive(self) -> None:
+        """Raise ClosedError when the thread has ended, or stayed in a parent process."""
+        if self._has_ended or self.is_of_parent:
+            raise ClosedError(_ENDED)
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Have the loop call a function, and wait for nothing; raises as `submit`."""
+        self.check_alive()
+        with self._turn:
+            if self._has_ended:
+                raise ClosedError(_ENDED)
+            self.loop.call_soon_threadsafe(function)
 
     @staticmethod
     def check() -> None:
