@@ -49,6 +49,7 @@ from rocketpy.client.loop_thread import LoopThread
 from rocketpy.client.message import Message
 from rocketpy.client.option_types import refuse_generators
 from rocketpy.client.options import function_options
+from rocketpy.client.own_handler import refuse_on_thread
 from rocketpy.client.pop_consumer import PopConsumer as AsyncPopConsumer
 from rocketpy.client.producer import Producer as AsyncProducer
 from rocketpy.client.pull_consumer import PullConsumer as AsyncPullConsumer
@@ -253,6 +254,11 @@ class _GroupFace(Face[G_co]):
         self.start()
         return self
 
+    def close(self) -> None:
+        """Finish what is in hand and close; see `rocketpy.Consumer.close`."""
+        refuse_on_thread(self._wrapped._workers())  # noqa: SLF001 - of one family
+        super().close()
+
     @property
     def assignment(self) -> list[MessageQueue]:
         """What this member reads now."""
@@ -448,6 +454,7 @@ class Client:
         if thread is None or thread.is_of_parent:
             return
         thread.check()
+        refuse_on_thread(self._wrapped._workers())  # noqa: SLF001 - of one family
         with self._turn:
             if self._thread is None:
                 return

@@ -15,11 +15,13 @@ from rocketpy.client.config import (
     PullConsumerConfig,
 )
 from rocketpy.client.credentials import RequestSigner, find_credentials
+from rocketpy.client.group_consumer import GroupConsumer
 from rocketpy.client.health import ClientHealth
 from rocketpy.client.instance import Instance
 from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.name_servers import find_addresses
 from rocketpy.client.options import function_options, method_options
+from rocketpy.client.own_handler import refuse_in_task
 from rocketpy.client.pop_consumer import PopConsumer
 from rocketpy.client.producer import Producer
 from rocketpy.client.pull_consumer import PullConsumer
@@ -102,6 +104,20 @@ class Client(StartsAndCloses):
         )
         self._loop = asyncio.get_running_loop()
         await self._instance.start()
+
+    async def close(self) -> None:
+        """Close consumers, producers and connections; every call waits for the one close.
+
+        Raises:
+            ClientError: called by the handler of one of its consumers, which it waits for.
+        """
+        refuse_in_task(self._workers())
+        await super().close()
+
+    def _workers(self) -> list[asyncio.Task[None]]:
+        """The tasks that call handlers."""
+        groups = [part for part in list(self._parts) if isinstance(part, GroupConsumer)]
+        return [task for part in groups for task in part._workers()]  # noqa: SLF001
 
     async def _close(self) -> None:
         """Close consumers (finishing handlers), then producers, then connections."""

@@ -17,6 +17,7 @@ from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.message import ReceivedMessage
 from rocketpy.client.outcomes import DEAD_LETTER, Retry, ToDLQ
+from rocketpy.client.own_handler import WORKER
 from rocketpy.client.process_queue import GiveBack, ProcessQueue
 from rocketpy.proto.trace import CONSUME_RAISED, CONSUMED
 from rocketpy.runtime.clock import Clock
@@ -53,6 +54,11 @@ class Delivery(NamedTuple):
 class ConsumeService(Protocol):
     """Where pulled messages go."""
 
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """The workers, that call a handler."""
+        ...
+
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Take messages of one queue, in order."""
         ...
@@ -83,6 +89,11 @@ class Workers(Generic[T]):
             asyncio.create_task(self._work(), name=f"rocketpy-worker-{number}")
             for number in range(count)
         ]
+
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """The workers."""
+        return self._workers
 
     def add(self, items: Sequence[T]) -> None:
         """Put items at the end of the line, and wake as many workers."""
@@ -118,6 +129,7 @@ class Workers(Generic[T]):
             await wait_for_cancelled(running)
 
     async def _work(self) -> None:
+        WORKER.set(asyncio.current_task())
         line = self._line
         since_yield = 0
         while not self._stopping:
@@ -214,6 +226,11 @@ class HandlerService:
         self._clock = clock
         self._workers = Workers(self._handle, concurrency)
 
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """See `ConsumeService.tasks`."""
+        return self._workers.tasks
+
     def halt(self) -> None:
         """See `ConsumeService.halt`."""
         self._workers.halt()
@@ -286,6 +303,11 @@ class IteratorService:
         self._failure: BaseException | None = None
         self._stopped = False
         self._since_yield = 0
+
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """None: who iterates is nobody of ours."""
+        return ()
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:  # noqa: ARG002 - each message knows it
         """Queue up, and wake as many waiting iterators."""

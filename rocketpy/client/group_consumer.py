@@ -6,7 +6,7 @@ Source: DefaultMQPushConsumerImpl (5.4.0).
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, TypeVar
 
@@ -23,6 +23,7 @@ from rocketpy.client.instance import Instance
 from rocketpy.client.iterating import BatchIterator, MessageIterator, Source
 from rocketpy.client.life import StartsAndCloses
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.own_handler import refuse_in_task
 from rocketpy.client.periodic import PeriodicJob
 from rocketpy.errors import ClosedError, RocketPyError
 from rocketpy.proto.message_queue import MessageQueue
@@ -175,7 +176,11 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         `stop_timeout`, or a second longer when handlers need all of it: what a broker that does
         not answer was not told by then, it finds out by itself.
         There is one close, and every call waits for its end.
+
+        Raises:
+            ClientError: called by the consumer's own handler, which it waits for: see `stop`.
         """
+        refuse_in_task(self._workers())
         await super().close()
 
     async def _close(self) -> None:
@@ -233,6 +238,10 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         if self._running:
             self._halt()
         self._ended.set()
+
+    @abstractmethod
+    def _workers(self) -> Sequence[asyncio.Task[None]]:
+        """The tasks that call the handler."""
 
     @abstractmethod
     def _halt(self) -> None:

@@ -18,7 +18,7 @@ Source: ConsumeMessageOrderlyService (5.4.0).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Final
 
 from rocketpy.client.consume_service import Delivery, Workers, handled
@@ -109,6 +109,11 @@ class OrderedService:
         self._clock = clock
         self._lanes: dict[Hashable, _Lane] = {}
         self._workers = Workers(self._work_on, concurrency)
+
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """See `ConsumeService.tasks`."""
+        return self._workers.tasks
 
     def halt(self) -> None:
         """See `ConsumeService.halt`."""

@@ -5,7 +5,7 @@ Source: DefaultMQPushConsumerImpl with clientRebalance=false, RebalanceImpl (5.4
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from rocketpy.client.config import PopConsumerConfig
@@ -143,6 +143,9 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         if self._service is None or self.config.handler is not None:
             raise ClosedError(NOT_TO_ITERATE)
         return self._service
+
+    def _workers(self) -> Sequence[asyncio.Task[None]]:
+        return () if self._service is None else self._service.tasks
 
     def _halt(self) -> None:
         assert self._service is not None

@@ -10,13 +10,14 @@ Source: ConsumeMessagePopConcurrentlyService, ConsumeMessagePopOrderlyService (5
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from rocketpy.client.consume_service import wait_for_cancelled
 from rocketpy.client.consume_stats import ConsumeStats
 from rocketpy.client.handlers import Invoke
 from rocketpy.client.outcomes import Retry, ToDLQ
+from rocketpy.client.own_handler import WORKER
 from rocketpy.client.pop_hand import PopHand
 from rocketpy.client.popped_message import DEAD_LETTER, PoppedMessage, delay_of_level
 from rocketpy.errors import RocketPyError
@@ -71,6 +72,11 @@ class PopService:
                 asyncio.create_task(self._work(invoke), name=f"rocketpy-pop-worker-{number}")
                 for number in range(concurrency)
             ]
+
+    @property
+    def tasks(self) -> Sequence[asyncio.Task[None]]:
+        """The workers, that call a handler."""
+        return self._workers
 
     @property
     def is_halted(self) -> bool:
@@ -187,6 +193,7 @@ class PopService:
                 return
 
     async def _work(self, invoke: Invoke) -> None:
+        WORKER.set(asyncio.current_task())
         while (chunk := await self._next_chunk()) is not None:
             started_ms = self._clock.monotonic_ms()
             self._handled.update(dict.fromkeys(chunk))

@@ -3,8 +3,9 @@
 Source: DefaultMQPushConsumerImpl (5.4.0).
 """
 
+import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from rocketpy.client.allocate import find_allocation
@@ -226,6 +227,9 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
         if not isinstance(self._service, IteratorService):
             raise ClosedError(NOT_TO_ITERATE)
         return self._service
+
+    def _workers(self) -> Sequence[asyncio.Task[None]]:
+        return () if self._service is None else self._service.tasks
 
     def _halt(self) -> None:
         assert self._service is not None

@@ -8,6 +8,7 @@ import pytest
 
 import rocketpy
 import rocketpy.admin
+from rocketpy.errors import ClientError
 from rocketpy.sync import ReceivedMessage, connect
 from rocketpy.testing.cluster import ClusterThread
 
@@ -114,3 +115,23 @@ def test_a_burst_waits_for_room_and_all_of_it_is_stored(tmp_path: Path) -> None:
         producer.flush()
         assert (producer.in_flight, producer.lost_oneway) == (0, 0)
         producer.send("orders", b"z")
+
+
+def test_a_plain_handler_that_closes_its_own_consumer_or_client_is_told_what_to_do(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    with ClusterThread(tmp_path) as cluster, connect(cluster.namesrv, group="s") as client:
+        client.producer().send("ends", b"x")
+
+        def handle(message: ReceivedMessage) -> None:
+            for close in (consumer.close, client.close):
+                with pytest.raises(ClientError, match="call its stop") as caught:
+                    close()
+                told.append(str(caught.value))
+            consumer.stop()
+
+        consumer: Any = client.consumer("ends", group="e", start="earliest", handler=handle)
+        with consumer:
+            consumer.wait_closed()
+    assert len(told) == 2

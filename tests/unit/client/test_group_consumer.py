@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rocketpy.client.client import Client
-from rocketpy.errors import ClosedError, ConfigError, NoNameServerError
+from rocketpy.errors import ClientError, ClosedError, ConfigError, NoNameServerError
 from tests.unit.client.sim import NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, until
 
@@ -56,6 +56,61 @@ def test_who_waits_for_the_end_is_told(kind: str) -> None:
             await waiting
 
     run_sim(main)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("whose", ["consumer", "client"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_handler_that_closes_its_own_consumer_is_told_what_to_do(
+    kind: str,
+    whose: str,
+    ordered: bool,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"x")
+        told: list[str] = []
+        async with cluster.client() as client:
+
+            async def handle(message: Any) -> None:
+                try:
+                    await (consumer if whose == "consumer" else client).close()
+                except ClientError as error:
+                    told.append(str(error))
+                consumer.stop()
+
+            consumer = make(client, kind, handler=handle, start="earliest", ordered=ordered)
+            began_ms = cluster.elapsed_ms
+            await consumer.start()
+            async with asyncio.timeout(60):
+                await consumer.wait_closed()
+            await consumer.close()
+            assert cluster.elapsed_ms - began_ms < 9_000
+        assert len(told) == 1
+        assert "call its stop()" in told[0]
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_a_handler_starts_may_close_the_consumer(kind: str) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.put("t", b"x")
+        closing: list[asyncio.Task[None]] = []
+        async with cluster.client() as client, cluster.client() as other:
+            another = make(other, kind, group="other")
+            await another.start()
+
+            async def handle(message: Any) -> None:
+                await another.close()
+                closing.append(asyncio.create_task(consumer.close()))
+
+            consumer = make(client, kind, handler=handle, start="earliest")
+            await consumer.start()
+            await until(lambda: closing)
+            await closing[0]
+            await consumer.wait_closed()
+
+    run_sim(main, queues=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -158,7 +158,7 @@ def test_who_leaves_gives_back_what_was_not_handled_and_the_next_member_has_it_s
 
         options: dict[str, Any] = {"group": "g", "start": "earliest", "invisible_time": 600}
         async with cluster.client() as client, cluster.client() as other:
-            own = {"handler": handle, "concurrency": 1} if kind == "handler" else {}
+            own: dict[str, Any] = {"handler": handle, "concurrency": 1} if kind == "handler" else {}
             consumer = client.pop_consumer("t", **options, **own)
             await consumer.start()
             await until(lambda: consumer.in_hand == 40)
