@@ -4,6 +4,7 @@ Source: MQClientInstance (5.4.0).
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
@@ -99,6 +100,7 @@ class Instance:
         self._heartbeat_known: dict[str, str] = {}  # address -> failure, empty when it answered
         self._divided_groups: set[str] = set()
         self._last_heartbeat_ms = -HEARTBEAT_MIN_PAUSE_MS
+        self._beating: asyncio.Future[None] | None = None  # ends with the heartbeat under way
         ip = self.client_id.partition("@")[0]
         # Another generator each time: for a thread of its own, as none is safe to share.
         self.other_msg_ids: Callable[[], MsgIds] = lambda: MsgIds(ip, process_id, clock, rng)
@@ -251,6 +253,27 @@ class Instance:
 
     async def heartbeat(self) -> None:
         """Tell every known broker about our groups; raises the last failure after trying all."""
+        beating = self._beating = asyncio.get_running_loop().create_future()
+        try:
+            await self._heartbeat()
+        finally:
+            beating.set_result(None)
+            if self._beating is beating:
+                self._beating = None
+
+    async def introduce(self) -> None:
+        """Have brokers know us that may have forgotten us; one that cannot be told is left out.
+
+        At most one heartbeat a second: of one that has just begun, only the end is waited for.
+        """
+        pause_ms = self.clock.monotonic_ms() - self._last_heartbeat_ms
+        if pause_ms >= HEARTBEAT_MIN_PAUSE_MS:
+            with contextlib.suppress(RocketPyError):  # the heartbeat job tries again, and tells
+                await self.heartbeat()
+        elif self._beating is not None:
+            await asyncio.wait([self._beating])
+
+    async def _heartbeat(self) -> None:
         self._last_heartbeat_ms = self.clock.monotonic_ms()
         if not self._producer_groups and not self.consumers:
             return

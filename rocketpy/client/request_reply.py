@@ -8,6 +8,7 @@ ClientRemotingProcessor.receiveReplyMessage (5.4.0).
 """
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from rocketpy.client.handlers import Answer
 from rocketpy.client.message import ReceivedMessage
+from rocketpy.client.send_pauses import LAST_TRY_MS, wait_to_look_again_ms
 from rocketpy.client.serializers import Serializer
 from rocketpy.errors import (
     IllegalMessageError,
@@ -43,6 +45,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_REQUESTS: Final = 10_000
 """Requests of one client that wait for their answer."""
+_BRIDGED_MS: Final = 100
 _MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -132,6 +135,10 @@ class Asking(Protocol):
         """See to it that the topic's brokers pass answers on to this client."""
         ...
 
+    async def introduce(self) -> None:
+        """Have brokers know this client that may have forgotten it."""
+        ...
+
 
 async def ask(
     instance: Asking,
@@ -161,8 +168,14 @@ async def ask(
     properties, future = instance.requests.open(int(timeout_s * 1000))
     try:
         async with asyncio.timeout(timeout_s):
-            await instance.make_known(topic)
+            await _make_known(instance, topic, left_s)
+        began_ms = clock.monotonic_ms()
         await send(properties, left_s())
+        if clock.monotonic_ms() - began_ms >= _BRIDGED_MS:
+            # It may have waited for a broker that was started anew, and knows nobody.
+            with contextlib.suppress(RocketPyError):
+                async with asyncio.timeout(left_s()):
+                    await instance.introduce()
         return await answer_of(future, left_s(), topic, serializer)
     except TimeoutError as error:
         if isinstance(error, RequestTimeoutError):
@@ -170,6 +183,26 @@ async def ask(
         raise RequestTimeoutError(f"the brokers of {topic} did not answer in time") from None
     finally:
         future.cancel()
+
+
+async def _make_known(instance: Asking, topic: str, left_s: Callable[[], float]) -> None:
+    """Do so over a broker's restart: what a send waits for, a request waits for, too.
+
+    Raises:
+        RocketPyError: that does not pass, or the last one when the time is almost over.
+    """
+    pauses = 0
+    while True:
+        try:
+            await instance.make_known(topic)
+        except RocketPyError as error:
+            left_ms = int(left_s() * 1000)
+            if not error.retriable or left_ms <= LAST_TRY_MS:
+                raise
+            pauses += 1
+            await asyncio.sleep(wait_to_look_again_ms(pauses, error, left_ms) / 1000)
+        else:
+            return
 
 
 async def answer_of(

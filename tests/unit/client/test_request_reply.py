@@ -12,6 +12,7 @@ from rocketpy.client.serializers import plain
 from rocketpy.errors import (
     BadBodyError,
     ConfigError,
+    ConnectError,
     IllegalMessageError,
     MessageIllegalError,
     RequestTimeoutError,
@@ -22,7 +23,7 @@ from rocketpy.proto.headers.send import ReplyMessageRequestHeader
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.message_queue import MessageQueue
 from rocketpy.proto.properties import properties_text
-from tests.unit.client.sim import Cluster, run_sim
+from tests.unit.client.sim import BROKER_A, Cluster, pass_time, run_sim
 
 HEARTBEAT, SEND = 34, 310
 
@@ -130,6 +131,45 @@ def test_the_brokers_know_us_before_the_request_goes_out() -> None:
         assert len(cluster.of_code(SEND)) == 2
 
     run_sim(main, brokers=2)
+
+
+def test_a_request_waits_for_its_brokers_as_a_send_does() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client, cluster.client() as other:
+
+            async def answer(message: Any) -> bytes:
+                return b"yes"
+
+            async with other.responder("t", group="r", handler=answer):
+                producer = client.producer()
+                await producer.send("t", b"the route is known")
+                cluster.down.add(BROKER_A)
+                with pytest.raises(ConnectError):
+                    await producer.request("t", b"?", timeout=2)
+                asyncio.get_running_loop().call_later(3, cluster.down.clear)
+                assert (await producer.request("t", b"?", timeout=10)).body == b"yes"
+
+    run_sim(main, queues=1)
+
+
+def test_a_broker_that_came_back_while_a_request_was_sent_hears_who_asks() -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client, cluster.client() as other:
+
+            async def answer(message: Any) -> bytes:
+                return b"yes"
+
+            async with other.responder("t", group="r", handler=answer):
+                producer = client.producer()
+                await producer.request("t", b"?", timeout=10)  # it is known
+                await pass_time(5)
+                cluster.script[SEND] = [ConnectError("started anew")] * 3
+                cluster.requests.clear()
+                assert (await producer.request("t", b"?", timeout=10)).body == b"yes"
+                codes = [request.code for _, request in cluster.requests]
+                assert HEARTBEAT in codes[codes.index(SEND) :]
+
+    run_sim(main, queues=1)
 
 
 def test_a_request_nobody_stores_fails_as_a_send_does() -> None:
