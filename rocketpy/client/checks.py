@@ -1,5 +1,6 @@
 """Names and filters that users give, checked before anything is sent."""
 
+import logging
 from typing import Final
 
 from rocketpy.errors import ConfigError, ExpressionError
@@ -12,6 +13,8 @@ from rocketpy.proto.subscription import (
 )
 from rocketpy.proto.validators import check_group, check_topic
 from rocketpy.sql92.condition import compile_condition
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
 """Most messages of one list, when nobody says how many."""
@@ -61,6 +64,12 @@ def checked_subscription(topic: str, tags: str, sql: str, version: int) -> Subsc
             reason = f"the condition has ended, what is {sql[condition.ignored_from :][:40]!r}?"
             raise ExpressionError(reason, condition.ignored_from)
     kind = EXPRESSION_SQL92 if sql else EXPRESSION_TAG
+    if not sql and any(each in tags.replace("||", "") for each in "|,"):  # a tag may be so named
+        logger.warning(
+            "the filter %(filter)r of topic %(topic)s names a tag with | or , in it: did you mean "
+            "||, as in 'a || b'?",
+            {"filter": tags, "topic": topic},
+        )
     try:
         return build_subscription(topic, sql or tags, kind, sub_version=version)
     except ValueError as error:

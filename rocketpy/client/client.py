@@ -126,6 +126,9 @@ class Client(StartsAndCloses):
             return
         consumers = [part for part in self._parts if not isinstance(part, Producer)]
         producers = [part for part in self._parts if isinstance(part, Producer)]
+        for part in consumers:
+            if isinstance(part, GroupConsumer):
+                part._warn_if_forgotten()  # noqa: SLF001 - of one family
         failures: list[BaseException] = []
         for group in (consumers, producers):
             outcomes = await asyncio.gather(

@@ -4,6 +4,7 @@ Source: DefaultMQPushConsumerImpl (5.4.0).
 """
 
 import asyncio
+import contextlib
 import logging
 from abc import abstractmethod
 from collections.abc import Coroutine, Sequence
@@ -60,11 +61,13 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
         self.config = config
         self._instance = instance
         self._subscriptions: dict[str, SubscriptionData] = {}
+        self._untold: dict[str, SubscriptionData | None] = {}  # by topic, what was wanted before
         self._stats = ConsumeStats(instance.clock)
         self._jobs: list[PeriodicJob] = []
         self._member: HandlerMember[C]
         self._running = False
         self._failure: BaseException | None = None
+        self._was_begun = False
         self._was_closed = False
         self._ended = asyncio.Event()  # closed, or failed in a way that does not pass
         self._placed = asyncio.Event()
@@ -96,15 +99,41 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             sql: instead of tags, a condition on properties.
 
         Raises:
+            TypeError: several topics, or another value that is no text.
             ExpressionError: `sql` is no condition; says where.
             ConfigError: the name or the filter is not usable.
         """
+        for name, value in (("topic", topic), ("filter", filter), ("sql", sql)):
+            if not isinstance(value, str):
+                raise TypeError(f"subscribe() takes one text as {name}, not {value!r}"[:200])
         topic = wrap_namespace(self._instance.config.namespace, topic)
         version = self._instance.next_sub_version()
-        self._subscriptions[topic] = checked_subscription(topic, filter, sql, version)
+        before = self._subscriptions.get(topic)
+        wanted = checked_subscription(topic, filter, sql, version)
+        self._subscriptions[topic] = wanted
         if self._running:
-            self._instance.heartbeat_soon()
+            self._untold.setdefault(topic, before)
+            self._instance.let_finish(asyncio.create_task(self._tell(wanted)))
+
+    async def _tell(self, wanted: SubscriptionData) -> None:
+        """Have brokers hear of a subscription, then read by it: they refuse pulls by others."""
+        topic = wanted.topic
+        with contextlib.suppress(RocketPyError):  # the rounds say it
+            await self._instance.routes.refresh(topic)
+        with contextlib.suppress(RocketPyError):  # the heartbeat job says it
+            await self._instance.heartbeat()
+        if self._subscriptions.get(topic) is wanted:
+            self._untold.pop(topic, None)
             self._wake()
+
+    @property
+    def _topics(self) -> list[str]:
+        """The topics to read: those that brokers have heard of."""
+        return [each for each in self._subscriptions if self._untold.get(each, ...) is not None]
+
+    def _subscription(self, topic: str) -> SubscriptionData:
+        """Return what to ask for of a topic: the newest that brokers have heard of."""
+        return self._untold.get(topic) or self._subscriptions[topic]
 
     async def start(self) -> None:
         """Join the group, learn what is ours and where to begin, and begin to receive.
@@ -121,6 +150,7 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             BrokerError: a broker does not take a condition it subscribes with.
         """
         self._check_loop()
+        self._was_begun = True
         if self._running:
             return
         instance = self._instance
@@ -168,6 +198,15 @@ class GroupConsumer(StartsAndCloses, Generic[C, M]):
             middlewares=config.middlewares,
             answer=self._answer,
         )
+
+    def _warn_if_forgotten(self) -> None:
+        """Say that a handler never got anything, for want of a start."""
+        if not self._was_begun and self.config.handler is not None:
+            logger.warning(
+                "the consumer of group %(group)s was never started, so its handler got nothing: "
+                "use `async with`, or await start()",
+                {"group": self.group},
+            )
 
     async def close(self) -> None:
         """Take no more messages, finish handlers in hand, leave the group.

@@ -81,7 +81,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
         self._settlers = asyncio.Semaphore(_SETTLED_AT_A_TIME)
         self._settling: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._service: PopService | None = None
-        self._unserved = UnservedTopics(group)
+        self._unserved = UnservedTopics(group, instance.clock)
         self._jobs = [
             PeriodicJob(f"assignment {group}", self._assign, to_ms(config.rebalance_interval))
         ]
@@ -189,7 +189,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
     async def _assign(self) -> int | None:
         """Ask for each topic what to pop, and begin and stop loops accordingly."""
         is_complete = True
-        for topic in list(self._subscriptions):
+        for topic in self._topics:
             assigned = await self._ask(topic)
             if assigned is None:
                 is_complete = False
@@ -247,7 +247,7 @@ class PopConsumer(GroupConsumer[PopConsumerConfig, PoppedMessage]):
             queue,
             self._settings,
             self._hand,
-            subscription=lambda: self._subscriptions[queue.topic],
+            subscription=lambda: self._subscription(queue.topic),
             deliver=self._deliver,
             settle=self._settle,
         )

@@ -261,10 +261,14 @@ class PullLoop:
         queue.broker_min_offset = result.min_offset
         queue.broker_max_offset = result.max_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            logger.warning(
-                "offset %(offset)d of %(queue)s: the broker goes on at %(next_offset)d (a reset, "
-                "or no such message)",
+            # Inside of the queue, an offset is refused because somebody has reset the group's.
+            is_inside = result.min_offset <= queue.next_pull_offset <= result.max_offset
+            logger.log(
+                logging.INFO if is_inside else logging.WARNING,
+                "offset %(offset)d of %(queue)s: the broker goes on at %(next_offset)d "
+                "(%(reason)s)",
                 {
+                    "reason": "a reset" if is_inside else "no such message",
                     "offset": queue.next_pull_offset,
                     "queue": queue.queue,
                     "next_offset": result.next_begin_offset,

@@ -85,7 +85,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
             instance,
             _pull_settings(group, config),
             self._make_queue,
-            subscription=self._subscriptions.__getitem__,
+            subscription=self._subscription,
             deliver=self._deliver,
             reject=self._reject,
             moved=self._moved,
@@ -258,7 +258,7 @@ class Consumer(GroupConsumer[ConsumerConfig, ReceivedMessage]):
     async def _rebalance(self) -> int | None:
         had = set(self._readers.queues)
         try:
-            balance = await self._rebalancer.round(self._subscriptions)
+            balance = await self._rebalancer.round(self._topics)
         finally:
             await self._hooks.assigned(self._readers.queues.keys() - had)
         if balance is not Balance.OUTSIDE:

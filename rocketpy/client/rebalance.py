@@ -72,7 +72,7 @@ class Rebalancer:
         self._acquire = acquire
         self._release = release
         self._takeover_pause_ms = takeover_pause_ms
-        self.unserved: UnservedTopics = UnservedTopics(group)
+        self.unserved: UnservedTopics = UnservedTopics(group, instance.clock)
 
     async def round(self, topics: Iterable[str]) -> Balance:
         """Do one round over all topics.
@@ -138,11 +138,14 @@ class Rebalancer:
         if not addresses:
             raise NoRouteError(f"no broker of topic {topic} is known")
         address = self._instance.rng.choice(addresses)
+        api = self._instance.api
         try:
-            return java_sorted(await self._instance.api.consumer_ids(address, self._group))
+            return java_sorted(await api.consumer_ids(address, self._group))
         except BrokerError:  # it knows no member: of a group that is not there it says no more
             await check_group_exists(self._instance, self._group, queue)
-            raise
+        # As after its restart, which is no failure: it has to hear of us first.
+        await self._instance.introduce()
+        return java_sorted(await api.consumer_ids(address, self._group))
 
     def _is_over(self, queue: ProcessQueue) -> bool:
         """Tell whether a queue has to begin afresh, though it is ours."""

@@ -294,6 +294,12 @@ class Transaction:
     def unknown(self) -> None:
         """Leave it to the check-back: the broker asks later, and `tx_checker` answers."""
         self._check_undecided()
+        if not self._has_checker:  # another process of the group may have one
+            logger.warning(
+                "transaction %(msg_id)s is left to the check-back, which this producer cannot "
+                "answer: it has no tx_checker",
+                {"msg_id": self.half.msg_id},
+            )
         self.state = TxState.UNKNOWN
 
     async def _decide(self, state: TxState) -> None:

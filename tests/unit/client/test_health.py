@@ -9,10 +9,13 @@ from rocketpy.client.health import ClientHealth, ConsumerHealth
 from rocketpy.client.send_result import SendStatus
 from rocketpy.client.transaction import TxState
 from rocketpy.client.unserved import UnservedTopics
+from rocketpy.proto.command import RemotingCommand, make_response
+from rocketpy.testing.sim_clock import SimClock
 from tests.unit.client.sim import BROKER_A, NAMESRV, Cluster, pass_time, run_sim
 from tests.unit.client.steps import fill, nothing, until
 
 KINDS = ["consumer", "pop_consumer"]
+PULL, HEARTBEAT, MEMBERS = 11, 34, 38
 
 
 @pytest.fixture
@@ -54,8 +57,125 @@ def test_a_topic_that_nobody_has_is_told_once_and_when_it_comes(kind: str, warni
     run_sim(main)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_that_follows_soon_is_worth_no_warning(kind: str, warnings: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer: Any = getattr(client, kind)("orders", group="c", handler=nothing)
+            await consumer.start()
+            await pass_time(3)
+            assert "topic orders" in consumer.health().failures
+            cluster.create_topic("orders")
+            await until(lambda: consumer.health().ok, 60)
+            await consumer.close()
+            assert warnings() == []
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_that_is_subscribed_later_is_read_once_brokers_have_heard_of_it(
+    kind: str, warnings: Any
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        cluster.create_topic("u")
+        async with cluster.client() as client:
+            async with getattr(client, kind)("t", group="c", handler=nothing) as consumer:
+                consumer.subscribe("u")
+                consumer.subscribe("t", "a || b")
+                await until(lambda: {each.topic for each in consumer.assignment} >= {"t", "u"}, 5)
+                await pass_time(40)
+                assert consumer.health().ok
+        assert warnings() == []
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrong", [{"topic": ["u"]}, {"topic": "u", "filter": ["a"]}])
+def test_what_is_no_text_is_not_subscribed_to(kind: str, wrong: dict[str, Any]) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            consumer = getattr(client, kind)("t", group="c")
+            with pytest.raises(TypeError, match="takes one text as"):
+                consumer.subscribe(**wrong)
+
+    run_sim(main)
+
+
+def test_a_broker_that_was_started_anew_hears_of_us_first(warnings: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", handler=nothing):
+                await pass_time(25)
+                cluster.script[MEMBERS] = [1]
+                cluster.requests.clear()
+                await pass_time(25)
+                codes = [request.code for _, request in cluster.requests]
+                at = codes.index(MEMBERS)
+                again = codes.index(MEMBERS, at + 1)
+                assert HEARTBEAT in codes[at:again]
+        assert warnings() == []
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_reset_is_no_warning_and_a_lost_message_is(is_inside: bool, warnings: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        fill(cluster, 4)
+
+        def step(_: str, request: RemotingCommand) -> RemotingCommand | None:
+            if request.ext_fields["topic"] != "t":
+                cluster.script[PULL].append(step)
+                return None
+            first = "0" if is_inside else "2"
+            fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "2"}
+            fields |= {"minOffset": first, "maxOffset": "4"}
+            return make_response(request, 21, ext_fields=fields)
+
+        cluster.script[PULL].append(step)
+        async with cluster.client() as client:
+            async with client.consumer("t", group="c", handler=nothing, start="earliest"):
+                await pass_time(5)
+        lines = [line for line in warnings() if "goes on at 2" in line]
+        assert ["no such message" in line for line in lines] == [] if is_inside else [True]
+
+    run_sim(main, queues=1)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "responder"])
+def test_a_handler_whose_consumer_was_never_started_is_told_at_the_end(
+    kind: str, warnings: Any
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            getattr(client, kind)("t", group="forgotten", handler=nothing)
+            client.consumer("t", group="without")
+            async with getattr(client, kind)("t", group="started", handler=nothing):
+                pass
+        [line] = warnings()
+        assert "group forgotten was never started" in line
+
+    run_sim(main)
+
+
+@pytest.mark.parametrize("tags", ["a | b", "a,b", "a || b,c"])
+def test_a_filter_that_looks_like_several_tags_and_is_one_is_told(tags: str, warnings: Any) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            for each in ("a || b", "*", tags):
+                client.consumer("t", group="c", filter=each)
+            client.consumer("t", group="c", sql="a IN ('b', 'c')")
+        [line] = warnings()
+        assert f"{tags!r} of topic t" in line
+        assert "did you mean ||" in line
+
+    run_sim(main)
+
+
 def test_a_retry_topic_is_not_missed_before_its_first_message() -> None:
-    unserved = UnservedTopics("c")
+    unserved = UnservedTopics("c", SimClock())
     unserved.note("%RETRY%c", is_served=False)
     assert unserved.failures() == {}
     unserved.note("a", is_served=False)

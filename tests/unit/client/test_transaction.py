@@ -169,6 +169,19 @@ def test_a_cancelled_block_is_left_to_the_checker_if_there_is_one(has_checker: b
     run_sim(main)
 
 
+def test_what_is_left_to_a_checker_that_is_not_there_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with cluster.client() as client:
+            async with client.producer().transaction("t", b"x") as tx:
+                tx.unknown()
+
+    run_sim(main)
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert ["it has no tx_checker" in each for each in said] == [True]
+
+
 def test_the_checker_answers_and_its_failures_mean_unknown() -> None:
     async def main(cluster: Cluster) -> None:
         answers: list[Any] = [ValueError("no database"), "nonsense", rocketpy.TxState.COMMIT]
