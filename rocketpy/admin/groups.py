@@ -56,7 +56,7 @@ async def group_config(servers: Servers, group: str) -> dict[str, SubscriptionGr
         if config is not None:
             found[name] = config
     if not found:
-        raise _no_group(group)
+        raise no_group(group)
     return found
 
 
@@ -312,7 +312,8 @@ async def running_info(servers: Servers, group: str, client_id: str) -> Consumer
     raise failure
 
 
-def _no_group(group: str) -> SubscriptionGroupNotExistError:
+def no_group(group: str) -> SubscriptionGroupNotExistError:
+    """Return the error for a group that does not exist."""
     code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     return SubscriptionGroupNotExistError(code, f"there is no group {group}")
 

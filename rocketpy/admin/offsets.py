@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
-from rocketpy.admin.groups import group_lag
-from rocketpy.admin.results import OffsetMove
+from rocketpy.admin.groups import group_config, group_configs, group_lag, no_group
+from rocketpy.admin.results import OffsetMove, QueueLag
 from rocketpy.admin.servers import Servers
 from rocketpy.client.option_types import fits
-from rocketpy.errors import ClientError
+from rocketpy.errors import (
+    BrokerError,
+    ClientError,
+    InvalidParameterError,
+    QueryNotFoundError,
+)
 from rocketpy.proto.bodies.offset import ResetOffsetBody
-from rocketpy.proto.bodies.topic import TopicStatsTable
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
+from rocketpy.proto.codes import RequestCode, ResponseCode
 from rocketpy.proto.headers.offset import (
     OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -45,7 +51,7 @@ async def reset_offset(
         topic: whose queues.
         to: `"earliest"`, `"latest"`, a time, or (with `queue`) an offset.
         queue: only this one.
-        dry_run: only say what would happen.
+        dry_run: only say what would happen; what a broker would refuse is refused, too.
 
     Returns:
         Where it was and goes on, by queue.
@@ -54,6 +60,8 @@ async def reset_offset(
         TypeError, ValueError: `to` is none of these; nothing is reset.
         ClientError: an offset without a queue.
         SubscriptionGroupNotExistError: no such group.
+        InvalidParameterError: no such queue.
+        BrokerError: an offset that the queue does not reach.
     """
     _check_target(to)
     if isinstance(to, int) and queue is None:
@@ -67,6 +75,8 @@ async def reset_offset(
     after: dict[MessageQueue, int] = {}
     for name, address in masters.items():
         if dry_run:
+            if group not in await group_configs(servers, address):
+                raise no_group(group)
             after |= await _reset_targets(servers, address, name, topic, to, queue)
         else:
             after |= await _reset_at(servers, address, group, topic, to, queue)
@@ -127,10 +137,22 @@ async def _reset_targets(
         elif to == "latest":
             found[key] = offsets.max_offset
         elif isinstance(to, int):
+            _check_offset(to, offsets)
             found[key] = to
         else:
             found[key] = await _offset_at(servers, address, key, _reset_time_ms(to))
+    if queue is not None and not found:
+        remark = f"Queue {queue.queue_id} of topic {topic} does not exist"
+        raise InvalidParameterError(ResponseCode.INVALID_PARAMETER, remark)
     return found
+
+
+def _check_offset(to: int, offsets: TopicOffset) -> None:
+    """Refuse what brokers refuse; they let a group wait one beyond the end."""
+    low, high = offsets.min_offset, offsets.max_offset
+    if not low <= to <= high + 1:
+        remark = f"Target offset {to} not in consume queue range [{low}-{high}]"
+        raise BrokerError.from_code(ResponseCode.SYSTEM_ERROR, remark)
 
 
 async def _offset_at(servers: Servers, address: str, queue: MessageQueue, time_ms: int) -> int:
@@ -146,16 +168,23 @@ async def clone_offsets(
 ) -> list[OffsetMove]:
     """Have one group go on where another one is (15 for each queue, as mqadmin does).
 
+    Queues in which the source has no offset stay as they are; brokers report 0 for them.
+
     Args:
-        source: the group to copy from.
+        source: the group to copy from; it must exist.
         target: the group to copy to; it must exist.
         topic: whose queues.
         dry_run: only say what would happen.
 
     Returns:
         Where the target was and goes on, by queue.
+
+    Raises:
+        SubscriptionGroupNotExistError: one of the groups does not exist; nothing was stored.
     """
     masters = await servers.topic_masters(topic)
+    for group in (source, target):
+        await group_config(servers, group)
     wanted = (await group_lag(servers, source, topic)).queues
     before = {each.queue: each for each in (await group_lag(servers, target, topic)).queues}
     moves = [
@@ -165,11 +194,31 @@ async def clone_offsets(
             to_offset=each.consumer_offset,
         )
         for each in wanted
-        if each.consumer_offset >= 0 and not is_retry_topic(each.queue.topic)
+        if not is_retry_topic(each.queue.topic) and await _is_stored(servers, source, each, masters)
     ]
     if not dry_run:
         await set_offsets(servers, target, {each.queue: each.to_offset for each in moves}, masters)
     return moves
+
+
+async def _is_stored(
+    servers: Servers, group: str, progress: QueueLag, masters: Mapping[str, str]
+) -> bool:
+    """Whether a group has an offset in a queue; the statistics say 0 where there is none (14)."""
+    queue = progress.queue
+    if progress.consumer_offset != 0 or queue.broker_name not in masters:
+        return progress.consumer_offset >= 0
+    header = QueryConsumerOffsetRequestHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        set_zero_if_not_found=False,
+    )
+    try:
+        await servers.ask(masters[queue.broker_name], RequestCode.QUERY_CONSUMER_OFFSET, header)
+    except QueryNotFoundError:
+        return False
+    return True
 
 
 async def set_offsets(

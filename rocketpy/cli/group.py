@@ -256,21 +256,29 @@ def reset(  # noqa: PLR0913 - one argument an option
     return 0
 
 
-@command.command("clone", epilog="Example: rocketpy group clone readers readers2 orders")
+@command.command("clone", epilog="Example: rocketpy group clone readers readers2 orders --yes")
 @click.argument("source", shell_complete=group_names)
 @click.argument("target", shell_complete=group_names)
 @click.argument("topic", shell_complete=topic_names)
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@yes_option
 @namesrv_option
 @output_option
-def clone(*, source: str, target: str, topic: str, dry_run: bool, namesrv: str, output: str) -> int:
-    """Have TARGET go on where SOURCE is; TARGET must exist and have no members."""
+def clone(
+    *, source: str, target: str, topic: str, dry_run: bool, yes: bool, namesrv: str, output: str
+) -> int:
+    """Have TARGET go on where SOURCE is; TARGET must exist and have no members. Asks first."""
+    if not dry_run:
+        confirm(f"Move group {target} to where {source} is in topic {topic}?", yes=yes)
 
     async def work() -> list[rocketpy_admin.OffsetMove]:
         async with rocketpy_admin.connect(namesrv) as admin:
             return await admin.clone_offsets(source, target, topic, dry_run=dry_run)
 
-    show(_moves(run(work())), output, empty=f"group {source} has no offsets in topic {topic}")
+    moves = run(work())
+    if not moves:
+        raise click.ClickException(f"group {source} has no offsets in topic {topic}")
+    show(_moves(moves), output)
     return 0
 
 

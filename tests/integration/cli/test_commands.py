@@ -231,7 +231,20 @@ def test_groups(cli: Cli, stdin: Callable[[bytes], None]) -> None:
     assert [(row["consumer_offset"], row["lag"]) for row in lag] == [(1, 1), (1, 0)]
 
     cli("group", "create", "h")
-    cli("group", "clone", "g", "h", "t")
+    stdin(b"n\n")
+    cli("group", "clone", "g", "h", "t", code=1)
+    assert "Move group h to where g is in topic t?" in cli.err
+    cli("group", "clone", "nobody", "g", "t", "--yes", code=1)
+    assert "there is no group nobody" in cli.err
+    cli("group", "clone", "h", "g", "t", "--yes", code=1)
+    assert "group h has no offsets in topic t" in cli.err
+    lag = cli.json("group", "lag", "g", "--topic", "t")
+    assert [row["consumer_offset"] for row in lag] == [1, 1], "nothing was moved"
+    for wrong in (["--dry-run"], ["--yes"]):
+        far = ("--to-offset", "99999", "--queue", f"{BROKER}:0", *wrong)
+        cli("group", "reset", "g", "t", *far, code=1)
+        assert "Target offset 99999 not in consume queue range [0-2]" in cli.err
+    cli("group", "clone", "g", "h", "t", "--yes")
     lag = cli.json("group", "lag", "h", "--topic", "t")
     assert [row["consumer_offset"] for row in lag] == [1, 1]
     assert cli.json("group", "delete", "h", "--yes")[0]["result"] == "deleted"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketpy.errors import ConnectError
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketpy.proto.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.codes import RequestCode, ResponseCode
@@ -103,6 +104,12 @@ def route(queues: int = 2) -> TopicRouteData:
         ],
         broker_datas=list(cluster().broker_addr_table.values()),
     )
+
+
+def give_groups(remoting: FakeRemoting, *names: str, at: str = "") -> None:
+    table = {name: SubscriptionGroupConfig(group_name=name, retry_max_times=3) for name in names}
+    body = SubscriptionGroupWrapper(subscription_group_table=table).encode()
+    remoting.response(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, at=at, body=body)
 
 
 def give_progress(remoting: FakeRemoting) -> None:

@@ -7,7 +7,7 @@ from rocketpy.errors import (
     NoPermissionError,
     SubscriptionGroupNotExistError,
 )
-from rocketpy.proto.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketpy.proto.bodies.group import SubscriptionGroupConfig
 from rocketpy.proto.bodies.heartbeat import (
     Connection,
     ConsumerConnection,
@@ -17,15 +17,17 @@ from rocketpy.proto.bodies.heartbeat import (
 )
 from rocketpy.proto.bodies.running import ConsumerRunningInfo, ProcessQueueInfo
 from rocketpy.proto.codes import RequestCode
-from tests.unit.admin.fakes import BROKERS, NAMESRVS, QA, QB, FakeRemoting, give_progress
+from tests.unit.admin.fakes import (
+    BROKERS,
+    NAMESRVS,
+    QA,
+    QB,
+    FakeRemoting,
+    give_groups,
+    give_progress,
+)
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]
-
-
-def give_groups(remoting: FakeRemoting, *names: str, at: str = "") -> None:
-    table = {name: SubscriptionGroupConfig(group_name=name, retry_max_times=3) for name in names}
-    body = SubscriptionGroupWrapper(subscription_group_table=table).encode()
-    remoting.response(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, at=at, body=body)
 
 
 def give_members(remoting: FakeRemoting, *client_ids: str) -> None:

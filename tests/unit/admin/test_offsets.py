@@ -6,13 +6,20 @@ from typing import Any
 import pytest
 
 from rocketpy.admin import Admin
-from rocketpy.errors import ClientError, TopicNotExistError
+from rocketpy.errors import (
+    BrokerError,
+    ClientError,
+    InvalidParameterError,
+    SubscriptionGroupNotExistError,
+    TopicNotExistError,
+)
 from rocketpy.proto.bodies.offset import ResetOffsetBody
 from rocketpy.proto.bodies.stats import ConsumeStats, OffsetWrapper
 from rocketpy.proto.bodies.topic import TopicOffset, TopicStatsTable
-from rocketpy.proto.codes import RequestCode
+from rocketpy.proto.codes import RequestCode, ResponseCode
+from rocketpy.proto.command import RemotingCommand, make_response
 from rocketpy.proto.message_queue import MessageQueue
-from tests.unit.admin.fakes import BROKERS, QA, QB, FakeRemoting, give_progress
+from tests.unit.admin.fakes import BROKERS, QA, QB, FakeRemoting, give_groups, give_progress
 
 A, B = BROKERS["broker-a"], BROKERS["broker-b"]
 
@@ -62,6 +69,7 @@ async def test_what_is_no_target_is_refused_and_nothing_asked(
 
 
 async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -> None:
+    give_groups(remoting, "g")
     give_progress(remoting)
     for queue, address in ((QA, A), (QB, B)):
         other = MessageQueue("t", queue.broker_name, 1)
@@ -79,7 +87,26 @@ async def test_a_dry_run_changes_nothing(admin: Admin, remoting: FakeRemoting) -
     assert not remoting.requests(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 
 
+async def test_a_dry_run_refuses_what_a_broker_would(admin: Admin, remoting: FakeRemoting) -> None:
+    give_progress(remoting)
+    give_groups(remoting, "g")
+    table = {QA: TopicOffset(min_offset=2, max_offset=10)}
+    body = TopicStatsTable(offset_table=table).encode()
+    remoting.response(RequestCode.GET_TOPIC_STATS_INFO, body=body)
+    for wrong in (1, 12, 99_999):
+        with pytest.raises(BrokerError, match=r"not in consume queue range \[2-10\]"):
+            await admin.reset_offset("g", "t", wrong, queue=QA, dry_run=True)
+    for right in (2, 11):
+        [move] = await admin.reset_offset("g", "t", right, queue=QA, dry_run=True)
+        assert move.to_offset == right
+    with pytest.raises(InvalidParameterError, match="Queue 7 of topic t does not exist"):
+        await admin.reset_offset("g", "t", 5, queue=MessageQueue("t", "broker-a", 7), dry_run=True)
+    with pytest.raises(SubscriptionGroupNotExistError, match="no group h"):
+        await admin.reset_offset("h", "t", "latest", dry_run=True)
+
+
 async def test_offsets_are_cloned_queue_by_queue(admin: Admin, remoting: FakeRemoting) -> None:
+    give_groups(remoting, "g", "h")
     give_progress(remoting)
     code = RequestCode.UPDATE_CONSUMER_OFFSET
     remoting.response(code)
@@ -132,6 +159,7 @@ async def test_a_dry_run_by_time_asks_each_queue_for_its_offset(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
     give_progress(remoting)
+    give_groups(remoting, "g")
     for queue in (QA, QB):
         table = {queue: TopicOffset(min_offset=2, max_offset=10)}
         body = TopicStatsTable(offset_table=table).encode()
@@ -150,19 +178,44 @@ async def test_a_dry_run_by_time_asks_each_queue_for_its_offset(
 async def test_a_queue_whose_group_has_no_offset_is_not_cloned_nor_is_a_retry_topic(
     admin: Admin, remoting: FakeRemoting
 ) -> None:
+    give_groups(remoting, "g", "h")
     retry = MessageQueue("%RETRY%g", "broker-a", 0)
     table = {
         QA: OffsetWrapper(broker_offset=10, consumer_offset=-1),
         MessageQueue("t", "broker-a", 1): OffsetWrapper(broker_offset=10, consumer_offset=0),
+        MessageQueue("t", "broker-a", 2): OffsetWrapper(broker_offset=10, consumer_offset=0),
         retry: OffsetWrapper(broker_offset=10, consumer_offset=4),
     }
     remoting.response(
         RequestCode.GET_CONSUME_STATS, at=A, body=ConsumeStats(offset_table=table).encode()
     )
     remoting.response(RequestCode.GET_CONSUME_STATS, at=B, body=ConsumeStats().encode())
+
+    def stored(request: RemotingCommand) -> RemotingCommand:
+        """The statistics say 0 of queue 2 as well, but nothing is stored there."""
+        assert request.ext_fields["setZeroIfNotFound"] == "false"
+        if request.ext_fields["queueId"] == "1":
+            return make_response(request, ext_fields={"offset": "0"})
+        return make_response(request, ResponseCode.QUERY_NOT_FOUND, "Not found")
+
+    remoting.response_with(RequestCode.QUERY_CONSUMER_OFFSET, stored)
     remoting.response(RequestCode.UPDATE_CONSUMER_OFFSET)
     [move] = await admin.clone_offsets("g", "h", "t")
     assert (move.queue.queue_id, move.from_offset, move.to_offset) == (1, 0, 0)
+    assert len(remoting.requests(RequestCode.UPDATE_CONSUMER_OFFSET)) == 1
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_group_that_does_not_exist_is_not_cloned_nor_cloned_to(
+    admin: Admin, remoting: FakeRemoting, *, dry_run: bool
+) -> None:
+    give_progress(remoting)
+    give_groups(remoting, "g")
+    remoting.response(RequestCode.UPDATE_CONSUMER_OFFSET)
+    for source, target in (("nobody", "g"), ("g", "nobody")):
+        with pytest.raises(SubscriptionGroupNotExistError, match="there is no group nobody"):
+            await admin.clone_offsets(source, target, "t", dry_run=dry_run)
+    assert not remoting.requests(RequestCode.UPDATE_CONSUMER_OFFSET)
 
 
 async def test_offsets_of_a_broker_that_is_not_there_are_an_error(
