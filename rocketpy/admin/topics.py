@@ -242,8 +242,10 @@ async def update_topic(
 
     Args:
         topic: its name.
-        queues: number of queues written, and read unless `read_queues` is given.
-        read_queues: number of queues read.
+        queues: number of queues written. As many are read when there were fewer; when there
+            were more, all of them still are, so that what they hold can be consumed.
+        read_queues: number of queues read; messages of those beyond it are out of reach until
+            they are read again.
         perm: bits, see `rocketpy.proto.perm`.
         attributes: added to those it has.
         broker: only on this one.
@@ -263,7 +265,8 @@ async def update_topic(
     for name, address in masters.items():
         config = await topic_config(servers, address, topic)
         if queues is not None:
-            config = replace(config, write_queue_nums=queues, read_queue_nums=queues)
+            reads = max(queues, config.read_queue_nums)
+            config = replace(config, write_queue_nums=queues, read_queue_nums=reads)
         if read_queues is not None:
             config = replace(config, read_queue_nums=read_queues)
         if perm is not None:

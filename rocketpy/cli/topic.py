@@ -1,6 +1,6 @@
 """``rocketpy topic``: create, look at, change and delete topics."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import click
 
@@ -74,6 +74,7 @@ def _topic_row(topic: str, tables: dict[str, dict[str, TopicConfig]]) -> dict[st
 @click.option("--cluster", default="", help="Only on this one.")
 @click.option("--broker", default="", shell_complete=broker_names, help="Only on this one.")
 @click.option("--update", "may_change", is_flag=True, help="Change a topic that exists.")
+@yes_option
 @namesrv_option
 @output_option
 def create(  # noqa: PLR0913 - one argument an option
@@ -87,49 +88,72 @@ def create(  # noqa: PLR0913 - one argument an option
     cluster: str,
     broker: str,
     may_change: bool,
+    yes: bool,
     namesrv: str,
     output: str,
 ) -> int:
     """Create a topic on every master; with --update set one that exists to exactly this.
 
     Without --update a topic that exists stays as it is, and it is an error if it is another.
+    With it, reading fewer queues than hold messages is asked for first.
     """
+    added = key_values(attributes, "--attribute")
+    reads = queues if read_queues is None else read_queues
+    wanted = TopicConfig(
+        topic_name=topic,
+        write_queue_nums=queues,
+        read_queue_nums=reads,
+        perm=perm,
+        order=order,
+        attributes=added,
+    )
 
-    async def work() -> dict[str, str]:
+    async def work() -> list[dict[str, object]]:
         async with rocketpy_admin.connect(namesrv) as admin:
-            if not may_change:
-                reads = queues if read_queues is None else read_queues
-                wanted = {"queues": queues, "read queues": reads, "perm": perm_to_string(perm)}
-                await _refuse_another(admin, topic, wanted, cluster, broker)
-            return await admin.create_topic(
-                topic,
-                queues,
-                read_queues=read_queues,
-                perm=perm,
-                order=order,
-                attributes=key_values(attributes, "--attribute"),
-                cluster=cluster,
-                broker=broker,
-            )
+            masters = await admin.broker_addresses(cluster=cluster, broker=broker)
+            found = await _existing(admin, topic, masters)
+            results = {each: "changed" if each in found else "created" for each in masters}
+            if may_change and found:
+                await _confirm_hiding(admin, topic, reads, found, yes=yes)
+            elif found:
+                _refuse_another(topic, wanted, found)
+                results |= dict.fromkeys(found, "exists")
+            if set(results.values()) != {"exists"}:
+                await admin.create_topic(
+                    topic,
+                    queues,
+                    read_queues=read_queues,
+                    perm=perm,
+                    order=order,
+                    attributes=added,
+                    cluster=cluster,
+                    broker=broker,
+                )
+            return _changed(topic, masters, results)
 
-    show(_changed(topic, run(work()), "created"), output)
+    show(run(work()), output)
     return 0
 
 
-async def _refuse_another(
-    admin: rocketpy_admin.Admin, topic: str, wanted: dict[str, object], cluster: str, broker: str
-) -> None:
-    """Raise click.ClickException when a broker has the topic with other numbers."""
-    for name, address in (await admin.broker_addresses(cluster=cluster, broker=broker)).items():
-        config = (await admin.topic_configs(address)).get(topic)
-        if config is None:
-            continue
-        found = {
-            "queues": config.write_queue_nums,
-            "read queues": config.read_queue_nums,
-            "perm": perm_to_string(config.perm),
-        }
-        others = [f"{key} {value}" for key, value in found.items() if value != wanted[key]]
+async def _existing(
+    admin: rocketpy_admin.Admin, topic: str, masters: Mapping[str, str]
+) -> dict[str, TopicConfig]:
+    """Return the topic as each of these brokers has it that does, by broker name."""
+    tables = {name: await admin.topic_configs(address) for name, address in masters.items()}
+    return {name: table[topic] for name, table in tables.items() if topic in table}
+
+
+def _refuse_another(topic: str, wanted: TopicConfig, found: Mapping[str, TopicConfig]) -> None:
+    """Raise click.ClickException when a broker has the topic with other settings."""
+    for name, config in found.items():
+        values = _settings(config, wanted.attributes)
+        others = [
+            f"{key} {value}"
+            for (key, value), asked in zip(
+                values.items(), _settings(wanted, wanted.attributes).values(), strict=True
+            )
+            if value != asked
+        ]
         if others:
             raise click.ClickException(
                 f"topic {topic} exists on {name} with {', '.join(others)}: nothing was changed; "
@@ -137,9 +161,44 @@ async def _refuse_another(
             )
 
 
-def _changed(topic: str, brokers: dict[str, str], what: str) -> Iterable[dict[str, object]]:
+def _settings(config: TopicConfig, attributes: Iterable[str]) -> dict[str, object]:
+    """Return what `topic create` sets, as people read it; of the attributes those named."""
+    return {
+        "queues": config.write_queue_nums,
+        "read queues": config.read_queue_nums,
+        "perm": perm_to_string(config.perm),
+        "order": str(config.order).lower(),
+    } | {name: config.attributes.get(name, "unset") for name in attributes}
+
+
+async def _confirm_hiding(
+    admin: rocketpy_admin.Admin,
+    topic: str,
+    reads: int,
+    found: Mapping[str, TopicConfig],
+    *,
+    yes: bool,
+) -> None:
+    """Ask before queues that hold messages are read no more; raises click.Abort."""
+    if yes or all(config.read_queue_nums <= reads for config in found.values()):
+        return
+    hidden = [
+        each
+        for each in (await admin.topic_status(topic)).queues
+        if each.queue.broker_name in found
+        and reads <= each.queue.queue_id < found[each.queue.broker_name].read_queue_nums
+    ]
+    messages = sum(each.messages for each in hidden)
+    if messages:
+        what = f"{messages:,} messages of topic {topic} in queues from {reads} on"
+        confirm(f"Read {reads} queues, and have {what} out of reach?", yes=False)
+
+
+def _changed(
+    topic: str, brokers: Mapping[str, str], results: Mapping[str, str]
+) -> list[dict[str, object]]:
     return [
-        {"topic": topic, "broker": name, "address": address, "result": what}
+        {"topic": topic, "broker": name, "address": address, "result": results[name]}
         for name, address in sorted(brokers.items())
     ]
 
@@ -147,13 +206,14 @@ def _changed(topic: str, brokers: dict[str, str], what: str) -> Iterable[dict[st
 @command.command("update", epilog="Example: rocketpy topic update orders --perm r")
 @click.argument("topic", shell_complete=topic_names)
 @click.option("--queues", type=_QUEUES, help="On each broker.")
-@click.option("--read-queues", type=_QUEUES, help="When not as many as are written.")
+@click.option("--read-queues", type=_QUEUES, help="Else all that are, and as many as written.")
 @click.option("--perm", type=permission, metavar="r|w|rw")
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="message.type=FIFO")
 @click.option("--broker", default="", shell_complete=broker_names, help="Only on this one.")
+@yes_option
 @namesrv_option
 @output_option
-def update(
+def update(  # noqa: PLR0913 - one argument an option
     *,
     topic: str,
     queues: int | None,
@@ -161,15 +221,24 @@ def update(
     perm: int | None,
     attributes: tuple[str, ...],
     broker: str,
+    yes: bool,
     namesrv: str,
     output: str,
 ) -> int:
-    """Change what is given and keep the rest."""
+    """Change what is given and keep the rest.
+
+    With fewer --queues those that were read still are, for what they hold; fewer --read-queues
+    put it out of reach, which is asked for first.
+    """
     if queues is None and read_queues is None and perm is None and not attributes:
         raise click.UsageError("nothing to change: give --queues, --perm or --attribute")
 
     async def work() -> dict[str, TopicConfig]:
         async with rocketpy_admin.connect(namesrv) as admin:
+            if read_queues is not None and not yes:
+                masters = await admin.broker_addresses(broker=broker)
+                found = await _existing(admin, topic, masters)
+                await _confirm_hiding(admin, topic, read_queues, found, yes=yes)
             return await admin.update_topic(
                 topic,
                 queues=queues,
@@ -179,6 +248,7 @@ def update(
                 broker=broker,
             )
 
+    changed = run(work())
     rows = [
         {
             "topic": topic,
@@ -187,9 +257,16 @@ def update(
             "write_queues": config.write_queue_nums,
             "perm": perm_to_string(config.perm),
         }
-        for name, config in sorted(run(work()).items())
+        for name, config in sorted(changed.items())
     ]
     show(rows, output)
+    reads = max(config.read_queue_nums for config in changed.values())
+    if queues is not None and read_queues is None and reads > queues:
+        click.echo(
+            f"topic {topic} is still read from {reads} queues, for what they hold: "
+            f"--read-queues {queues} ends that",
+            err=True,
+        )
     return 0
 
 
@@ -207,7 +284,8 @@ def delete(*, topic: str, cluster: str, yes: bool, namesrv: str, output: str) ->
         async with rocketpy_admin.connect(namesrv) as admin:
             return await admin.delete_topic(topic, cluster=cluster)
 
-    show(_changed(topic, run(work()), "deleted"), output)
+    deleted = run(work())
+    show(_changed(topic, deleted, dict.fromkeys(deleted, "deleted")), output)
     return 0
 
 

@@ -125,14 +125,44 @@ def test_topics(cli: Cli) -> None:
 
 def test_a_topic_that_exists_is_changed_when_that_is_asked_for_only(cli: Cli) -> None:
     cli("topic", "create", "t", "--queues", "4")
-    assert cli.json("topic", "create", "t", "--queues", "4")[0]["result"] == "created"
+    assert cli.json("topic", "create", "t", "--queues", "4")[0]["result"] == "exists"
     cli("topic", "create", "t", "--queues", "2", code=1)
     assert f"topic t exists on {BROKER} with queues 4, read queues 4: nothing was" in cli.err
     cli("topic", "create", "t", "--queues", "4", "--perm", "r", code=1)
     assert "with perm RW-" in cli.err
     assert cli.json("topic", "route", "t")[0]["write_queues"] == 4
-    cli("topic", "create", "t", "--queues", "2", "--update")
+    cli("topic", "create", "t", "--queues", "4", "--attribute", "message.type=FIFO", code=1)
+    assert "with message.type unset: nothing was" in cli.err
+    [row] = cli.json("topic", "create", "t", "--queues", "2", "--update")
+    assert row["result"] == "changed"
     assert cli.json("topic", "route", "t")[0]["write_queues"] == 2
+
+
+def test_a_topic_with_fewer_queues_keeps_its_messages_within_reach(
+    cli: Cli, stdin: Callable[[bytes], None]
+) -> None:
+    cli("topic", "create", "t", "--queues", "4")
+    for queue in range(4):
+        cli("send", "t", f"body{queue}", "--queue", str(queue))
+    [row] = cli.json("topic", "update", "t", "--queues", "2")
+    assert (row["write_queues"], row["read_queues"]) == (2, 4)
+    assert "topic t is still read from 4 queues" in cli.err
+    follow = ("consume", "t", "--no-group", "--end", "--from", "earliest")
+    assert len(cli(*follow).splitlines()) == 4
+    fewer: list[tuple[str, ...]] = [
+        ("topic", "update", "t", "--read-queues", "2"),
+        ("topic", "create", "t", "--queues", "2", "--update"),
+    ]
+    for words in fewer:
+        stdin(b"n\n")
+        cli(*words, code=1)
+        assert "Read 2 queues, and have 2 messages of topic t in queues from 2 on" in cli.err
+        assert cli.json("topic", "route", "t")[0]["read_queues"] == 4
+    [row] = cli.json(*fewer[0], "--yes")
+    assert (row["read_queues"], cli.err) == (2, "")
+    assert len(cli(*follow).splitlines()) == 2
+    cli("topic", "update", "t", "--read-queues", "4")
+    assert len(cli(*follow).splitlines()) == 4, "they are there, and read again"
 
 
 def test_lines_have_keys_and_tags_and_what_is_skipped_is_said(

@@ -77,6 +77,23 @@ async def test_an_update_keeps_what_is_not_given(admin: Admin, remoting: FakeRem
         await admin.update_topic("t", queues=9, broker="nobody")
 
 
+@pytest.mark.parametrize(
+    ("queues", "read_queues", "expected"), [(2, None, (2, 8)), (9, None, (9, 9)), (2, 2, (2, 2))]
+)
+async def test_fewer_queues_written_are_not_fewer_read_unless_that_is_asked_for(
+    admin: Admin,
+    remoting: FakeRemoting,
+    queues: int,
+    read_queues: int | None,
+    expected: tuple[int, int],
+) -> None:
+    old = TopicConfig(topic_name="t", read_queue_nums=8, write_queue_nums=8)
+    remoting.response(RequestCode.GET_TOPIC_CONFIG, body=old.encode())
+    remoting.response(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    done = await admin.update_topic("t", queues=queues, read_queues=read_queues)
+    assert {(each.write_queue_nums, each.read_queue_nums) for each in done.values()} == {expected}
+
+
 async def test_lists_leave_the_systems_topics_out(admin: Admin, remoting: FakeRemoting) -> None:
     names = {"t", "TBW102", "%RETRY%g", "%DLQ%g", "c1", "broker-a", "c1_REPLY_TOPIC", "rmq_sys_x"}
     body = TopicList(topic_list=names).encode()
