@@ -19,7 +19,7 @@ from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.topic_queues import RouteResponse
 from rocketpy.broker.topics import TopicTable
-from rocketpy.errors import BadBodyError, RocketPyError
+from rocketpy.errors import BadBodyError, ConnectionLostError, RocketPyError
 from rocketpy.proto.bodies.register import RegisterBrokerBody
 from rocketpy.proto.bodies.route import TopicRouteData
 from rocketpy.proto.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -43,6 +43,10 @@ _START_WAIT_MS: Final = 5_000
 _GOODBYE_MS: Final = 3_000
 _ANNOUNCE_WAIT_MS: Final = 1_000
 _ROUTE_MS: Final = 3_000
+_PERHAPS_TLS: Final = (
+    "it closes the connection without an answer: if it takes TLS only "
+    "(tls.server.mode=enforcing), set it to permissive, for brokers register in plain text"
+)
 
 
 class NameServerLink:
@@ -67,6 +71,7 @@ class NameServerLink:
         self._announcing: asyncio.Task[None] | None = None
         self._told: asyncio.Future[None] | None = None
         self._unreachable: set[str] = set()
+        self._answered: set[str] = set()
         self._missed: set[str] = set()
         self._building = asyncio.Lock()
 
@@ -279,8 +284,14 @@ class NameServerLink:
         except RocketPyError as error:
             if address not in self._unreachable:
                 self._unreachable.add(address)
-                logger.warning("name server unreachable", name_server=address, error=str(error))
+                hint = {}
+                if isinstance(error, ConnectionLostError) and address not in self._answered:
+                    hint = {"hint": _PERHAPS_TLS}
+                logger.warning(
+                    "name server unreachable", name_server=address, error=str(error), **hint
+                )
             return None
+        self._answered.add(address)
         if address in self._unreachable:
             self._unreachable.discard(address)
             logger.info("name server reachable again", name_server=address)

@@ -13,7 +13,7 @@ import click
 
 from rocketpy.cli.broker import broker_classes, build_broker, load_config
 from rocketpy.cli.daemon import collect_seldom, common_options, report_configuration, run_server
-from rocketpy.errors import StartError
+from rocketpy.errors import ConfigError, StartError
 from rocketpy.runtime import logs
 from rocketpy.runtime.config import ConfigSet, Sources, options_of
 from rocketpy.runtime.live_settings import load_with_live_file
@@ -76,6 +76,23 @@ class Standalone:
             "broker": self._broker.address,
             "sends": self._broker.send_path,
         }
+
+
+def refuse_enforcing(namesrv: ConfigSet) -> None:
+    """Refuse a name server that takes TLS only: its broker would be up and serve nobody.
+
+    Raises:
+        ConfigError: it would.
+    """
+    from rocketpy.namesrv.config import NamesrvConfig  # noqa: PLC0415 - keeps --help quick
+    from rocketpy.remoting.config import TlsMode  # noqa: PLC0415
+
+    if namesrv.get(NamesrvConfig).server.tls.mode is TlsMode.ENFORCING:
+        raise ConfigError(
+            "a broker registers in plain text, which enforcing refuses, so that nobody would be "
+            "served: use permissive, which takes TLS and plain text",
+            key="tls.server.mode",
+        )
 
 
 @contextlib.contextmanager
@@ -147,6 +164,7 @@ def command(  # noqa: PLR0913 - one argument an option
         click.echo(f"# name server\n{namesrv.as_properties()}\n# broker\n", nl=False)
         click.echo(broker.as_properties(), nl=False)
         return 0
+    refuse_enforcing(namesrv)
     logs.configure(level=log_level, log_format=log_format)
     report_configuration({"namesrv": namesrv, "broker": broker}, strict=strict_config)
     server = Standalone(namesrv, broker)

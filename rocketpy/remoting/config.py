@@ -36,7 +36,8 @@ class TlsServerConfig:
     """The `tls.server.*` keys.
 
     Attributes:
-        mode: `disabled` refuses TLS, `permissive` takes both, `enforcing` refuses plain text.
+        mode: `disabled` refuses TLS, `permissive` takes both, `enforcing` refuses plain text, which
+            is all that brokers speak to name servers (`rocketpy standalone` does not start).
         key_path: PEM file of the private key; TLS is off without it or without the certificate.
         key_password: of the private key, empty for none.
         cert_path: PEM file of the certificate chain.

@@ -3,13 +3,14 @@ import zlib
 from functools import partial
 
 import orjson
+from structlog.testing import capture_logs
 
 from rocketpy.broker.config import BrokerConfig
 from rocketpy.broker.config_holder import ConfigHolder
 from rocketpy.broker.identity import BrokerIdentity
 from rocketpy.broker.name_server import NameServerLink
 from rocketpy.broker.topics import TopicTable
-from rocketpy.errors import ConnectError
+from rocketpy.errors import ConnectError, ConnectionLostError, RocketPyError
 from rocketpy.namesrv.registration import Registration, read_topics
 from rocketpy.namesrv.route_table import RouteTable
 from rocketpy.proto.bodies.topic import TopicConfig
@@ -24,6 +25,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.calls: list[tuple[str, RemotingCommand]] = []
         self.down: set[str] = set()
+        self.failure: RocketPyError = ConnectError("down")
         self.closed = False
         self.bodies: dict[int, bytes] = {}
         self.codes: dict[int, int] = {}
@@ -32,7 +34,7 @@ class FakeClient:
         self, address: str, command: RemotingCommand, timeout_ms: int
     ) -> RemotingCommand:
         if address in self.down:
-            raise ConnectError("down")
+            raise self.failure
         self.calls.append((address, command))
         code, body = self.codes.get(command.code, 0), self.bodies.get(command.code, b"")
         return make_response(command, code, body=body)
@@ -98,6 +100,20 @@ async def test_register_everywhere_announce_and_say_goodbye() -> None:
     await kit.link.stop()
     assert [address for address, _ in kit.sent(104)] == ["n1:1", "n2:2"]
     assert kit.client.closed
+
+
+async def test_a_name_server_that_never_answers_is_perhaps_one_for_tls_only() -> None:
+    kit = Kit()
+    kit.client.down = {"n1:1"}
+    kit.client.failure = ConnectionLostError("closed before request 103 was answered")
+    with capture_logs() as events:
+        await kit.link.start()
+        kit.client.down = {"n2:2"}
+        await kit.link.register_all()
+    hints = {one["name_server"]: one.get("hint", "") for one in events if "error" in one}
+    assert "tls.server.mode=enforcing" in hints["n1:1"]
+    assert hints["n2:2"] == "", "it has answered before"
+    await kit.link.stop()
 
 
 async def test_a_name_server_that_is_down_holds_nobody_up() -> None:

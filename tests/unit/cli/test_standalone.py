@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from rocketpy.cli.main import command
 from rocketpy.cli.standalone import Standalone, split_overrides
-from rocketpy.errors import StartError
+from rocketpy.errors import ConfigError, StartError
 from rocketpy.namesrv.config import NamesrvConfig
 from rocketpy.namesrv.server import NameServer
 from rocketpy.runtime.config import ConfigSet
@@ -65,6 +65,16 @@ def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
     )
     assert result.exit_code != 0
     assert "did you mean flushDiskType?" in str(result.exception)
+
+
+def test_a_name_server_for_tls_only_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        command, ["standalone", "--data", str(tmp_path / "d"), "-D", "tls.server.mode=enforcing"]
+    )
+    assert isinstance(result.exception, ConfigError)
+    assert "tls.server.mode: a broker registers in plain text" in str(result.exception)
+    assert "use permissive" in str(result.exception)
+    assert not (tmp_path / "d").exists()
 
 
 async def test_a_port_that_is_taken_is_told_with_the_option_that_changes_it(
