@@ -70,12 +70,23 @@ def _config_rows(configs: dict[str, SubscriptionGroupConfig]) -> list[dict[str, 
 @click.option("--retries", type=click.IntRange(0), default=16, show_default=True)
 @click.option("--broadcast/--no-broadcast", default=True, help="Whether broadcasting is allowed.")
 @click.option("--orderly/--no-orderly", default=False, help="Whether pop keeps the order.")
+@click.option("--update", "may_change", is_flag=True, help="Change a group that exists.")
 @namesrv_option
 @output_option
 def create(
-    *, group: str, retries: int, broadcast: bool, orderly: bool, namesrv: str, output: str
+    *,
+    group: str,
+    retries: int,
+    broadcast: bool,
+    orderly: bool,
+    may_change: bool,
+    namesrv: str,
+    output: str,
 ) -> int:
-    """Create a group on every master, or set one to exactly this."""
+    """Create a group on every master; with --update set one that exists to exactly this.
+
+    Without --update a group that exists stays as it is, and it is an error if it is another.
+    """
     config = SubscriptionGroupConfig(
         group_name=group,
         retry_max_times=retries,
@@ -85,10 +96,39 @@ def create(
 
     async def work() -> dict[str, str]:
         async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.create_group(group, config=config)
+            masters = await admin.broker_addresses()
+            tables = {name: await admin.group_configs(at) for name, at in masters.items()}
+            found = {name: table[group] for name, table in tables.items() if group in table}
+            if not may_change:
+                _refuse_another(config, found)
+            kept = {} if may_change else found
+            for name in masters.keys() - kept.keys():
+                await admin.create_group(group, config=config, broker=name)
+            results = {name: "changed" if name in found else "created" for name in masters}
+            return results | dict.fromkeys(kept, "exists")
 
-    show(_config_rows(dict.fromkeys(run(work()), config)), output)
+    results = run(work())
+    rows = _config_rows(dict.fromkeys(results, config))
+    show([row | {"result": results[str(row["broker"])]} for row in rows], output)
     return 0
+
+
+def _refuse_another(
+    wanted: SubscriptionGroupConfig, found: dict[str, SubscriptionGroupConfig]
+) -> None:
+    """Raise click.ClickException when a broker has the group with other settings."""
+    [asked] = _config_rows({"": wanted})
+    for row in _config_rows(found):
+        others = [
+            f"{key} {str(value).lower()}"
+            for key, value in row.items()
+            if key not in {"group", "broker"} and value != asked[key]
+        ]
+        if others:
+            raise click.ClickException(
+                f"group {row['group']} exists on {row['broker']} with {', '.join(others)}: "
+                "nothing was changed; --update sets it to exactly this, group update changes a part"
+            )
 
 
 @command.command("update", epilog="Example: rocketpy group update readers --no-consume")

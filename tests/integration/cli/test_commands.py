@@ -285,6 +285,22 @@ def test_groups(cli: Cli, stdin: Callable[[bytes], None]) -> None:
     cli("group", "update", "g", code=2)
 
 
+def test_a_group_that_exists_is_changed_when_that_is_asked_for_only(cli: Cli) -> None:
+    [row] = cli.json("group", "create", "g", "--retries", "3")
+    assert row["result"] == "created"
+    [row] = cli.json("group", "create", "g", "--retries", "3")
+    assert row["result"] == "exists"
+    cli("group", "update", "g", "--no-consume")
+    cli("group", "create", "g", code=1)
+    assert f"group g exists on {BROKER} with retries 3, consume false: nothing was" in cli.err
+    [row] = cli.json("group", "update", "g", "--orderly")
+    assert (row["retries"], row["consume"]) == (3, False), "it stayed as it was"
+    [row] = cli.json("group", "create", "g", "--update")
+    assert (row["retries"], row["consume"], row["result"]) == (16, True, "changed")
+    [row] = cli.json("group", "create", "g")
+    assert row["result"] == "exists"
+
+
 def test_cluster(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
     [broker] = rocketpy_cluster.broker_addresses
     [row] = cli.json("cluster", "list")
