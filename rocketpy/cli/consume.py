@@ -93,7 +93,8 @@ def command(  # noqa: PLR0913 - one argument an option
 
     With -o json each message is one JSON object on a line of its own. A message counts as
     consumed once it is printed, into a pipe once it is read there. SIGTERM and Ctrl-C store the
-    offsets and end it. Ends with exit code 1 when --timeout passes before --max messages came.
+    offsets and end it. Ends with exit code 1 when --timeout passes before --max messages came,
+    or when there is no such topic by then.
     """
     if no_group and (group or tags != "*" or sql):
         raise click.UsageError("--no-group goes without --group, --filter and --sql")
@@ -105,6 +106,8 @@ def command(  # noqa: PLR0913 - one argument an option
         {"group": group or own_group(), "filter": tags, "sql": sql or "", "start": start}
     )  # fmt: skip
     count = run(reader.read(wanted, max_count, timeout))
+    if reader.was_quiet and not count and not run(reader.has_topic()):
+        raise click.ClickException(f"there is no topic {topic}")
     if max_count is not None and count < max_count and reader.was_quiet:
         raise click.ClickException(
             f"{count} of {max_count} messages came before it was quiet for {timeout:g} s"
@@ -125,6 +128,11 @@ class _Reader:
         self._topic = topic
         self._form = form
         self._template = template
+
+    async def has_topic(self) -> bool:
+        """Tell whether anybody serves the topic; a group may wait for one that is to come."""
+        async with rocketpy_admin.connect(self._namesrv) as admin:
+            return await admin.topic_exists(self._topic)
 
     async def consume(self, options: Mapping[str, object]) -> _Messages:
         """Yield messages as a member of a group."""

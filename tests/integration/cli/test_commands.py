@@ -59,6 +59,9 @@ def test_consume_that_waits_in_vain(cli: Cli) -> None:
     assert not cli("consume", "empty", "--group", "g", "--timeout", "0.2")
     cli("consume", "empty", "--group", "g", "--timeout", "0.2", "--max", "1", code=1)
     assert "0 of 1 messages came before it was quiet for 0.2 s" in cli.err
+    for more in ([], ["--max", "1"]):
+        cli("consume", "nowhere", "--group", "g", "--timeout", "0.2", *more, code=1)
+        assert "there is no topic nowhere" in cli.err
 
 
 def test_send_from_standard_input(cli: Cli, stdin: Callable[[bytes], None]) -> None:
