@@ -165,7 +165,7 @@ class ConnectionWatch:
     def _cut_off(self, reason: str, what: str, size_bytes: int) -> None:
         channel = self._watched.channel
         _log.warning(
-            "slow peer cut off peer=%s reason=%s %s=%d",
+            "slow peer cut off peer=%s reason=%s what=%s bytes=%d",
             channel.remote_address,
             reason,
             what,

@@ -230,7 +230,7 @@ def failed(channel: Channel, command: RemotingCommand, error: Exception) -> Remo
     """Log what a processor raised, and return the response that says it."""
     is_expected = isinstance(error, RocketPyError)
     _log.warning(
-        "request failed peer=%s code=%d opaque=%d error=%s: %s",
+        "request failed peer=%s code=%d opaque=%d error=%s reason=%s",
         channel.remote_address,
         command.code,
         command.opaque,

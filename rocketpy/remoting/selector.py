@@ -226,7 +226,7 @@ class Selector:
             try:
                 getattr(listener, event)(channel)
             except Exception:  # noqa: BLE001 - a listener's fault must not end the connection's loop
-                _log.exception("listener failed event=%s peer=%s", event, channel.remote_address)
+                _log.exception("listener failed call=%s peer=%s", event, channel.remote_address)
 
 
 async def wait_until_gone(connections: Iterable[Connection], timeout_ms: int) -> None:

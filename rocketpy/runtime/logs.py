@@ -2,7 +2,8 @@
 
 Broker, name server and commands log events (``structlog``); the library layers log plain text
 (``logging``). Both end in the same renderer: coloured lines for people, one JSON object a line
-for machines. The library on its own never configures logging.
+for machines, with the fields of both beside their event. The library on its own never configures
+logging.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 import orjson
 
+from rocketpy.runtime.log_fields import fields_of
 from rocketpy.runtime.without_rich import structlog
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ def configure(
     handler = logging.StreamHandler(output)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[_split_fields, *shared] if log_format == "json" else shared,
+            pass_foreign_args=log_format == "json",
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 *_renderers(log_format, colours=output.isatty()),
@@ -142,6 +145,18 @@ def _renderers(log_format: LogFormat, *, colours: bool) -> "list[Processor]":
     return [
         structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, exception_formatter=plain)
     ]
+
+
+def _split_fields(_logger: object, _name: str, event: "EventDict") -> "EventDict":
+    """Have the fields of a library's line beside its event, as those of the daemons' are."""
+    arguments = event.pop("positional_args")
+    template = event["_record"].msg
+    found = fields_of(template, arguments) if isinstance(template, str) else None
+    if found is not None:
+        event["event"], fields = found
+        for key, value in fields.items():
+            event.setdefault(key, value)
+    return event
 
 
 def _as_json(_logger: object, _name: str, event: "EventDict") -> str:

@@ -26,7 +26,7 @@ def test_a_frame_that_gains_a_byte_now_and_then_is_cut_off(
     assert rig.connection.channel.is_open
     rig.connection.sweep(31_000)
     assert rig.transport.is_aborted
-    assert "reason=a frame never ends unfinished_bytes=500030" in caplog.text
+    assert "reason=a frame never ends what=unfinished_bytes bytes=500030" in caplog.text
     rig.connection.connection_lost(None)
     assert rig.connection.pending_bytes == 0
 

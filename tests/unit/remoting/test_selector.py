@@ -63,7 +63,7 @@ def test_a_broken_listener_does_not_stop_the_rest(caplog: pytest.LogCaptureFixtu
     connection, transport = connect(selector)
     connection.has_first_command = True
     selector.sweep(500_000)
-    assert caplog.text.count("listener failed event=on_idle") == 2
+    assert caplog.text.count("listener failed call=on_idle") == 2
     assert transport.is_closed
 
 

@@ -24,10 +24,10 @@ def test_events_and_library_lines_end_in_the_same_json() -> None:
     stream = io.StringIO()
     logs.configure(log_format="json", stream=stream)
     structlog.get_logger("daemon").info("ready", port=9876)
-    logging.getLogger("rocketpy.store").warning("flush failed: queue=%d", 3)
+    logging.getLogger("rocketpy.store").warning("flush failed: queue=%d error=%s", 3, "a b=c")
     first, second = (json.loads(line) for line in stream.getvalue().splitlines())
     assert (first["event"], first["port"], first["level"]) == ("ready", 9876, "info")
-    assert second["event"] == "flush failed: queue=3"
+    assert (second["event"], second["queue"], second["error"]) == ("flush failed", 3, "a b=c")
     assert second["logger"] == "rocketpy.store"
     assert second["level"] == "warning"
 
