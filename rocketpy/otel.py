@@ -1,6 +1,6 @@
 """OpenTelemetry: spans and measurements of sends and handlers, and traces that go with messages.
 
-Needs `pip install rocketpy[otel]`; nothing else of RocketPy imports it. The context of a trace
+Needs `pip install '.[otel]'`; nothing else of RocketPy imports it. The context of a trace
 travels in a message's own properties (`traceparent`, ...), so consumers in other languages find it.
 Names are those of the semantic conventions for messaging.
 
@@ -23,7 +23,9 @@ try:
     from opentelemetry import metrics, propagate, trace
     from opentelemetry.propagators.textmap import TextMapPropagator
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError("rocketpy.otel needs: pip install 'rocketpy[otel]'") from _error
+    raise ModuleNotFoundError(
+        "rocketpy.otel needs, in RocketPy's directory: pip install '.[otel]'"
+    ) from _error
 
 from rocketpy import __version__
 from rocketpy.client.message import ReceivedMessage

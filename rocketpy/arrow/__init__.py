@@ -1,6 +1,6 @@
 """Records of the commit log, or of a pull response's body, as Arrow record batches.
 
-Vectorised with numpy and pyarrow (the extra `rocketpy[spark]`): no Python for each row. Bytes in,
+Vectorised with numpy and pyarrow (the extra `spark`): no Python for each row. Bytes in,
 batches out: files are the store's, sockets the client's. What decodes is loaded when it is first
 used: Spark asks for schemas and plans in processes of their own, which decode nothing.
 """

@@ -103,3 +103,13 @@ def test_no_section_stands_twice(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     titles = Counter(line for line in lines if line.startswith("## "))
     assert [title for title, count in titles.items() if count > 1] == []
+
+
+INSTALLED = [*PAGES, *sorted((ROOT / "rocketpy").rglob("*.py")), *(ROOT / "examples").glob("*.py")]
+
+
+def test_extras_are_installed_from_the_directory() -> None:
+    """A package index has another project of that name."""
+    named = re.compile(r"pip install '?rocketpy")
+    found = [path.name for path in INSTALLED if named.search(path.read_text(encoding="utf-8"))]
+    assert set(found) <= {"CHANGELOG.md"}

@@ -273,7 +273,8 @@ def command(  # noqa: PLR0913 - an option each
     SIGTERM and SIGINT end it after the batch in hand: exit code 0 with --every, else 128 and the
     signal, as there is more to archive.
     """
-    need_extra("pyarrow", "numpy")
+    # All that is missing at once, and before a directory is made.
+    need_extra(*(("pyarrow", "numpy") if only_compact else ()))
     from rocketpy.spark.jobs.archive_files import check_names  # noqa: PLC0415
     from rocketpy.spark.jobs.archive_log import ArchiveLog  # noqa: PLC0415
 

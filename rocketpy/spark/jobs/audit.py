@@ -117,7 +117,7 @@ def command(
     Not checked: fields without a checksum (times, hosts, properties other than the tag), queues
     of batch topics, the index.
     """
-    need_extra("pyarrow", "numpy")
+    need_extra(*(("pyarrow", "numpy") if here else ()))
     if here and (conf or master != LOCAL_MASTER):
         raise click.UsageError("--here excludes --conf and --master")
     from rocketpy.spark.jobs.audit_store import Store, by_message  # noqa: PLC0415

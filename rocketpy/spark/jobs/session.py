@@ -51,7 +51,8 @@ def need_extra(*modules: str) -> None:
     missing = [each for each in modules or _NEEDED if importlib.util.find_spec(each) is None]
     if missing:
         raise JobError(
-            f"{', '.join(missing)} missing, which this job needs: pip install 'rocketpy[spark]'"
+            f"{', '.join(missing)} missing, which this job needs; in RocketPy's directory: "
+            "pip install '.[spark]'"
         )
 
 

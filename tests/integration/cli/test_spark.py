@@ -92,9 +92,20 @@ def test_lag_starts_no_spark(cli: Cli) -> None:
 
 def test_without_the_extra(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for job in (["trace"], ["dlq", "g"], ["replay", "t"], ["audit", str(tmp_path)]):
+    archive = tmp_path / "archive"
+    jobs = (
+        ["trace"],
+        ["dlq", "g"],
+        ["replay", "t"],
+        ["audit", str(tmp_path)],
+        ["archive", "t", "--to", str(archive)],
+        ["archive", "t", "--to", str(archive), "--format", "delta"],
+    )
+    for job in jobs:
         cli("spark", *job, code=1)
-        assert "pip install 'rocketpy[spark]'" in cli.err
+        assert "pyspark, pyarrow, numpy missing" in cli.err
+        assert not archive.exists()
+        assert "pip install '.[spark]'" in cli.err
 
 
 def test_audit_of_what_a_broker_stores(cli: Cli, tmp_path: Path) -> None:
