@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 
 
-def test_the_example_of_the_docs_runs() -> None:
+def test_the_example_of_the_docs_runs(caplog: pytest.LogCaptureFixture) -> None:
     text = (ROOT / "docs" / "simulation.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, object] = {}
@@ -23,6 +23,7 @@ def test_the_example_of_the_docs_runs() -> None:
     test = names["test_nothing_is_lost_with_the_power"]
     assert callable(test)
     test()
+    assert "damaged" not in caplog.text, "nothing of a dead broker writes to its successor's disk"
 
 
 def test_a_broker_can_end_while_it_starts_and_start_again() -> None:

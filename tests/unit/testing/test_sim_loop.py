@@ -81,6 +81,29 @@ def test_a_killed_process_runs_no_further_not_even_its_finally() -> None:
     assert run(main) == ["works", "later", "works"]
 
 
+def test_timers_of_a_killed_process_stay_silent_while_its_tasks_are_ended() -> None:
+    loop = SimLoop(1)  # type: ignore[abstract]
+    seen: list[str] = []
+
+    async def inside() -> None:
+        asyncio.get_running_loop().call_later(0.5, seen.append, "a timer of the dead")
+        try:
+            await pass_time(3_600)
+        finally:
+            seen.append("ended")
+
+    async def main() -> None:
+        process = SimProcess("p")
+        process.spawn(inside())
+        await pass_time(0.25)
+        process.kill()
+
+    loop.run_until_complete(main())
+    loop.end_tasks()
+    loop.close()
+    assert seen == ["ended"]
+
+
 def test_a_timeout_ends_what_it_guards() -> None:
     async def main() -> None:
         async with asyncio.timeout(5):
