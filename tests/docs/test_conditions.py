@@ -62,6 +62,22 @@ def test_what_it_takes(condition: str, takes: bool) -> None:
     assert found.ignored_from is None
 
 
+@pytest.mark.parametrize(
+    ("condition", "headers", "takes"),
+    [
+        ("region = eu", {}, True),
+        ("region = eu", {"region": "eu"}, False),
+        ("region <> eu", {"region": "eu"}, True),
+        ("region <> eu", {"eu": "x"}, False),
+        ("region <> eu", {}, False),
+    ],
+)
+def test_a_word_without_quotes_is_a_property(
+    condition: str, headers: dict[str, str], *, takes: bool
+) -> None:
+    assert compile_condition(condition).matches(headers) is takes
+
+
 def test_not_binds_closer_than_a_comparison() -> None:
     with pytest.raises(ExpressionError):
         compile_condition("NOT amount > 1")
