@@ -21,6 +21,7 @@ from rocketpy.terminal.common import (
     run,
 )
 from rocketpy.terminal.completion import group_names, topic_names
+from rocketpy.terminal.guard import forget_output
 from rocketpy.terminal.pipes import is_read, until_read
 from rocketpy.terminal.render import as_json, message_row, printable
 
@@ -105,7 +106,12 @@ def command(  # noqa: PLR0913 - one argument an option
     wanted = reader.follow(start, at_end=end) if no_group else reader.consume(
         {"group": group or own_group(), "filter": tags, "sql": sql or "", "start": start}
     )  # fmt: skip
-    count = run(reader.read(wanted, max_count, timeout))
+    try:
+        count = run(reader.read(wanted, max_count, timeout))
+    except BrokenPipeError:
+        # Who reads has had enough, as `head` does: that ends it as Ctrl-C does.
+        forget_output()
+        return 0
     if reader.was_quiet and not count and not run(reader.has_topic()):
         raise click.ClickException(f"there is no topic {topic}")
     if max_count is not None and count < max_count and reader.was_quiet:

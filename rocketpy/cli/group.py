@@ -19,6 +19,19 @@ from rocketpy.terminal.common import (
 from rocketpy.terminal.completion import group_names, topic_names
 from rocketpy.terminal.render import iso, show
 
+_YOUNGEST_MS = 10**11
+"""A smaller number of ms is before March 1973: somebody means an offset, or seconds."""
+
+
+def _reset_target(text: str) -> Position:
+    """Read a position; raises click.BadParameter for a number that is no time of messages."""
+    if text.isdecimal() and int(text) < _YOUNGEST_MS:
+        raise click.BadParameter(
+            f"{text} ms since 1970 is before there were messages; "
+            "an offset goes with --to-offset and --queue, the beginning is earliest"
+        )
+    return position(text)
+
 
 @click.group("group", context_settings=CONTEXT, epilog="Example: rocketpy group lag readers")
 def command() -> None:
@@ -254,7 +267,7 @@ def members(*, group: str, producer_of: str | None, namesrv: str, output: str) -
 @click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--to",
-    type=position,
+    type=_reset_target,
     metavar="earliest|latest|TIME",
     help="An end, ISO 8601, ms since 1970, or 30m (ago).",
 )

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from rocketpy import admin as rocketpy_admin
-from rocketpy.errors import QueryNotFoundError
+from rocketpy.errors import QueryNotFoundError, TopicNotExistError
 from rocketpy.proto.message import MessageExt
 from rocketpy.proto.trace import TRACE_TOPIC, TraceRecord
 from rocketpy.terminal.common import (
@@ -143,7 +143,12 @@ def trace(*, message_id: str, topic: str, namesrv: str, output: str) -> int:
 
     async def work() -> list[TraceRecord]:
         async with rocketpy_admin.connect(namesrv) as admin:
-            return await admin.trace(message_id, topic=topic)
+            try:
+                return await admin.trace(message_id, topic=topic)
+            except TopicNotExistError:
+                raise click.ClickException(
+                    f"there is no topic {topic}: nobody has recorded anything (trace=True)"
+                ) from None
 
     rows = [
         {"kind": record.kind, "time": iso(record.time_ms), **asdict(record)}

@@ -48,12 +48,16 @@ def _exit_code(command: click.Command, name: str, arguments: list[str] | None) -
     except RocketPyError as error:
         return _fail(name, str(error))
     except BrokenPipeError:
-        # The reader of our output is gone; nothing may be written when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget_output()
         return EXIT_CANNOT
     except OSError as error:
         return _fail(name, _sentence(error))
     return result if isinstance(result, int) else 0
+
+
+def forget_output() -> None:
+    """Have nothing written when the interpreter ends: the reader of our output is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(name: str, sentence: str) -> int:

@@ -285,6 +285,8 @@ def test_groups(cli: Cli, stdin: Callable[[bytes], None]) -> None:
     assert "there is no group h" in cli.err
     cli("group", "reset", "none", "t", "--to", "latest", "--yes", code=1)
     cli("group", "reset", "g", "t", code=2)
+    cli("group", "reset", "g", "t", "--to", "7", "--yes", code=2)
+    assert "an offset goes with --to-offset and --queue" in cli.err
     cli("group", "update", "g", code=2)
 
 
@@ -404,6 +406,8 @@ def test_a_broker_with_a_host_name_that_cannot_be_says_so(tmp_path: Path) -> Non
 
 
 def test_the_trace_of_a_message(cli: Cli, rocketpy_cluster: ClusterThread) -> None:
+    cli("message", "trace", "anything", "--topic", "nowhere", code=1)
+    assert "there is no topic nowhere: nobody has recorded anything (trace=True)" in cli.err
     cli("message", "trace", "anything", code=1)
     with connect(rocketpy_cluster.namesrv, group="senders") as client:
         with client.producer(trace=True) as producer:

@@ -107,7 +107,9 @@ def test_lines_that_nobody_saw_do_not_count(cluster: ClusterThread) -> None:
         )
         assert it.stdout is not None
         it.stdout.close()
-        assert it.wait(WAIT_S) == 1
+        assert it.wait(WAIT_S) == 0
+        assert it.stderr is not None
+        assert it.stderr.read() == b""
     assert head.stdout == b"line 0\nline 1\n"
     assert lag(cluster, "g") == 8
 
