@@ -5,7 +5,7 @@ Source: TopicPublishInfo, MQFaultStrategy, SelectMessageQueueByHash (5.4.0).
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rocketpy.client.fault_tolerance import FaultTolerance
 from rocketpy.errors import IllegalMessageError
@@ -72,22 +72,27 @@ class QueueTurn:
         self._faults = faults
         self._turn = rng.randrange(1 << 31)
 
-    def next(self, failed: Sequence[str] = ()) -> MessageQueue:
+    def next(
+        self, failed: Sequence[str] = (), refused: Collection[str] = frozenset()
+    ) -> MessageQueue:
         """Return the next queue in turn.
 
         Args:
             failed: brokers on which this message has failed, the last one at the end. They are
                 left out if that can be helped: all of them, else the last one.
+            refused: those of them that refuse connections now. They are left out as long as there
+                is another broker, however bad: who tries again at once would be refused at once.
         """
         if not failed and self._faults is None:
             self._turn += 1
             return self.queues[self._turn % len(self.queues)]
         avoided = failed
         if failed and self.brokers.issubset(failed):
-            avoided = failed[-1:]
+            avoided = tuple(refused) or failed[-1:]
         if self._faults is not None:
             try:
-                return self._next_available(self._faults, avoided)
+                queue = self._next_available(self._faults, avoided)
+                return self._lap(avoided) if queue.broker_name in refused else queue
             except Exception:
                 logger.exception("choosing a queue failed, the next one in turn is taken")
                 return self._plain()

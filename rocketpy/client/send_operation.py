@@ -275,7 +275,7 @@ class SendOperation:
             elif trouble is None:
                 queue = turn.next()
             else:
-                queue = turn.next(trouble.failed)
+                queue = turn.next(trouble.failed, trouble.refused)
             self._queue = queue
             attempt = self._attempt = SendAttempt(self, transport.loop, queue, now, left_ms)
             transport.transmit(attempt, self._message)

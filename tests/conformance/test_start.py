@@ -127,7 +127,7 @@ def test_brokers_that_say_nothing_are_waited_for_and_warned_of(
     async def case(world: World) -> tuple[float, set[bytes]]:
         world.create_topic("t")
         got: set[bytes] = set()
-        world.script[code] = [1] * 20
+        world.script[code] = [1] * 40  # members are asked for twice a round
         async with world.client() as client:
             began_ms = world.clock.monotonic_ms()
             async with make(client, kind, got, tmp_path):

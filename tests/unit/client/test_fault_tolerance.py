@@ -162,3 +162,18 @@ def test_5x_looks_at_who_answers_and_then_takes_any_in_turn() -> None:
     assert kit.chosen() == {"b": 16}
     kit.faults.update("b", 5, failed=True, reachable=False)
     assert kit.chosen() == {"a": 8, "b": 8}
+
+
+@pytest.mark.parametrize("profile", ["4.x", "5.x"])
+@pytest.mark.parametrize("seed", range(8))
+def test_who_refuses_connections_is_left_out_while_there_is_any_other(
+    profile: str, seed: int
+) -> None:
+    """All have failed, and those that refuse seem the best: to choose one of them would spin."""
+    kit = Kit(profile, seed)
+    queues = [MessageQueue("t", broker, n) for broker in ("a", "b", "c") for n in range(4)]
+    kit.faults.update("c", 3_000, failed=True, reachable=False)
+    turn = QueueTurn(queues, random.Random(seed), kit.faults)
+    for failed in (("c", "a", "b"), ("c", "b", "a"), ("a", "b")):
+        assert turn.next(failed, frozenset("ab")).broker_name == "c"
+    assert turn.next(("c", "b", "a"), frozenset("a")).broker_name == "b"
